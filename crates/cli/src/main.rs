@@ -1,0 +1,5 @@
+//! The `sympozium` command.
+
+fn main() -> anyhow::Result<()> {
+    Ok(())
+}

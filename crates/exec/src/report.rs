@@ -1,0 +1,177 @@
+//! What was really live: the isolation report that every outcome carries.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
+
+/// The layers that were live, and what follows for each guarantee.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IsolationReport {
+    /// The profile that was asked for.
+    pub profile: Profile,
+    /// Every live layer, with a detail where there is one to tell (`ABI 7`, `v1`, `256`).
+    pub layers: BTreeMap<Layer, String>,
+    /// What each guarantee rests on.
+    pub guarantees: BTreeMap<Guarantee, Standing>,
+}
+
+/// Whether one guarantee holds, and by what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum Standing {
+    /// Held by us, by these layers.
+    Enforced {
+        /// The layers that hold it.
+        by: Vec<Layer>,
+    },
+    /// Held by somebody outside; we did not check.
+    Delegated {
+        /// Who.
+        to: String,
+    },
+    /// Not held.
+    NotHeld {
+        /// Layers that would hold it and are not live.
+        missing: Vec<Layer>,
+        /// Why, in words for a person.
+        why: String,
+    },
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |layers: &[Layer]| {
+            layers
+                .iter()
+                .map(|layer| layer.as_str())
+                .collect::<Vec<_>>()
+                .join(" + ")
+        };
+        match self {
+            Self::Enforced { by } => write!(f, "enforced by {}", names(by)),
+            Self::Delegated { to } => write!(f, "delegated to {to}"),
+            Self::NotHeld { missing, why } if missing.is_empty() => write!(f, "not held: {why}"),
+            Self::NotHeld { missing, why } => {
+                write!(f, "not held: {} missing ({why})", names(missing))
+            }
+        }
+    }
+}
+
+impl IsolationReport {
+    /// Derives from the live `layers` what holds in `profile`, by the matrix.
+    pub fn new(profile: Profile, layers: BTreeMap<Layer, String>) -> Self {
+        let guarantees = Guarantee::ALL
+            .into_iter()
+            .map(|guarantee| (guarantee, standing(profile, guarantee, &layers)))
+            .collect();
+        Self {
+            profile,
+            layers,
+            guarantees,
+        }
+    }
+
+    /// Whether `guarantee` holds, by us or by somebody we delegate to.
+    pub fn holds(&self, guarantee: Guarantee) -> bool {
+        matches!(
+            self.guarantees.get(&guarantee),
+            Some(Standing::Enforced { .. } | Standing::Delegated { .. })
+        )
+    }
+
+    /// The guarantees of `floor` that do not hold, each with what is missing.
+    pub fn below(&self, floor: &Floor) -> Vec<(Guarantee, Standing)> {
+        floor
+            .guarantees()
+            .filter(|&guarantee| !self.holds(guarantee))
+            .filter_map(|guarantee| {
+                let standing = self.guarantees.get(&guarantee)?;
+                Some((guarantee, standing.clone()))
+            })
+            .collect()
+    }
+}
+
+fn standing(
+    profile: Profile,
+    guarantee: Guarantee,
+    layers: &BTreeMap<Layer, String>,
+) -> Standing {
+    // A run that asked for no sockets at all holds its network by that, wherever it runs.
+    if guarantee == Guarantee::Network && layers.contains_key(&Layer::SeccompUnixOnly) {
+        let mut by = vec![Layer::SeccompUnixOnly];
+        by.extend(
+            [Layer::NetworkNamespace]
+                .into_iter()
+                .filter(|layer| layers.contains_key(layer)),
+        );
+        return Standing::Enforced { by };
+    }
+    match cell(profile, guarantee) {
+        Cell::Enforced { by } | Cell::WhereAvailable { by } => {
+            let missing: Vec<_> = by
+                .iter()
+                .copied()
+                .filter(|layer| !layers.contains_key(layer))
+                .collect();
+            if missing.is_empty() {
+                Standing::Enforced { by: by.to_vec() }
+            } else {
+                Standing::NotHeld {
+                    missing,
+                    why: "not applied on this machine".to_owned(),
+                }
+            }
+        }
+        Cell::Delegated { to } => Standing::Delegated { to: to.to_owned() },
+        Cell::Unavailable { why } => Standing::NotHeld {
+            missing: Vec::new(),
+            why: why.to_owned(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layers(list: &[Layer]) -> BTreeMap<Layer, String> {
+        list.iter().map(|&layer| (layer, String::new())).collect()
+    }
+
+    #[test]
+    fn a_missing_layer_is_named() {
+        let report = IsolationReport::new(
+            Profile::Container,
+            layers(&[Layer::Supervisor, Layer::NonDumpable, Layer::Seccomp]),
+        );
+        let below = report.below(&Floor::of_profile(Profile::Container));
+        let text: Vec<_> = below
+            .iter()
+            .map(|(guarantee, standing)| format!("{guarantee}: {standing}"))
+            .collect();
+        assert_eq!(
+            text,
+            [
+                "filesystem: not held: landlock-filesystem + no-new-privileges + no-capabilities missing (not applied on this machine)",
+                "processes: not held: landlock-scopes missing (not applied on this machine)",
+            ]
+        );
+    }
+
+    #[test]
+    fn no_sockets_is_a_network_guarantee_anywhere() {
+        let report = IsolationReport::new(Profile::Container, layers(&[Layer::SeccompUnixOnly]));
+        assert_eq!(
+            report.guarantees[&Guarantee::Network],
+            Standing::Enforced {
+                by: vec![Layer::SeccompUnixOnly]
+            }
+        );
+    }
+}

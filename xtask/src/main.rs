@@ -1,0 +1,5 @@
+//! The project's own tooling, run as `cargo xtask <command>`.
+
+fn main() -> anyhow::Result<()> {
+    Ok(())
+}
