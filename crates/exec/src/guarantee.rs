@@ -317,7 +317,9 @@ pub const fn cell(profile: Profile, guarantee: Guarantee) -> Cell {
         (P::Container | P::Gvisor, G::Cpu) => Cell::Delegated {
             to: "the kubelet: the container's CPU limit",
         },
-        (P::HostRoot | P::HostUser, G::Cpu) => Cell::WhereAvailable { by: &[L::CgroupCpu] },
+        (P::HostRoot | P::HostUser, G::Cpu) => Cell::WhereAvailable {
+            by: &[L::CgroupCpu],
+        },
 
         (P::Gvisor, G::Kernel) => Cell::Enforced {
             by: &[L::SandboxKernel],

@@ -5,5 +5,6 @@
 
 #![warn(missing_docs)]
 
+pub mod cgroup;
 pub mod guarantee;
 pub mod report;

@@ -97,11 +97,7 @@ impl IsolationReport {
     }
 }
 
-fn standing(
-    profile: Profile,
-    guarantee: Guarantee,
-    layers: &BTreeMap<Layer, String>,
-) -> Standing {
+fn standing(profile: Profile, guarantee: Guarantee, layers: &BTreeMap<Layer, String>) -> Standing {
     // A run that asked for no sockets at all holds its network by that, wherever it runs.
     if guarantee == Guarantee::Network && layers.contains_key(&Layer::SeccompUnixOnly) {
         let mut by = vec![Layer::SeccompUnixOnly];

@@ -1,0 +1,303 @@
+//! Limits for one sandbox, held by the kernel's control groups, v2 or v1.
+//!
+//! A [`Cgroup`] is one group of processes with one set of limits, whatever the layout below: one
+//! directory in the v2 hierarchy, or one per v1 controller, or both. What cannot be applied is not an
+//! error here but is told, with the reason: whether a run may go on without it is for the floor to say.
+//!
+//! Invariant: only directories whose names say that we made them are ever removed, and only processes
+//! listed in them are ever killed.
+
+mod end;
+mod layout;
+mod owner;
+mod place;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::guarantee::Layer;
+use end::{DROP_DEADLINE, END_DEADLINE};
+use layout::Controller;
+pub use layout::{Layout, Version};
+use owner::Owner;
+use place::Placed;
+
+/// How much one sandbox may use. `None`: no limit of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Memory, with swap, in bytes. The kernel rounds down to whole pages.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// CPU time per time, in thousandths of a core. Raised to 10, the least that the kernel can keep.
+    pub cpu_millis: Option<u32>,
+}
+
+impl Limits {
+    fn value(&self, controller: Controller) -> Option<u64> {
+        match controller {
+            Controller::Memory => self.memory_bytes,
+            Controller::Pids => self.pids.map(u64::from),
+            Controller::Cpu => self.cpu_millis.map(u64::from),
+        }
+    }
+}
+
+/// Why a cgroup could not be made, used or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// A limit of zero would let nothing run.
+    #[error("the limit for {layer} is zero")]
+    ZeroLimit {
+        /// Which limit.
+        layer: Layer,
+    },
+    /// A file that says where we are could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A process could not be moved in.
+    #[error("cannot add process {pid} to {}", path.display())]
+    Add {
+        /// The process.
+        pid: i32,
+        /// The `cgroup.procs` file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The processes could not be killed.
+    #[error("cannot kill the processes in {}", path.display())]
+    Kill {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Killed processes did not go away.
+    #[error("{count} processes in {} outlived SIGKILL by {waited:?}", path.display())]
+    Survivors {
+        /// The directory.
+        path: PathBuf,
+        /// How many are left.
+        count: usize,
+        /// How long they were given.
+        waited: Duration,
+    },
+    /// The directory could not be removed.
+    #[error("cannot remove {}", path.display())]
+    Remove {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// The control group of one sandbox. Dropping it kills what is in it and removes it, as far as possible;
+/// [`Cgroup::remove`] tells whether that worked.
+#[derive(Debug)]
+pub struct Cgroup {
+    directories: Vec<PathBuf>,
+    v2: Option<PathBuf>,
+    limited: BTreeMap<Controller, PathBuf>,
+    pids: Option<u32>,
+    not_applied: Vec<(Layer, String)>,
+    made_by: u32,
+}
+
+impl Cgroup {
+    /// Makes a group with as many of `limits` as this machine lets us apply.
+    ///
+    /// # Guarantees
+    /// Every limit asked for is either in the map that is given back, with a detail for the isolation
+    /// report, or in [`Cgroup::not_applied`], with the reason.
+    ///
+    /// # The caller's duties
+    /// Call [`Cgroup::remove`] once the processes are gone, and [`sweep_stale`] at start, for what an
+    /// earlier process could not remove because it was killed. On v2 the group is, as a rule, a
+    /// sibling of the caller's own cgroup, not a child: limits on that one do not hold for it.
+    ///
+    /// # Errors
+    /// A limit of zero, or an unreadable `/proc`.
+    pub fn create(
+        limits: &Limits,
+        name_hint: &str,
+    ) -> Result<(Self, BTreeMap<Layer, String>), CgroupError> {
+        Self::create_in(&Layout::read()?, limits, name_hint, &|_| ())
+    }
+
+    fn create_in(
+        layout: &Layout,
+        limits: &Limits,
+        name_hint: &str,
+        made: &dyn Fn(&Path),
+    ) -> Result<(Self, BTreeMap<Layer, String>), CgroupError> {
+        for controller in Controller::ALL {
+            if limits.value(controller) == Some(0) {
+                let layer = controller.layer();
+                return Err(CgroupError::ZeroLimit { layer });
+            }
+        }
+        let name = Owner::current()?.new_name(name_hint);
+        let Placed {
+            directories,
+            v2,
+            limited,
+            applied,
+            not_applied,
+        } = place::place(layout, limits, &name, made);
+        let cgroup = Self {
+            directories,
+            v2,
+            limited,
+            pids: limits.pids,
+            not_applied,
+            made_by: std::process::id(),
+        };
+        Ok((cgroup, applied))
+    }
+
+    /// The limits asked for that are not live, each with the reason.
+    pub fn not_applied(&self) -> &[(Layer, String)] {
+        &self.not_applied
+    }
+
+    /// Whether there is any directory at all. Without one, `add` and `kill` do nothing.
+    pub fn is_live(&self) -> bool {
+        !self.directories.is_empty()
+    }
+
+    /// The directory in the v2 hierarchy, for `CLONE_INTO_CGROUP`.
+    pub fn v2_directory(&self) -> Option<&Path> {
+        self.v2.as_deref()
+    }
+
+    /// Moves a process in; whatever it starts later is in too, but what it has started already is not.
+    pub fn add(&self, pid: Pid) -> Result<(), CgroupError> {
+        let pid = pid.as_raw_nonzero().get();
+        for directory in &self.directories {
+            place::write(directory, PROCS, &pid.to_string()).map_err(|source| {
+                let path = directory.join(PROCS);
+                CgroupError::Add { pid, path, source }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Opens every `cgroup.procs` for writing, for a helper that moves itself in by writing `0` to each of
+    /// them and can no longer open them by path, or may not.
+    pub fn open_doors(&self) -> Result<Vec<OwnedFd>, CgroupError> {
+        let open = |directory: &PathBuf| {
+            let path = directory.join(PROCS);
+            match std::fs::OpenOptions::new().write(true).open(&path) {
+                Ok(file) => Ok(file.into()),
+                Err(source) => Err(CgroupError::Read { path, source }),
+            }
+        };
+        self.directories.iter().map(open).collect()
+    }
+
+    /// How many processes of this group the kernel has killed for want of memory. Zero where no memory
+    /// limit is live.
+    pub fn oom_kills(&self) -> u64 {
+        let Some(directory) = self.limited.get(&Controller::Memory) else {
+            return 0;
+        };
+        let file = if self.v2.as_ref() == Some(directory) {
+            "memory.events"
+        } else {
+            "memory.oom_control"
+        };
+        let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+        text.lines()
+            .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Kills every process in the group, and waits until none is listed any more. The group can be used again.
+    ///
+    /// # Errors
+    /// [`CgroupError::Survivors`] when some are still there after two seconds.
+    pub fn kill(&self) -> Result<(), CgroupError> {
+        self.kill_within(END_DEADLINE)
+    }
+
+    fn kill_within(&self, deadline: Duration) -> Result<(), CgroupError> {
+        if let Some(v2) = &self.v2
+            && end::kill_at_once(v2)?
+        {
+            return end::wait_empty(v2, deadline);
+        }
+        let Some(directory) = self.directories.first() else {
+            return Ok(());
+        };
+        // With room for no process, nothing can fork while we go through the list.
+        let pids = self.limited.get(&Controller::Pids).zip(self.pids);
+        if let Some((limited, _)) = pids {
+            let _ = place::write(limited, "pids.max", "0");
+        }
+        let killed = end::kill_one_by_one(directory, deadline);
+        if let Some((limited, value)) = pids {
+            place::write(limited, "pids.max", &value.to_string()).map_err(|source| {
+                let path = limited.clone();
+                CgroupError::Kill { path, source }
+            })?;
+        }
+        killed
+    }
+
+    /// Removes the group. Processes on their way out are waited for; living ones make it fail.
+    pub fn remove(mut self) -> Result<(), CgroupError> {
+        self.remove_within(END_DEADLINE)
+    }
+
+    /// Tries every directory, and tells the first failure.
+    fn remove_within(&mut self, deadline: Duration) -> Result<(), CgroupError> {
+        let mut outcome = Ok(());
+        self.directories
+            .retain(|directory| match end::remove(directory, deadline) {
+                Ok(()) => false,
+                Err(error) => {
+                    if outcome.is_ok() {
+                        outcome = Err(error);
+                    }
+                    true
+                }
+            });
+        outcome
+    }
+}
+
+const PROCS: &str = "cgroup.procs";
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // A fork of the owner has a copy of this value, but the sandbox is not the copy's to end.
+        if self.directories.is_empty() || std::process::id() != self.made_by {
+            return;
+        }
+        let _ = self.kill_within(DROP_DEADLINE);
+        let _ = self.remove_within(DROP_DEADLINE);
+    }
+}
+
+/// Removes empty groups that an owner left behind because it was killed; gives the number of directories
+/// removed. Groups of living owners, and whatever somebody else made, are left alone.
+pub fn sweep_stale() -> Result<usize, CgroupError> {
+    Ok(owner::sweep(&Layout::read()?, Owner::current()?))
+}

@@ -1,0 +1,294 @@
+//! Where the cgroup hierarchies are mounted, and where in them this process lives.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::CgroupError;
+use crate::guarantee::Layer;
+
+/// Which generation of cgroups a machine uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Version {
+    /// One hierarchy for every controller.
+    V2,
+    /// One hierarchy per controller.
+    V1,
+    /// Controllers on v1, with a v2 hierarchy beside them (it has `cgroup.kill`, but no limits).
+    Hybrid,
+    /// Nothing is mounted.
+    None,
+}
+
+impl Version {
+    /// The name used on the wire and on the terminal.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V2 => "v2",
+            Self::V1 => "v1",
+            Self::Hybrid => "hybrid",
+            Self::None => "none",
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A controller that holds one of our limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Controller {
+    Memory,
+    Pids,
+    Cpu,
+}
+
+impl Controller {
+    pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::Pids, Self::Cpu];
+
+    /// The kernel's name, in `cgroup.controllers` and in v1 mount options.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Pids => "pids",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    pub(crate) const fn layer(self) -> Layer {
+        match self {
+            Self::Memory => Layer::CgroupMemory,
+            Self::Pids => Layer::CgroupPids,
+            Self::Cpu => Layer::CgroupCpu,
+        }
+    }
+}
+
+/// The cgroup hierarchies this process can see.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Layout {
+    pub(super) v1: BTreeMap<Controller, Hierarchy>,
+    pub(super) v2: Option<Hierarchy>,
+}
+
+/// One mounted hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    pub mount: PathBuf,
+    /// The directory of the cgroup this process is in; absent when the mount does not show it (a bind
+    /// mount of another subtree, or a mount made in an outer cgroup namespace).
+    pub own: Option<PathBuf>,
+}
+
+impl Hierarchy {
+    /// Our own cgroup and those above it that the mount shows, nearest first.
+    pub fn chain(&self) -> impl Iterator<Item = &Path> {
+        self.own
+            .iter()
+            .flat_map(|own| own.ancestors())
+            .take_while(|path| path.starts_with(&self.mount))
+    }
+}
+
+impl Layout {
+    /// Reads `/proc/self/mountinfo` and `/proc/self/cgroup`.
+    pub fn read() -> Result<Self, CgroupError> {
+        let read = |path: &str| {
+            std::fs::read_to_string(path).map_err(|source| CgroupError::Read {
+                path: path.into(),
+                source,
+            })
+        };
+        Ok(Self::parse(
+            &read("/proc/self/mountinfo")?,
+            &read("/proc/self/cgroup")?,
+            Path::new("/"),
+        ))
+    }
+
+    /// The generation in use.
+    pub fn version(&self) -> Version {
+        match (self.v1.is_empty(), self.v2.is_some()) {
+            (true, true) => Version::V2,
+            (false, false) => Version::V1,
+            (false, true) => Version::Hybrid,
+            (true, false) => Version::None,
+        }
+    }
+
+    /// Parses the two files. Mount points are taken to be below `root`, so that a tree in a temporary
+    /// directory can stand in for the machine's.
+    pub(super) fn parse(mountinfo: &str, own_cgroups: &str, root: &Path) -> Self {
+        let mut layout = Self::default();
+        for mount in mountinfo.lines().filter_map(Mount::parse) {
+            if mount.filesystem == "cgroup2" {
+                let own = own_path(own_cgroups, |controllers| controllers.is_empty());
+                let hierarchy = mount.hierarchy(own, root);
+                if supersedes(&hierarchy, layout.v2.as_ref()) {
+                    layout.v2 = Some(hierarchy);
+                }
+            } else if mount.filesystem == "cgroup" {
+                for controller in Controller::ALL {
+                    let name = controller.as_str();
+                    if !mount.options.split(',').any(|option| option == name) {
+                        continue;
+                    }
+                    let own = own_path(own_cgroups, |controllers| {
+                        controllers.split(',').any(|entry| entry == name)
+                    });
+                    let hierarchy = mount.hierarchy(own, root);
+                    if supersedes(&hierarchy, layout.v1.get(&controller)) {
+                        layout.v1.insert(controller, hierarchy);
+                    }
+                }
+            }
+        }
+        layout
+    }
+}
+
+/// The same hierarchy may be mounted several times: one that shows our own cgroup is better than one
+/// that does not, and a later mount hides an earlier one at the same place.
+fn supersedes(new: &Hierarchy, old: Option<&Hierarchy>) -> bool {
+    old.is_none_or(|old| old.mount == new.mount || (old.own.is_none() && new.own.is_some()))
+}
+
+/// The path column of the line of `/proc/self/cgroup` whose controllers column matches; see cgroups(7).
+fn own_path(own_cgroups: &str, matches: impl Fn(&str) -> bool) -> Option<&str> {
+    own_cgroups.lines().find_map(|line| {
+        let mut columns = line.splitn(3, ':').skip(1);
+        let controllers = columns.next()?;
+        let path = columns.next()?;
+        matches(controllers).then_some(path)
+    })
+}
+
+/// The columns of one line of mountinfo that matter here; see proc_pid_mountinfo(5).
+struct Mount<'a> {
+    root: String,
+    point: String,
+    filesystem: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        let mut after = after.split(' ');
+        Some(Self {
+            root: unescape(before.next()?),
+            point: unescape(before.next()?),
+            filesystem: after.next()?,
+            options: after.nth(1)?,
+        })
+    }
+
+    fn hierarchy(&self, own: Option<&str>, root: &Path) -> Hierarchy {
+        let mount = root.join(self.point.trim_start_matches('/'));
+        let own = own
+            .map(Path::new)
+            // "/../x" is how the kernel shows a cgroup outside of our cgroup namespace.
+            .filter(|own| !own.components().any(|part| part == Component::ParentDir))
+            .and_then(|own| own.strip_prefix(&self.root).ok())
+            // Joining an empty path would add a trailing slash.
+            .map(|below| mount.join(below).components().collect());
+        Hierarchy { mount, own }
+    }
+}
+
+/// Undoes the octal escapes (`\040` and so on) of mountinfo.
+fn unescape(field: &str) -> String {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = tail
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        if let (b'\\', Some(byte)) = (first, octal) {
+            bytes.push(byte);
+            rest = &tail[3..];
+        } else {
+            bytes.push(first);
+            rest = tail;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn own(hierarchy: Option<&Hierarchy>) -> Option<&str> {
+        hierarchy?.own.as_deref()?.to_str()
+    }
+
+    #[test]
+    fn finds_v1_controllers_beside_a_v2_hierarchy() {
+        let layout = Layout::parse(
+            "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+             32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+             35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:4 - cgroup cgroup rw,memory\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
+            "4:memory:/a/b\n1:cpu,cpuacct:/\n0::/user\n",
+            Path::new("/"),
+        );
+        assert_eq!(layout.version(), Version::Hybrid);
+        assert_eq!(own(layout.v2.as_ref()), Some("/sys/fs/cgroup/unified/user"));
+        assert_eq!(
+            own(layout.v1.get(&Controller::Memory)),
+            Some("/sys/fs/cgroup/memory/a/b")
+        );
+        assert_eq!(
+            own(layout.v1.get(&Controller::Cpu)),
+            Some("/sys/fs/cgroup/cpu,cpuacct")
+        );
+        assert_eq!(layout.v1.get(&Controller::Pids), None);
+    }
+
+    #[test]
+    fn a_mount_of_a_subtree_is_followed_from_its_root() {
+        let mounts = "9 8 0:1 /pods/x /sys/fs/cgroup ro - cgroup2 cgroup rw,nsdelegate\n";
+        let shown = Layout::parse(mounts, "0::/pods/x/y\n", Path::new("/"));
+        assert_eq!(own(shown.v2.as_ref()), Some("/sys/fs/cgroup/y"));
+        let chain: Vec<_> = shown.v2.as_ref().unwrap().chain().collect();
+        assert_eq!(
+            chain,
+            [Path::new("/sys/fs/cgroup/y"), Path::new("/sys/fs/cgroup")]
+        );
+        for outside in ["0::/other\n", "0::/pods/xy\n", "0::/../pods/x\n", ""] {
+            let hidden = Layout::parse(mounts, outside, Path::new("/"));
+            assert_eq!(own(hidden.v2.as_ref()), None, "{outside:?}");
+        }
+    }
+
+    #[test]
+    fn escaped_mount_points_are_decoded() {
+        let mounts = r"9 8 0:1 / /odd\040place\134x rw - cgroup2 none rw";
+        let layout = Layout::parse(mounts, "0::/\n", Path::new("/"));
+        assert_eq!(own(layout.v2.as_ref()), Some(r"/odd place\x"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_without_a_panic(
+            mounts in r"[0-9a-z/\\ :,\n-]{0,200}",
+            cgroups in r"[0-9a-z/.:,\n]{0,100}",
+        ) {
+            let layout = Layout::parse(&mounts, &cgroups, Path::new("/"));
+            if let Some(own) = layout.v2.as_ref().and_then(|hierarchy| hierarchy.own.as_ref()) {
+                prop_assert!(!own.components().any(|part| part == Component::ParentDir));
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Make the directories of one sandbox and write its limits into them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use super::Limits;
+use super::layout::{Controller, Hierarchy, Layout};
+use crate::guarantee::Layer;
+
+/// The scheduling period that CPU quotas are parts of; the kernel's own default.
+const CPU_PERIOD_MICROSECONDS: u64 = 100_000;
+
+/// The smallest quota the kernel takes.
+const MIN_CPU_QUOTA_MICROSECONDS: u64 = 1_000;
+
+/// What could be made.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    /// Every directory made; a process of the sandbox is a member of all of them.
+    pub directories: Vec<PathBuf>,
+    /// The one of them in the v2 hierarchy.
+    pub v2: Option<PathBuf>,
+    /// Where a limit is live, by its controller.
+    pub limited: BTreeMap<Controller, PathBuf>,
+    pub applied: BTreeMap<Layer, String>,
+    pub not_applied: Vec<(Layer, String)>,
+}
+
+/// Makes directories called `name` and applies as many of `limits` as the machine lets us.
+///
+/// `made` is called with each new directory before it is used. The kernel needs nothing here: it fills a
+/// new cgroup with its files by itself. A tree in a temporary directory is filled by the test.
+pub(super) fn place(layout: &Layout, limits: &Limits, name: &str, made: &dyn Fn(&Path)) -> Placed {
+    let mut placed = Placed::default();
+    let mut on_v2 = Vec::new();
+    for controller in Controller::ALL {
+        let Some(value) = limits.value(controller) else {
+            continue;
+        };
+        match (layout.v1.get(&controller), &layout.v2) {
+            (Some(hierarchy), _) => placed.limit_v1(hierarchy, controller, value, name, made),
+            (None, Some(_)) => on_v2.push((controller, value)),
+            (None, None) => placed.refuse(
+                controller,
+                format!(
+                    "no mounted cgroup hierarchy has the {} controller",
+                    controller.as_str()
+                ),
+            ),
+        }
+    }
+    // A v2 directory is made even when it holds no limit: its cgroup.kill ends the sandbox at once.
+    if let Some(hierarchy) = &layout.v2 {
+        placed.limit_v2(hierarchy, &on_v2, name, made);
+    }
+    // Without any directory `kill` would not know whom to end; membership alone is enough for that.
+    if placed.directories.is_empty() {
+        let hierarchies = Controller::ALL.iter().filter_map(|it| layout.v1.get(it));
+        for own in hierarchies.filter_map(|hierarchy| hierarchy.own.as_deref()) {
+            if placed.make(own, name, made).is_ok() {
+                break;
+            }
+        }
+    }
+    placed
+}
+
+impl Placed {
+    /// v1: a child of our own cgroup, so that whatever limits us limits the sandbox too.
+    fn limit_v1(
+        &mut self,
+        hierarchy: &Hierarchy,
+        controller: Controller,
+        value: u64,
+        name: &str,
+        made: &dyn Fn(&Path),
+    ) {
+        let Some(own) = &hierarchy.own else {
+            return self.refuse(controller, hidden(hierarchy));
+        };
+        // Controllers that are mounted together share one directory.
+        let shared = self.directories.contains(&own.join(name));
+        let directory = match self.make(own, name, made) {
+            Ok(directory) => directory,
+            Err(error) => return self.refuse(controller, explain(own, &error)),
+        };
+        match write_v1(&directory, controller, value) {
+            Ok(detail) => self.accept(controller, directory, detail),
+            Err(error) => {
+                self.refuse(controller, explain(&directory, &error));
+                if !shared && fs::remove_dir(&directory).is_ok() {
+                    self.directories.retain(|path| *path != directory);
+                }
+            }
+        }
+    }
+
+    /// v2: below the nearest of our own cgroup and those above it that passes the controllers on. Our own
+    /// cannot, as a rule: it holds us, and a cgroup with processes may not pass controllers on ("no
+    /// internal processes", cgroups(7)); only the root of the tree may do both.
+    fn limit_v2(
+        &mut self,
+        hierarchy: &Hierarchy,
+        wanted: &[(Controller, u64)],
+        name: &str,
+        made: &dyn Fn(&Path),
+    ) {
+        let controllers: Vec<_> = wanted.iter().map(|&(controller, _)| controller).collect();
+        let mut best: Option<(&Path, Vec<Controller>)> = None;
+        let mut obstacle = None;
+        for parent in hierarchy.chain() {
+            if let Err(error) = check_writable(parent) {
+                obstacle.get_or_insert_with(|| explain(parent, &error));
+                continue;
+            }
+            let offered = offered_by(parent, &controllers);
+            let complete = offered.len() == controllers.len();
+            if best
+                .as_ref()
+                .is_none_or(|(_, best)| best.len() < offered.len())
+            {
+                best = Some((parent, offered));
+            }
+            if complete {
+                break;
+            }
+        }
+        let Some((parent, offered)) = best else {
+            let why = obstacle.unwrap_or_else(|| hidden(hierarchy));
+            for &controller in &controllers {
+                self.refuse(controller, why.clone());
+            }
+            return;
+        };
+        let directory = match self.make(parent, name, made) {
+            Ok(directory) => directory,
+            Err(error) => {
+                for &controller in &controllers {
+                    self.refuse(controller, explain(parent, &error));
+                }
+                return;
+            }
+        };
+        self.v2 = Some(directory.clone());
+        for &(controller, value) in wanted {
+            if !offered.contains(&controller) {
+                let why = format!(
+                    "no writable cgroup between {} and {} passes the {} controller on",
+                    hierarchy.own.as_deref().unwrap_or(parent).display(),
+                    hierarchy.mount.display(),
+                    controller.as_str(),
+                );
+                self.refuse(controller, why);
+                continue;
+            }
+            match write_v2(&directory, controller, value) {
+                Ok(detail) => self.accept(controller, directory.clone(), detail),
+                Err(error) => self.refuse(controller, explain(&directory, &error)),
+            }
+        }
+    }
+
+    fn make(&mut self, parent: &Path, name: &str, made: &dyn Fn(&Path)) -> io::Result<PathBuf> {
+        let directory = parent.join(name);
+        if !self.directories.contains(&directory) {
+            // A directory that is there already is not ours: an error, never adopted.
+            fs::create_dir(&directory)?;
+            made(&directory);
+            self.directories.push(directory.clone());
+        }
+        Ok(directory)
+    }
+
+    fn accept(&mut self, controller: Controller, directory: PathBuf, detail: String) {
+        self.limited.insert(controller, directory);
+        self.applied.insert(controller.layer(), detail);
+    }
+
+    fn refuse(&mut self, controller: Controller, why: String) {
+        self.not_applied.push((controller.layer(), why));
+    }
+}
+
+/// Whether we may make a cgroup below `parent` and move processes into it. Moving needs write access to
+/// `cgroup.procs` of the nearest common ancestor of both ends, and that is `parent`.
+fn check_writable(parent: &Path) -> io::Result<()> {
+    accessat(
+        CWD,
+        parent,
+        Access::WRITE_OK | Access::EXEC_OK,
+        AtFlags::EACCESS,
+    )?;
+    let procs = parent.join("cgroup.procs");
+    accessat(CWD, &procs, Access::WRITE_OK, AtFlags::EACCESS)?;
+    Ok(())
+}
+
+/// Those of `wanted` that children of `parent` get. In the root of the whole tree, where it is allowed
+/// beside processes, missing ones are switched on.
+fn offered_by(parent: &Path, wanted: &[Controller]) -> Vec<Controller> {
+    let listed = |file: &str| {
+        let text = fs::read_to_string(parent.join(file)).unwrap_or_default();
+        let mut names: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let passes = |names: &[String], controller: Controller| {
+        names.iter().any(|name| name == controller.as_str())
+    };
+    let mut passed_on = listed("cgroup.subtree_control");
+    // Every cgroup but the root has a type.
+    let is_root = !parent.join("cgroup.type").exists();
+    if is_root {
+        let available = listed("cgroup.controllers");
+        for &controller in wanted {
+            if passes(&available, controller) && !passes(&passed_on, controller) {
+                // One at a time: a single refusal would undo the others. What failed is not listed below.
+                let enable = format!("+{}", controller.as_str());
+                let _ = write(parent, "cgroup.subtree_control", &enable);
+            }
+        }
+        passed_on = listed("cgroup.subtree_control");
+    }
+    let offered = wanted.iter().copied();
+    offered
+        .filter(|&controller| passes(&passed_on, controller))
+        .collect()
+}
+
+fn write_v2(directory: &Path, controller: Controller, value: u64) -> io::Result<String> {
+    match controller {
+        Controller::Memory => {
+            write(directory, "memory.max", &value.to_string())?;
+            // Absent when the kernel counts no swap. Then the limit holds for memory alone.
+            let swap = match write(directory, "memory.swap.max", "0") {
+                Ok(()) => "no swap",
+                Err(error) if error.kind() == io::ErrorKind::NotFound => "swap not counted",
+                Err(error) => return Err(error),
+            };
+            Ok(format!("v2: {value} bytes, {swap}"))
+        }
+        Controller::Pids => {
+            write(directory, "pids.max", &value.to_string())?;
+            Ok(format!("v2: {value} processes"))
+        }
+        Controller::Cpu => {
+            let quota = quota_microseconds(value);
+            write(
+                directory,
+                "cpu.max",
+                &format!("{quota} {CPU_PERIOD_MICROSECONDS}"),
+            )?;
+            Ok(format!("v2: {} millicores", millicores(quota)))
+        }
+    }
+}
+
+fn write_v1(directory: &Path, controller: Controller, value: u64) -> io::Result<String> {
+    match controller {
+        Controller::Memory => {
+            // This order: memory and swap together may never be limited below memory alone.
+            write(directory, "memory.limit_in_bytes", &value.to_string())?;
+            let memory_and_swap = "memory.memsw.limit_in_bytes";
+            let swap = match write(directory, memory_and_swap, &value.to_string()) {
+                Ok(()) => "no swap",
+                Err(error) if error.kind() == io::ErrorKind::NotFound => "swap not counted",
+                Err(error) => return Err(error),
+            };
+            Ok(format!("v1: {value} bytes, {swap}"))
+        }
+        Controller::Pids => {
+            write(directory, "pids.max", &value.to_string())?;
+            Ok(format!("v1: {value} processes"))
+        }
+        Controller::Cpu => {
+            let quota = quota_microseconds(value);
+            write(
+                directory,
+                "cpu.cfs_period_us",
+                &CPU_PERIOD_MICROSECONDS.to_string(),
+            )?;
+            write(directory, "cpu.cfs_quota_us", &quota.to_string())?;
+            Ok(format!("v1: {} millicores", millicores(quota)))
+        }
+    }
+}
+
+fn quota_microseconds(cpu_millis: u64) -> u64 {
+    (cpu_millis * CPU_PERIOD_MICROSECONDS / 1000).max(MIN_CPU_QUOTA_MICROSECONDS)
+}
+
+fn millicores(quota_microseconds: u64) -> u64 {
+    quota_microseconds * 1000 / CPU_PERIOD_MICROSECONDS
+}
+
+/// Writes one control file in one call: the kernel takes each write as one command.
+pub(super) fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .open(directory.join(file))?;
+    file.write_all(value.as_bytes())
+}
+
+fn explain(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+fn hidden(hierarchy: &Hierarchy) -> String {
+    format!(
+        "the cgroup of this process is not shown in {}",
+        hierarchy.mount.display()
+    )
+}

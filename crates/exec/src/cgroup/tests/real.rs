@@ -1,0 +1,343 @@
+//! Real processes in real cgroups of this machine. Every group is removed again, also by a failing test.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use crate::cgroup::end::members;
+use crate::cgroup::layout::Controller;
+use crate::cgroup::owner::{self, Owner};
+use crate::cgroup::{Cgroup, Layout, Limits};
+use crate::guarantee::Layer;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A group with `limits`, all of them live; otherwise the test is skipped, out loud.
+fn group(layout: &Layout, limits: Limits) -> Option<Cgroup> {
+    let (cgroup, _) = Cgroup::create_in(layout, &limits, "test", &|_| ()).unwrap();
+    if let Some((layer, why)) = cgroup.not_applied().first() {
+        eprintln!("skipped: {layer}");
+        eprintln!("because: {why}");
+        return None;
+    }
+    if !cgroup.is_live() {
+        eprintln!("skipped: writable cgroup");
+        return None;
+    }
+    Some(cgroup)
+}
+
+/// Starts `script` inside `cgroup`: the shell waits for its first line until it has been moved.
+fn start(cgroup: &Cgroup, script: &str) -> Child {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the executor is not what is tested here"
+    )]
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", &format!("read -r go; {script}")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    cgroup.add(Pid::from_child(&child)).unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    child
+}
+
+fn wait(mut child: Child) -> ExitStatus {
+    child.wait().unwrap()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < DEADLINE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The value of `key` in a control file with one `key value` pair per line.
+fn counter(cgroup: &Cgroup, controller: Controller, file: &str, key: &str) -> u64 {
+    let text = fs::read_to_string(cgroup.limited[&controller].join(file)).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.unwrap().trim().parse().unwrap()
+}
+
+fn population(cgroup: &Cgroup) -> usize {
+    members(&cgroup.directories[0]).unwrap().len()
+}
+
+/// Removes the group and shows that no directory is left.
+fn remove(cgroup: Cgroup) {
+    let directories = cgroup.directories.clone();
+    cgroup.remove().unwrap();
+    assert!(!directories.iter().any(|directory| directory.exists()));
+}
+
+#[test]
+fn a_memory_hog_is_killed_by_the_kernel_and_counted() {
+    let limits = Limits {
+        memory_bytes: Some(32 << 20),
+        ..Limits::default()
+    };
+    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+        return;
+    };
+    assert_eq!(cgroup.oom_kills(), 0);
+    // tail must keep all of it, for there is no line end before the end.
+    let status = wait(start(&cgroup, "head -c 256M /dev/zero | tail -n 1"));
+    assert!(!status.success());
+    wait_for("the kernel's count", || cgroup.oom_kills() == 1);
+    cgroup.kill().unwrap();
+    remove(cgroup);
+}
+
+#[test]
+fn a_fork_bomb_stops_at_the_limit_and_all_of_it_is_killed() {
+    const PIDS: u32 = 24;
+    let limits = Limits {
+        pids: Some(PIDS),
+        ..Limits::default()
+    };
+    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+        return;
+    };
+    let bomb = start(&cgroup, "while :; do setsid sleep 1000 & done");
+    wait_for("the limit to be hit", || {
+        counter(&cgroup, Controller::Pids, "pids.events", "max ") > 0
+    });
+    assert!(population(&cgroup) <= PIDS as usize);
+    cgroup.kill().unwrap();
+    assert_eq!(population(&cgroup), 0);
+    wait(bomb);
+    remove(cgroup);
+}
+
+#[test]
+fn a_busy_loop_is_throttled() {
+    let limits = Limits {
+        cpu_millis: Some(100),
+        ..Limits::default()
+    };
+    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+        return;
+    };
+    let loops = start(&cgroup, "while :; do :; done");
+    wait_for("throttling", || {
+        counter(&cgroup, Controller::Cpu, "cpu.stat", "nr_throttled ") >= 2
+    });
+    cgroup.kill().unwrap();
+    wait(loops);
+    remove(cgroup);
+}
+
+#[test]
+fn v2_limits_are_live() {
+    let layout = Layout::read().unwrap();
+    let limits = Limits {
+        memory_bytes: Some(64 << 20),
+        pids: Some(32),
+        cpu_millis: Some(500),
+    };
+    let (cgroup, applied) = Cgroup::create_in(&layout, &limits, "test", &|_| ()).unwrap();
+    if applied.len() < 3 || !applied.values().all(|detail| detail.starts_with("v2: ")) {
+        eprintln!("skipped: cgroup v2 controllers");
+        return;
+    }
+    let directory = cgroup.v2_directory().unwrap();
+    let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
+    assert_eq!(read("memory.max"), "67108864\n");
+    assert_eq!(read("pids.max"), "32\n");
+    assert_eq!(read("cpu.max"), "50000 100000\n");
+    remove(cgroup);
+}
+
+#[test]
+fn cgroup_kill_ends_descendants_that_left_session_and_parent() {
+    let layout = Layout::read().unwrap();
+    let Some(cgroup) = group(&layout, Limits::default()) else {
+        return;
+    };
+    let kill_file = cgroup.v2_directory().map(|path| path.join("cgroup.kill"));
+    if !kill_file.is_some_and(|file| file.exists()) {
+        eprintln!("skipped: cgroup.kill");
+        return;
+    }
+    let shell = start(
+        &cgroup,
+        "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' &) ; exit 0",
+    );
+    assert!(wait(shell).success());
+    wait_for("the orphans", || population(&cgroup) == 3);
+    cgroup.kill().unwrap();
+    assert_eq!(population(&cgroup), 0);
+    remove(cgroup);
+}
+
+#[test]
+fn without_cgroup_kill_a_tree_that_keeps_forking_is_ended_one_by_one() {
+    let v1_only = Layout {
+        v2: None,
+        ..Layout::read().unwrap()
+    };
+    let limits = Limits {
+        pids: Some(64),
+        ..Limits::default()
+    };
+    let Some(cgroup) = group(&v1_only, limits) else {
+        return;
+    };
+    let churn = "while :; do sleep 0 & wait; done";
+    let trees: Vec<_> = (0..4).map(|_| start(&cgroup, churn)).collect();
+    wait_for("the trees", || population(&cgroup) > 4);
+    cgroup.kill().unwrap();
+    assert_eq!(population(&cgroup), 0);
+    for tree in trees {
+        wait(tree);
+    }
+    let limit = fs::read_to_string(cgroup.limited[&Controller::Pids].join("pids.max")).unwrap();
+    assert_eq!(limit, "64\n", "the group can be used again");
+    remove(cgroup);
+}
+
+#[test]
+fn dropping_a_group_ends_it() {
+    let limits = Limits {
+        pids: Some(16),
+        ..Limits::default()
+    };
+    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+        return;
+    };
+    let directories = cgroup.directories.clone();
+    let sleeper = start(&cgroup, "sleep 1000 & sleep 1000");
+    drop(cgroup);
+    assert!(!wait(sleeper).success());
+    assert!(!directories.iter().any(|directory| directory.exists()));
+}
+
+#[test]
+fn a_group_that_lives_is_not_removed() {
+    let Some(cgroup) = group(&Layout::read().unwrap(), Limits::default()) else {
+        return;
+    };
+    let sleeper = start(&cgroup, "sleep 1000");
+    let directory = cgroup.directories[0].clone();
+    assert!(crate::cgroup::end::remove(&directory, Duration::ZERO).is_err());
+    cgroup.kill().unwrap();
+    wait(sleeper);
+    remove(cgroup);
+}
+
+#[test]
+fn a_helper_enters_by_descriptor() {
+    let limits = Limits {
+        pids: Some(16),
+        ..Limits::default()
+    };
+    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+        return;
+    };
+    let mut doors = cgroup.open_doors().unwrap().into_iter().map(Stdio::from);
+    let script = "echo 0 >&0; echo 0 >&1; exec sleep 1000";
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the executor is not what is tested here"
+    )]
+    let mut helper = Command::new("/bin/sh")
+        .args(["-c", script])
+        .stdin(doors.next().unwrap())
+        .stdout(doors.next().unwrap_or_else(Stdio::null))
+        .spawn()
+        .unwrap();
+    let helper_pid = Pid::from_child(&helper);
+    wait_for("the helper to enter", || {
+        cgroup
+            .directories
+            .iter()
+            .all(|directory| members(directory).unwrap().contains(&helper_pid))
+    });
+    cgroup.kill().unwrap();
+    helper.wait().unwrap();
+    remove(cgroup);
+}
+
+/// A directory of this test's own making in the machine's tree.
+struct Leftover(PathBuf);
+
+impl Leftover {
+    fn make(parent: &std::path::Path, name: &str) -> Self {
+        let path = parent.join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_sweep_removes_what_dead_owners_left_and_nothing_else() {
+    let layout = Layout::read().unwrap();
+    let Some(alive) = group(&layout, Limits::default()) else {
+        return;
+    };
+    let here = alive.directories[0].parent().unwrap();
+    let owner = Owner::current().unwrap();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the executor is not what is tested here"
+    )]
+    let mut dead = Command::new("/bin/true").spawn().unwrap();
+    let dead_pid = dead.id();
+    dead.wait().unwrap();
+
+    let name = owner.new_name("stale");
+    let stale_name = name.replacen(
+        &format!("-{}-", std::process::id()),
+        &format!("-{dead_pid}-"),
+        1,
+    );
+    let stale = Leftover::make(here, &stale_name);
+    let foreign = Leftover::make(here, &format!("not-{stale_name}"));
+    // One inside another cgroup than ours, as when the owner lived elsewhere.
+    let nested = Leftover::make(&foreign.0, &stale_name);
+
+    // Another test process may sweep at the same time and be first.
+    owner::sweep(&layout, owner);
+    assert!(!stale.0.exists());
+    assert!(!nested.0.exists());
+    assert!(foreign.0.exists());
+    assert!(alive.directories.iter().all(|directory| directory.exists()));
+    drop(nested);
+    remove(alive);
+}
+
+#[test]
+fn every_limit_asked_for_is_applied_or_explained() {
+    let limits = Limits {
+        memory_bytes: Some(64 << 20),
+        pids: Some(8),
+        cpu_millis: Some(1),
+    };
+    let (cgroup, applied) = Cgroup::create(&limits, "test").unwrap();
+    let mut told: Vec<_> = applied.keys().copied().collect();
+    told.extend(cgroup.not_applied().iter().map(|(layer, _)| *layer));
+    told.sort();
+    assert_eq!(
+        told,
+        [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu]
+    );
+    if let Some(detail) = applied.get(&Layer::CgroupCpu) {
+        assert!(detail.ends_with(" 10 millicores"), "{detail}");
+    }
+    remove(cgroup);
+}
