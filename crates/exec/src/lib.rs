@@ -6,5 +6,6 @@
 #![warn(missing_docs)]
 
 pub mod cgroup;
+pub mod environment;
 pub mod guarantee;
 pub mod report;

@@ -1,0 +1,245 @@
+//! The environment a command gets: what its container declares, without what is ours, plus what the request adds.
+//!
+//! Values never appear in an error: they may be secrets.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+/// Variables one request may add.
+pub const MAX_REQUEST_VARIABLES: usize = 256;
+/// Bytes of a request's variable name.
+pub const MAX_NAME_BYTES: usize = 256;
+/// Bytes of one `NAME=VALUE`: the kernel's `MAX_ARG_STRLEN` without the NUL (execve(2)).
+pub const MAX_ENTRY_BYTES: usize = 128 * 1024 - 1;
+/// Bytes of all entries together, NULs included. The kernel's bound for arguments and environment is a quarter of
+/// the stack limit, 2 MiB by default; half of that is left to the arguments.
+pub const MAX_TOTAL_BYTES: usize = 1024 * 1024;
+
+/// Where programs are found when the container does not say.
+pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The one place a command may write without being given more.
+pub const WRITABLE: &str = "/tmp";
+/// Variables that point programs to a place for their own files, and where: a declared value stays if it lies
+/// below [`WRITABLE`] already, because anywhere else is read-only or shared.
+pub const PLACES: [(&str, &str); 4] = [
+    ("HOME", "/tmp/home"),
+    ("TMPDIR", "/tmp"),
+    ("XDG_CACHE_HOME", "/tmp/home/.cache"),
+    ("XDG_CONFIG_HOME", "/tmp/home/.config"),
+];
+
+/// Names that start like this, in any case, belong to us and never reach a command.
+const OURS: [&[u8]; 2] = [b"SYMPOZIUM_", b"SKILL_TOKEN"];
+/// What a request's names start with, exactly so.
+const REQUEST_PREFIX: &str = "SKILL_";
+
+/// The environment common to all commands of an executor.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Environment {
+    variables: BTreeMap<OsString, OsString>,
+}
+
+/// Why a request's variables are refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnvironmentError {
+    /// Too many of them.
+    #[error("{count} environment variables requested, at most {MAX_REQUEST_VARIABLES} are allowed")]
+    Count {
+        /// How many there were.
+        count: usize,
+    },
+    /// Longer than [`MAX_NAME_BYTES`]; the name is too long to repeat.
+    #[error("environment variable name has {length} bytes, at most {MAX_NAME_BYTES} are allowed")]
+    NameLength {
+        /// How long it is.
+        length: usize,
+    },
+    /// Not `SKILL_` and at least one letter, digit or underscore.
+    #[error("environment variable {name:?} is not allowed: names must match SKILL_[A-Za-z0-9_]+")]
+    Name {
+        /// The variable.
+        name: String,
+    },
+    /// A name of ours.
+    #[error("environment variable {name:?} is reserved")]
+    Reserved {
+        /// The variable.
+        name: String,
+    },
+    /// The same name twice in one request.
+    #[error("environment variable {name:?} is given twice")]
+    Duplicate {
+        /// The variable.
+        name: String,
+    },
+    /// No C string can hold it.
+    #[error("the value of environment variable {name:?} contains a nul byte")]
+    Nul {
+        /// The variable.
+        name: String,
+    },
+    /// Name and value exceed [`MAX_ENTRY_BYTES`].
+    #[error(
+        "environment variable {name:?} has {length} bytes with its name, at most {MAX_ENTRY_BYTES} are allowed"
+    )]
+    EntryLength {
+        /// The variable.
+        name: String,
+        /// How long `NAME=VALUE` is.
+        length: usize,
+    },
+    /// Everything together exceeds [`MAX_TOTAL_BYTES`].
+    #[error("the environment has {length} bytes, at most {MAX_TOTAL_BYTES} are allowed")]
+    TotalLength {
+        /// How long it is.
+        length: usize,
+    },
+}
+
+impl Environment {
+    /// Takes over what the container declares (the executor's own environment, as it was started).
+    ///
+    /// Left out: `SYMPOZIUM_*` and `SKILL_TOKEN*` in any case, and what is no variable (no name, `=` in the name,
+    /// a NUL anywhere). [`PLACES`] point below [`WRITABLE`]; an absent or empty `PATH` is [`DEFAULT_PATH`], because an
+    /// empty one means the working directory. Of a name declared twice the first counts, as for `getenv(3)`.
+    pub fn declared(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut kept = BTreeMap::new();
+        for (name, value) in variables {
+            if is_variable(&name, &value) && !is_ours(name.as_bytes()) {
+                kept.entry(name).or_insert(value);
+            }
+        }
+        Self { variables: kept }.with_places()
+    }
+
+    /// Leaves out further names, exactly as written: credentials of the executor that have other names.
+    #[must_use]
+    pub fn without<'a>(mut self, names: impl IntoIterator<Item = &'a OsStr>) -> Self {
+        for name in names {
+            self.variables.remove(name);
+        }
+        self.with_places()
+    }
+
+    /// A variable's value, such as the `PATH` that commands are searched in.
+    #[must_use]
+    pub fn get(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {
+        self.variables.get(name.as_ref()).map(OsString::as_os_str)
+    }
+
+    /// The environment of one command, as `NAME=VALUE` in the order of the names' bytes.
+    ///
+    /// A request's variable takes the place of a declared one of that name.
+    ///
+    /// # Errors
+    /// The first rule broken. Nothing is dropped or shortened to make it fit.
+    pub fn with_request(
+        &self,
+        requested: &[(String, String)],
+    ) -> Result<Vec<CString>, EnvironmentError> {
+        if requested.len() > MAX_REQUEST_VARIABLES {
+            return Err(EnvironmentError::Count {
+                count: requested.len(),
+            });
+        }
+        let mut added = BTreeMap::new();
+        for (name, value) in requested {
+            check(name, value)?;
+            if added.insert(OsStr::new(name), OsStr::new(value)).is_some() {
+                return Err(EnvironmentError::Duplicate { name: name.clone() });
+            }
+        }
+        let declared = self
+            .variables
+            .iter()
+            .map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        let all: BTreeMap<&OsStr, &OsStr> = declared.chain(added).collect();
+        let length = all
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 2)
+            .sum();
+        if length > MAX_TOTAL_BYTES {
+            return Err(EnvironmentError::TotalLength { length });
+        }
+        all.into_iter()
+            .map(|(name, value)| entry(name, value))
+            .collect()
+    }
+
+    fn with_places(mut self) -> Self {
+        for (name, place) in PLACES {
+            if !self.get(name).is_some_and(is_writable_place) {
+                self.variables.insert(name.into(), place.into());
+            }
+        }
+        if self.get("PATH").is_none_or(OsStr::is_empty) {
+            self.variables.insert("PATH".into(), DEFAULT_PATH.into());
+        }
+        self
+    }
+}
+
+/// Names only: values may be secrets.
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.variables.keys()).finish()
+    }
+}
+
+fn is_variable(name: &OsStr, value: &OsStr) -> bool {
+    let has = |text: &OsStr, byte| text.as_bytes().contains(&byte);
+    !name.is_empty() && !has(name, b'=') && !has(name, 0) && !has(value, 0)
+}
+
+fn is_ours(name: &[u8]) -> bool {
+    OURS.iter().any(|ours| {
+        name.get(..ours.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(ours))
+    })
+}
+
+/// By its text alone: the directory need not exist yet, and in the command's view it may be another.
+fn is_writable_place(value: &OsStr) -> bool {
+    let path = Path::new(value);
+    path.starts_with(WRITABLE) && !path.components().any(|part| part == Component::ParentDir)
+}
+
+fn check(name: &str, value: &str) -> Result<(), EnvironmentError> {
+    let named = || name.to_owned();
+    if name.len() > MAX_NAME_BYTES {
+        return Err(EnvironmentError::NameLength { length: name.len() });
+    }
+    if is_ours(name.as_bytes()) {
+        return Err(EnvironmentError::Reserved { name: named() });
+    }
+    let rest = name.strip_prefix(REQUEST_PREFIX).unwrap_or_default();
+    if rest.is_empty()
+        || !rest
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    {
+        return Err(EnvironmentError::Name { name: named() });
+    }
+    if value.contains('\0') {
+        return Err(EnvironmentError::Nul { name: named() });
+    }
+    Ok(())
+}
+
+/// The bound holds for declared variables too: one that is too long would make `execve` fail for all commands.
+fn entry(name: &OsStr, value: &OsStr) -> Result<CString, EnvironmentError> {
+    let named = || name.to_string_lossy().into_owned();
+    let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
+    if text.len() > MAX_ENTRY_BYTES {
+        return Err(EnvironmentError::EntryLength {
+            name: named(),
+            length: text.len(),
+        });
+    }
+    CString::new(text).map_err(|_| EnvironmentError::Nul { name: named() })
+}
+
+#[cfg(test)]
+mod tests;
