@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+pub mod beneath;
 pub mod cgroup;
 pub mod environment;
 pub mod guarantee;

@@ -1,0 +1,759 @@
+//! Every case runs through both methods; `openat2` is the oracle for the walk, and the cases that are
+//! escapes also have their answer written down.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, RenameFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
+use tempfile::TempDir;
+
+use super::walk::is_planted;
+use super::*;
+
+const METHODS: [Method; 2] = [Method::Openat2, Method::Walk];
+const READ: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+const CREATE: OFlags = READ.union(OFlags::CREATE).union(OFlags::RDWR);
+
+fn every_resolve() -> Vec<Resolve> {
+    let mut all = Vec::new();
+    for scope in [Scope::Beneath, Scope::InRoot] {
+        for links in [Links::Follow, Links::Refuse] {
+            for mounts in [Mounts::Cross, Mounts::Stay] {
+                all.push(Resolve {
+                    scope,
+                    links,
+                    mounts,
+                });
+            }
+        }
+    }
+    all
+}
+
+fn every_flags() -> Vec<OFlags> {
+    vec![
+        READ,
+        READ | OFlags::RDWR,
+        READ | OFlags::WRONLY | OFlags::TRUNC,
+        READ | OFlags::DIRECTORY,
+        READ | OFlags::NOFOLLOW,
+        READ | OFlags::NOFOLLOW | OFlags::DIRECTORY,
+        OFlags::PATH,
+        OFlags::PATH | OFlags::NOFOLLOW,
+        OFlags::PATH | OFlags::DIRECTORY,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+        CREATE,
+        CREATE | OFlags::EXCL,
+        CREATE | OFlags::NOFOLLOW,
+        CREATE | OFlags::DIRECTORY,
+        OFlags::PATH | OFlags::WRONLY,
+        OFlags::TMPFILE | OFlags::RDWR,
+    ]
+}
+
+fn directory(path: &Path) -> OwnedFd {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).unwrap()
+}
+
+/// What was opened, as a path relative to `base`, or the errno.
+fn answer(
+    method: Method,
+    base: &Path,
+    path: &Path,
+    flags: OFlags,
+    resolve: Resolve,
+) -> Result<PathBuf, Errno> {
+    let dir = directory(base);
+    let mode = if flags.contains(OFlags::CREATE) {
+        Mode::from(0o640)
+    } else {
+        Mode::empty()
+    };
+    match open_with(method, dir.as_fd(), path, flags, mode, resolve) {
+        Ok(file) => {
+            let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let real = fs::read_link(link).unwrap();
+            Ok(real
+                .strip_prefix(base)
+                .map_or(real.clone(), Path::to_path_buf))
+        }
+        Err(error) => Err(Errno::from_io_error(&error).unwrap()),
+    }
+}
+
+fn listing(base: &Path) -> BTreeSet<(PathBuf, u32)> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![base.to_path_buf()];
+    while let Some(path) = todo.pop() {
+        for entry in fs::read_dir(path).into_iter().flatten() {
+            let entry = entry.unwrap();
+            // Without search permission there is a name and nothing else.
+            let mode = entry.metadata().map_or(0, |meta| meta.mode());
+            if FileType::from_raw_mode(mode) == FileType::Directory {
+                todo.push(entry.path());
+            }
+            let path = entry.path().strip_prefix(base).unwrap().to_path_buf();
+            found.insert((path, mode));
+        }
+    }
+    found
+}
+
+/// Thousands of small files: in memory where there is such a place.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
+}
+
+/// A tree that can be removed again by its owner, whatever the test sealed.
+struct Tree {
+    outer: TempDir,
+    base: PathBuf,
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let sealed = self.base.join("sealed");
+        let _ = fs::set_permissions(sealed, fs::Permissions::from_mode(0o700));
+    }
+}
+
+/// A directory with one of everything. `base` is what paths are relative to; `secret` lies beside it.
+fn tree() -> Tree {
+    let outer = scratch();
+    fs::set_permissions(outer.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(outer.path().join("secret"), "secret").unwrap();
+    let base = outer.path().join("base");
+    fs::create_dir_all(base.join("d/e/g")).unwrap();
+    fs::write(base.join("d/e/f"), "f").unwrap();
+    fs::write(base.join("secret"), "inner").unwrap();
+    fs::create_dir(base.join("sealed")).unwrap();
+    fs::write(base.join("sealed/f"), "f").unwrap();
+    fs::set_permissions(base.join("sealed"), fs::Permissions::from_mode(0o600)).unwrap();
+    let links = [
+        ("rel", "d/e/f"),
+        ("abs", "/d/e/f"),
+        ("d/up", ".."),
+        ("d/out", "../../secret"),
+        ("escape", "../secret"),
+        ("absolute-escape", "/etc/passwd"),
+        ("dangling", "new"),
+        ("dangling-deep", "d/new"),
+        ("dangling-dir", "no/new"),
+        ("dangling-slash", "new/"),
+        ("loop", "loop"),
+        ("ping", "pong"),
+        ("pong", "ping"),
+        ("dirlink", "d"),
+        ("dirlink-slash", "d/"),
+        ("dirlink2", "dirlink"),
+        ("filelink-slash", "d/e/f/"),
+        ("file-slash-link", "rel/"),
+        ("root", "/"),
+        ("roots", "///"),
+        ("dot", "."),
+        ("dots", "./."),
+        ("dirdot", "d/."),
+        ("dirdotdot", "d/.."),
+        ("through-file", "d/e/f/x"),
+    ];
+    for (name, target) in links {
+        symlink(target, base.join(name)).unwrap();
+    }
+    symlink("d/e/f", base.join("c0")).unwrap();
+    for link in 1..=41 {
+        symlink(format!("c{}", link - 1), base.join(format!("c{link}"))).unwrap();
+    }
+    rustix::fs::mknodat(CWD, base.join("fifo"), FileType::Fifo, Mode::from(0o644), 0).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(base.join("socket")).unwrap());
+    Tree { outer, base }
+}
+
+fn every_path() -> Vec<PathBuf> {
+    let mut paths: Vec<String> = [
+        "",
+        "/",
+        "//",
+        ".",
+        "./",
+        "..",
+        "../",
+        "/..",
+        "../..",
+        "./..",
+        "d",
+        "d/",
+        "d//",
+        "d/.",
+        "d/..",
+        "d/../",
+        "d/../..",
+        "d/../../secret",
+        "/d",
+        "/d/e/f",
+        "//d///e//f",
+        "d/e/f",
+        "d/e/f/",
+        "d/e/f/.",
+        "d/e/f/..",
+        "d/e/f/x",
+        "d/./e/../e/f",
+        "nope",
+        "nope/",
+        "nope/x",
+        "nope/..",
+        "nope/.",
+        "rel",
+        "rel/",
+        "rel/x",
+        "rel/..",
+        "abs",
+        "abs/",
+        "d/up",
+        "d/up/",
+        "d/up/secret",
+        "d/up/..",
+        "d/up/d/up/d/up/rel",
+        "d/out",
+        "d/out/",
+        "escape",
+        "escape/x",
+        "absolute-escape",
+        "dangling",
+        "dangling/",
+        "dangling/x",
+        "dangling-deep",
+        "dangling-dir",
+        "dangling-slash",
+        "loop",
+        "loop/",
+        "loop/x",
+        "loop/..",
+        "ping",
+        "ping/x",
+        "dirlink",
+        "dirlink/",
+        "dirlink/e/f",
+        "dirlink/new",
+        "dirlink/..",
+        "dirlink/../..",
+        "dirlink-slash",
+        "dirlink-slash/e/f",
+        "dirlink-slash/e/new",
+        "dirlink2",
+        "dirlink2/",
+        "dirlink2/e",
+        "filelink-slash",
+        "filelink-slash/x",
+        "file-slash-link",
+        "root",
+        "root/",
+        "root/d",
+        "root/new",
+        "root/..",
+        "root/../d",
+        "roots",
+        "roots/d/e/f",
+        "dot",
+        "dot/d",
+        "dot/new",
+        "dots",
+        "dirdot",
+        "dirdot/e/f",
+        "dirdotdot",
+        "dirdotdot/..",
+        "dirdotdot/d/e/f",
+        "through-file",
+        "fifo",
+        "fifo/",
+        "fifo/x",
+        "socket",
+        "sealed",
+        "sealed/",
+        "sealed/f",
+        "sealed/.",
+        "sealed/..",
+        "sealed/../d",
+        "sealed/new",
+        "sealed/new/",
+        "sealed/nope/x",
+        "c38",
+        "c39",
+        "c40",
+        "c41",
+        "c39/",
+        "c38/x",
+        "dirlink/../c38",
+        "dirlink/../c39",
+        "d/new",
+        "d/new/",
+        "d/new/x",
+        "...",
+        "d/...",
+        " ",
+        "\n",
+        "d/e/g",
+        "d/e/g/../f",
+    ]
+    .map(String::from)
+    .to_vec();
+    for length in [255, 256, 4000] {
+        paths.push("n".repeat(length));
+        paths.push(format!("d/{}/x", "n".repeat(length)));
+        paths.push(format!("nope/{}", "n".repeat(length)));
+    }
+    for length in [4094, 4095, 4096, 70_000] {
+        let mut path = "d/../".repeat(length / 5 + 1);
+        path.truncate(length - 1);
+        paths.push(path.clone() + "/");
+        paths.push("/".repeat(length));
+    }
+    paths.extend(["d\0", "\0", "d/e\0/f"].map(String::from));
+    paths.into_iter().map(PathBuf::from).collect()
+}
+
+fn assert_methods_agree() {
+    let mut trees = METHODS.map(|_| tree());
+    for flags in every_flags() {
+        for resolve in every_resolve() {
+            if flags.contains(OFlags::CREATE) {
+                trees = METHODS.map(|_| tree());
+            }
+            for path in every_path() {
+                let [kernel, walk] = [0, 1]
+                    .map(|which| answer(METHODS[which], &trees[which].base, &path, flags, resolve));
+                assert_eq!(
+                    walk,
+                    kernel,
+                    "{} with {flags:?} and {resolve:?}",
+                    path.display()
+                );
+            }
+            let [kernel, walk] = [0, 1].map(|which| listing(trees[which].outer.path()));
+            assert_eq!(walk, kernel, "files made with {flags:?} and {resolve:?}");
+        }
+    }
+}
+
+#[test]
+fn both_methods_give_the_same_answers() {
+    assert_methods_agree();
+}
+
+#[test]
+fn both_methods_give_the_same_answers_without_privilege() {
+    if !rustix::process::geteuid().is_root() {
+        return println!(
+            "skipped: changing the user needs root (the test above already ran without)"
+        );
+    }
+    // Credentials belong to the thread, and this one ends with the test.
+    let unprivileged = std::thread::spawn(|| {
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(1000)).unwrap();
+        assert_methods_agree();
+    });
+    unprivileged.join().unwrap();
+}
+
+#[test]
+fn what_leaves_the_directory_is_refused() {
+    let tree = tree();
+    let base = &tree.base;
+    let cases: [(&str, Resolve, Result<&str, Errno>); 22] = [
+        ("../secret", Resolve::BENEATH, Err(Errno::XDEV)),
+        ("d/../../secret", Resolve::BENEATH, Err(Errno::XDEV)),
+        ("escape", Resolve::BENEATH, Err(Errno::XDEV)),
+        ("d/out", Resolve::BENEATH, Err(Errno::XDEV)),
+        ("/d/e/f", Resolve::BENEATH, Err(Errno::XDEV)),
+        ("abs", Resolve::BENEATH, Err(Errno::XDEV)),
+        ("absolute-escape", Resolve::BENEATH, Err(Errno::XDEV)),
+        ("d/up/secret", Resolve::BENEATH, Ok("secret")),
+        ("d/up/..", Resolve::BENEATH, Err(Errno::XDEV)),
+        ("../secret", Resolve::IN_ROOT, Ok("secret")),
+        ("d/out", Resolve::IN_ROOT, Ok("secret")),
+        ("escape", Resolve::IN_ROOT, Ok("secret")),
+        ("abs", Resolve::IN_ROOT, Ok("d/e/f")),
+        ("/..", Resolve::IN_ROOT, Ok("")),
+        ("absolute-escape", Resolve::IN_ROOT, Err(Errno::NOENT)),
+        ("rel", Resolve::STRICT, Err(Errno::LOOP)),
+        ("dirlink/e/f", Resolve::STRICT, Err(Errno::LOOP)),
+        ("loop", Resolve::BENEATH, Err(Errno::LOOP)),
+        ("c39", Resolve::BENEATH, Ok("d/e/f")),
+        ("c40", Resolve::BENEATH, Err(Errno::LOOP)),
+        ("rel/", Resolve::BENEATH, Err(Errno::NOTDIR)),
+        ("d/e\0/f", Resolve::BENEATH, Err(Errno::INVAL)),
+    ];
+    for method in METHODS {
+        for (path, resolve, expected) in &cases {
+            let got = answer(method, base, Path::new(path), READ, *resolve);
+            assert_eq!(got, expected.map(PathBuf::from), "{path} by {method:?}");
+        }
+    }
+}
+
+#[test]
+fn a_dangling_link_creates_its_target_within_the_scope_only() {
+    for method in METHODS {
+        let tree = tree();
+        let (outer, base) = (&tree.outer, &tree.base);
+        symlink("../planted", base.join("plant")).unwrap();
+        let create =
+            |path: &str, flags| answer(method, base, Path::new(path), flags, Resolve::BENEATH);
+        assert_eq!(create("dangling-deep", CREATE), Ok(PathBuf::from("d/new")));
+        assert_eq!(create("dangling", CREATE | OFlags::EXCL), Err(Errno::EXIST));
+        assert_eq!(create("plant", CREATE), Err(Errno::XDEV));
+        assert!(!outer.path().join("planted").exists());
+        assert_eq!(
+            fs::metadata(base.join("d/new")).unwrap().mode() & 0o7077,
+            0o040
+        );
+    }
+}
+
+#[test]
+fn magic_links_are_refused_and_plain_links_of_procfs_are_not() {
+    let proc = Path::new("/proc");
+    let paths = [
+        "self/exe",
+        "self/cwd",
+        "self/root",
+        "self/root/etc/passwd",
+        "self/cwd/..",
+        "self/fd/0",
+        "self/ns/net",
+        "self/ns/mnt",
+        "thread-self/exe",
+        "self/task/../exe",
+        "1/exe",
+        "1/root/etc",
+        "self/status",
+        "thread-self/status",
+        "mounts",
+        "net",
+        "net/dev",
+        "self/fd",
+        "self/../self",
+    ];
+    for resolve in every_resolve() {
+        for flags in [READ, OFlags::PATH, OFlags::PATH | OFlags::NOFOLLOW] {
+            for path in paths {
+                let path = Path::new(path);
+                let [kernel, walk] = METHODS.map(|by| answer(by, proc, path, flags, resolve));
+                assert_eq!(
+                    walk,
+                    kernel,
+                    "{} with {flags:?} and {resolve:?}",
+                    path.display()
+                );
+            }
+        }
+    }
+    for method in METHODS {
+        for path in &paths[..10] {
+            let got = answer(method, proc, Path::new(path), READ, Resolve::IN_ROOT);
+            assert_eq!(got, Err(Errno::LOOP), "{path} by {method:?}");
+        }
+        answer(
+            method,
+            proc,
+            Path::new("self/status"),
+            READ,
+            Resolve::BENEATH,
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn fifos_devices_and_sockets_never_block() {
+    let tree = tree();
+    let base = &tree.base;
+    for method in METHODS {
+        let open = |base: &Path, path: &str, flags| {
+            answer(method, base, Path::new(path), flags, Resolve::BENEATH)
+        };
+        assert_eq!(open(base, "fifo", READ), Ok(PathBuf::from("fifo")));
+        assert_eq!(open(base, "fifo", READ | OFlags::WRONLY), Err(Errno::NXIO));
+        assert_eq!(open(base, "socket", READ), Err(Errno::NXIO));
+        assert_eq!(
+            open(Path::new("/dev"), "null", READ),
+            Ok(PathBuf::from("null"))
+        );
+        assert_eq!(open(Path::new("/dev"), "null/", READ), Err(Errno::NOTDIR));
+    }
+}
+
+#[test]
+fn mount_points_are_crossed_only_when_asked() {
+    for method in METHODS {
+        let stay = Resolve {
+            mounts: Mounts::Stay,
+            ..Resolve::IN_ROOT
+        };
+        let open = |path: &str, resolve| {
+            answer(
+                method,
+                Path::new("/"),
+                Path::new(path),
+                OFlags::PATH,
+                resolve,
+            )
+        };
+        for path in ["proc", "proc/", "/proc/..", "proc/version"] {
+            assert_eq!(open(path, stay), Err(Errno::XDEV), "{path} by {method:?}");
+            open(path, Resolve::IN_ROOT).unwrap();
+        }
+    }
+}
+
+/// A bind mount has the device number of what it is mounted on, so only the mount id shows it.
+#[test]
+fn bind_mounts_are_mounts() {
+    let tree = tree();
+    let base = &tree.base;
+    let copy = || {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        rustix::mount::open_tree(CWD, base, flags)
+    };
+    let (Ok(over), Ok(under)) = (copy(), copy()) else {
+        return println!("skipped: open_tree needs root");
+    };
+    // The pair is attached to nothing but itself: no namespace sees it, and it goes when closed.
+    let from_descriptor = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    if rustix::mount::move_mount(&over, "", &under, "d", from_descriptor).is_err() {
+        return println!("skipped: mounts on detached mounts need Linux 6.15");
+    }
+    for method in METHODS {
+        for (path, flags) in [("d", READ), ("d/rel", READ), ("d/..", READ), ("d", CREATE)] {
+            let mode = if flags.contains(OFlags::CREATE) {
+                Mode::from(0o600)
+            } else {
+                Mode::empty()
+            };
+            let open = |resolve| {
+                open_with(method, under.as_fd(), Path::new(path), flags, mode, resolve)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap())
+            };
+            let stay = Resolve {
+                mounts: Mounts::Stay,
+                ..Resolve::BENEATH
+            };
+            assert_eq!(open(stay).unwrap_err(), Errno::XDEV, "{path} by {method:?}");
+            if flags == READ {
+                open(Resolve::BENEATH).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_swapped_in_during_use_leads_nowhere() {
+    let tree = tree();
+    let (outer, base) = (&tree.outer, &tree.base);
+    fs::create_dir(base.join("real")).unwrap();
+    fs::write(base.join("real/secret"), "inner").unwrap();
+    symlink("..", base.join("swap")).unwrap();
+    let outside = fs::metadata(outer.path().join("secret")).unwrap().ino();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let [one, other] = ["real", "swap"].map(|name| base.join(name));
+            while !done.load(Ordering::Relaxed) {
+                rustix::fs::renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let dir = directory(base);
+        for method in METHODS {
+            for path in ["real/secret", "d/../real/secret", "real/../real/secret"] {
+                for _ in 0..2_000 {
+                    let path = Path::new(path);
+                    match open_with(
+                        method,
+                        dir.as_fd(),
+                        path,
+                        READ,
+                        Mode::empty(),
+                        Resolve::BENEATH,
+                    ) {
+                        Ok(file) => assert_ne!(rustix::fs::fstat(&file).unwrap().st_ino, outside),
+                        Err(error) => assert!(
+                            matches!(
+                                Errno::from_io_error(&error),
+                                Some(Errno::XDEV | Errno::AGAIN)
+                            ),
+                            "{error} by {method:?}"
+                        ),
+                    }
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn the_walk_holds_a_bounded_number_of_descriptors() {
+    let base = tempfile::tempdir().unwrap();
+    let deep = |levels: usize| PathBuf::from("a/".repeat(levels));
+    fs::create_dir_all(base.path().join(deep(MAX_DEPTH + 2))).unwrap();
+    let open = |levels| {
+        answer(
+            Method::Walk,
+            base.path(),
+            &deep(levels),
+            READ,
+            Resolve::BENEATH,
+        )
+        .map(drop)
+    };
+    assert_eq!(open(MAX_DEPTH + 1), Ok(()));
+    assert_eq!(open(MAX_DEPTH + 2), Err(Errno::MFILE));
+}
+
+#[test]
+fn links_planted_in_shared_directories_are_known() {
+    let tree = tree();
+    let base = &tree.base;
+    let template = rustix::fs::stat(base).unwrap();
+    let entry = |uid, mode| {
+        let mut stat = template;
+        (stat.st_uid, stat.st_mode) = (uid, mode);
+        stat
+    };
+    let cases = [
+        (7, 0o41777, 0, 1000, true),
+        (1000, 0o41777, 0, 1000, false),
+        (0, 0o41777, 0, 1000, false),
+        (7, 0o40777, 0, 1000, false),
+        (7, 0o41775, 0, 1000, false),
+    ];
+    for (link, mode, owner, follower, planted) in cases {
+        assert_eq!(
+            is_planted(&entry(link, 0o120_777), &entry(owner, mode), follower),
+            planted
+        );
+    }
+}
+
+#[test]
+fn descriptors_are_closed_on_exec() {
+    let tree = tree();
+    let base = &tree.base;
+    for method in METHODS {
+        for path in ["d/e/f", ".", "d"] {
+            let dir = directory(base);
+            let path = Path::new(path);
+            let file = open_with(
+                method,
+                dir.as_fd(),
+                path,
+                READ,
+                Mode::empty(),
+                Resolve::BENEATH,
+            )
+            .unwrap();
+            assert_eq!(
+                rustix::io::fcntl_getfd(&file).unwrap(),
+                rustix::io::FdFlags::CLOEXEC
+            );
+        }
+    }
+}
+
+/// One entry of a random tree; names repeat often enough that paths hit something.
+#[derive(Debug, Clone)]
+enum Entry {
+    Directory(String),
+    File(String),
+    Link(String, String),
+}
+
+fn letter() -> impl Strategy<Value = String> {
+    proptest::sample::select(vec!["a", "b", "c"]).prop_map(String::from)
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![8 => letter(), 1 => Just("n".repeat(256))]
+}
+
+fn component() -> impl Strategy<Value = String> {
+    prop_oneof![6 => name(), 2 => Just("..".to_owned()), 1 => Just(".".to_owned()), 1 => Just(String::new())]
+}
+
+fn path() -> impl Strategy<Value = String> {
+    let parts = proptest::collection::vec(component(), 0..7);
+    (
+        prop_oneof![4 => Just(""), 1 => Just("/")],
+        parts,
+        prop_oneof![4 => Just(""), 1 => Just("/")],
+    )
+        .prop_map(|(start, parts, end)| format!("{start}{}{end}", parts.join("/")))
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let place = || proptest::collection::vec(letter(), 1..4).prop_map(|parts| parts.join("/"));
+    prop_oneof![
+        2 => place().prop_map(Entry::Directory),
+        1 => place().prop_map(Entry::File),
+        3 => (place(), path()).prop_map(|(place, target)| Entry::Link(place, target)),
+    ]
+}
+
+/// Entries that do not fit (a file where a directory is needed, an empty target) are left out.
+fn plant(entries: &[Entry]) -> (TempDir, PathBuf) {
+    let outer = scratch();
+    let base = outer.path().join("base");
+    fs::create_dir(&base).unwrap();
+    fs::write(outer.path().join("a"), "outside").unwrap();
+    for entry in entries {
+        let (Entry::Directory(place) | Entry::File(place) | Entry::Link(place, _)) = entry;
+        // Real directories all the way: a link planted before must not lead the test itself out.
+        let mut directory = base.clone();
+        let reached = Path::new(place).parent().unwrap().iter().all(|part| {
+            directory.push(part);
+            let _ = fs::create_dir(&directory);
+            directory.symlink_metadata().unwrap().is_dir()
+        });
+        if reached {
+            let place = base.join(place);
+            let _ = match entry {
+                Entry::Directory(_) => fs::create_dir(&place),
+                Entry::File(_) => fs::File::create_new(&place).map(drop),
+                Entry::Link(_, target) => symlink(target, &place),
+            };
+        }
+    }
+    (outer, base)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_methods_agree_on_random_trees(
+        entries in proptest::collection::vec(entry(), 0..14),
+        paths in proptest::collection::vec(path(), 1..24),
+        flags in proptest::sample::select(every_flags()),
+        resolve in proptest::sample::select(every_resolve()),
+    ) {
+        let trees = METHODS.map(|_| plant(&entries));
+        for path in paths {
+            let [kernel, walk] = [0, 1]
+                .map(|which| answer(METHODS[which], &trees[which].1, Path::new(&path), flags, resolve));
+            prop_assert_eq!(&walk, &kernel, "{:?}", path);
+            if let Ok(real) = walk {
+                prop_assert!(real.is_relative(), "{:?} led to {:?}", path, real);
+            }
+        }
+        prop_assert_eq!(listing(trees[0].0.path()), listing(trees[1].0.path()));
+    }
+}
