@@ -9,4 +9,5 @@ pub mod beneath;
 pub mod cgroup;
 pub mod environment;
 pub mod guarantee;
+pub mod lookup;
 pub mod report;

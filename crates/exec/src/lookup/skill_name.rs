@@ -1,0 +1,76 @@
+//! The names skills may have.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The name of a skill: one path component that no shell, URL or option parser can read as anything else.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SkillName(String);
+
+/// Why something is no skill name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SkillNameError {
+    /// Nothing at all.
+    #[error("skill name is empty")]
+    Empty,
+    /// More than [`SkillName::MAX_BYTES`].
+    #[error(
+        "skill name has {length} bytes, at most {} are allowed",
+        SkillName::MAX_BYTES
+    )]
+    TooLong {
+        /// How many there were.
+        length: usize,
+    },
+    /// A hidden file, a parent directory or an option.
+    #[error("skill name starts with {0:?}")]
+    Start(char),
+    /// Outside `[A-Za-z0-9_.+-]`.
+    #[error("skill name contains {0:?}: only letters, digits and _ . + - are allowed")]
+    Character(char),
+}
+
+impl SkillName {
+    /// The longest name.
+    pub const MAX_BYTES: usize = 128;
+
+    /// Reads a name as it came from a caller, already free of any URL encoding.
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn parse(name: &str) -> Result<Self, SkillNameError> {
+        if name.len() > Self::MAX_BYTES {
+            return Err(SkillNameError::TooLong { length: name.len() });
+        }
+        match name.chars().next() {
+            None => return Err(SkillNameError::Empty),
+            Some(first @ ('.' | '-')) => return Err(SkillNameError::Start(first)),
+            Some(_) => {}
+        }
+        let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_.+-".contains(letter);
+        match name.chars().find(|letter| !allowed(*letter)) {
+            Some(letter) => Err(SkillNameError::Character(letter)),
+            None => Ok(Self(name.to_owned())),
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SkillName {
+    type Err = SkillNameError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::parse(name)
+    }
+}
+
+impl fmt::Display for SkillName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
