@@ -1,1 +1,43 @@
-//! What the tests of every crate share.
+//! What the tests of every crate share; a dev-dependency, never part of a product.
+//!
+//! - [`probe`]: the hostile program that runs *inside* a sandbox and reports what it could do.
+//! - [`skip!`]: a test that this machine cannot run says so and is counted.
+//! - [`processes`], [`wait_until`]: who is still alive, and waiting without sleeping.
+//! - [`as_user`]: what must hold for an ordinary user, tested by root as well.
+//! - [`static_build`]: binaries that run in an empty root.
+
+pub mod as_user;
+pub mod probe;
+pub mod processes;
+pub mod skips;
+pub mod static_build;
+
+use std::ffi::OsStr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Starts a program the plain way, without any of our isolation: for what surrounds the thing under test.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where tests start a program around sympozium-exec"
+)]
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    Command::new(program)
+}
+
+/// Waits until `condition` holds and says whether it did by the deadline.
+///
+/// The condition is asked at once, every 2 ms, and a last time at the deadline, so a starved test machine does not
+/// turn a slow yes into a no.
+pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + deadline;
+    loop {
+        if condition() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return condition();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
