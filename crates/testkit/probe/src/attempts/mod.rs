@@ -5,26 +5,30 @@ mod files;
 mod inspection;
 mod limits;
 mod modes;
+mod namespaces;
 mod network;
 mod privileges;
+mod programs;
 mod signals;
 mod syscalls;
 
 use crate::attempt::Attempt;
-pub use files::{RELOCATED, relocate};
+
 pub use limits::touch;
+pub use programs::{RELOCATED, relocate};
 
 /// Guarantee and rows, in the order they are listed. A guarantee may have several tables.
 pub const CATALOGUE: &[(&str, &[Attempt])] = &[
     ("filesystem", files::ATTEMPTS),
+    ("filesystem", programs::ATTEMPTS),
     ("filesystem", devices::ATTEMPTS),
     ("filesystem", modes::ATTEMPTS),
     ("network", network::ATTEMPTS),
     ("processes", signals::ATTEMPTS),
     ("processes", inspection::ATTEMPTS),
     ("filesystem", privileges::ATTEMPTS),
-    ("syscalls", syscalls::NAMESPACES),
-    ("syscalls", syscalls::CALLS),
+    ("syscalls", namespaces::ATTEMPTS),
+    ("syscalls", syscalls::ATTEMPTS),
     ("memory", limits::MEMORY),
     ("pids", limits::PIDS),
     ("cpu", limits::CPU),
