@@ -1,5 +1,41 @@
 //! The project's own tooling, run as `cargo xtask <command>`.
+//!
+//! One module per command; `process` starts programs and `output` prints, for all of them.
 
-fn main() -> anyhow::Result<()> {
-    Ok(())
+mod bench;
+mod check;
+mod fuzz;
+mod output;
+mod process;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own tooling")]
+enum Command {
+    /// Install the Debian packages that building and testing need and this machine lacks.
+    Setup,
+    /// Run every check and test, in the order of the house style.
+    Test(test::Arguments),
+    /// Check what the compiler does not: dependency edges, file sizes, links, forbidden words.
+    Check,
+    /// Run the benches and compare each number with its target.
+    Bench(bench::Arguments),
+    /// Fuzz every target for a while (needs a nightly toolchain).
+    Fuzz(fuzz::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse() {
+        Command::Setup => setup::run(),
+        Command::Test(arguments) => test::run(&arguments),
+        Command::Check => check::run(),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
+    };
+    output::exit_code(result)
 }

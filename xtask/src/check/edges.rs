@@ -1,0 +1,249 @@
+//! Which crate may depend on which: dependencies point down, and what reaches outside lives in few places.
+//!
+//! Dev-dependencies are free, except that they are the only place for the testkit.
+
+use serde::Deserialize;
+
+use crate::output::hinted;
+use crate::process::{cargo, output};
+
+/// What each crate of ours may use of ours. A crate that is not here fails the check: its place is to be decided.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("sympozium-api", &[]),
+    ("sympozium-plan", &["sympozium-api"]),
+    ("sympozium-ipc", &["sympozium-api"]),
+    ("sympozium-exec", &["sympozium-api"]),
+    (
+        "sympozium-sidecar",
+        &["sympozium-api", "sympozium-ipc", "sympozium-exec"],
+    ),
+    (
+        "sympozium-agent",
+        &["sympozium-api", "sympozium-ipc", "sympozium-exec"],
+    ),
+    (
+        "sympozium-bridge",
+        &["sympozium-api", "sympozium-ipc", "sympozium-exec"],
+    ),
+    (
+        "sympozium-gateway",
+        &["sympozium-api", "sympozium-plan", "sympozium-ipc"],
+    ),
+    ("sympozium-controller", &["sympozium-api", "sympozium-plan"]),
+    ("sympozium-server", &["sympozium-api", "sympozium-plan"]),
+    ("sympozium", ANY),
+    ("sympozium-probe", &[]),
+    ("sympozium-testkit", ANY),
+    ("xtask", ANY),
+];
+/// May use every crate but the testkit. Nobody may use these in turn.
+const ANY: &[&str] = &["*"];
+
+/// Crates of others that only some of ours may use, tooling and tests apart.
+const RESTRICTED: &[(&[&str], &[&str])] = &[
+    (
+        &["kube", "kube-client", "kube-core", "kube-runtime"],
+        &[
+            "sympozium-controller",
+            "sympozium-gateway",
+            "sympozium-server",
+            "sympozium",
+        ],
+    ),
+    (
+        &["k8s-openapi"],
+        &[
+            "sympozium-api",
+            "sympozium-plan",
+            "sympozium-controller",
+            "sympozium-gateway",
+            "sympozium-server",
+            "sympozium",
+        ],
+    ),
+];
+/// Crates of others that exactly one of ours may use.
+const IN_ONE_CRATE: &[&str] = &["rmcp", "async-nats", "reqwest"];
+/// These do no I/O, read no clock and draw no randomness.
+const PURE: &[&str] = &["sympozium-api", "sympozium-plan"];
+const IMPURE: &[&str] = &[
+    "tokio",
+    "async-std",
+    "rand",
+    "fastrand",
+    "getrandom",
+    "reqwest",
+    "hyper",
+    "ureq",
+    "rustix",
+    "nix",
+    "libc",
+];
+const TOOLING: &[&str] = &["sympozium-testkit", "xtask"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    /// `null` for ordinary ones, else `dev` or `build`.
+    kind: Option<String>,
+}
+
+pub fn check() -> anyhow::Result<Vec<String>> {
+    let metadata = output(&mut cargo(&[
+        "metadata",
+        "--format-version=1",
+        "--no-deps",
+        "--locked",
+    ]))
+    .map_err(|error| {
+        hinted(
+            format!("{error:#}"),
+            "is Cargo.lock up to date? `cargo build` updates it",
+        )
+    })?;
+    let metadata: Metadata = serde_json::from_str(&metadata)?;
+    Ok(problems(&metadata.packages))
+}
+
+fn problems(packages: &[Package]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for package in packages {
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == package.name) else {
+            problems.push(format!(
+                "{}: a new crate; give it a place in xtask/src/check/edges.rs",
+                package.name
+            ));
+            continue;
+        };
+        for dependency in &package.dependencies {
+            if dependency.kind.as_deref() != Some("dev")
+                && let Some(why) = forbidden(&package.name, allowed, &dependency.name)
+            {
+                problems.push(format!(
+                    "{} must not depend on {}: {why}",
+                    package.name, dependency.name
+                ));
+            }
+        }
+    }
+    for single in IN_ONE_CRATE {
+        let users: Vec<_> = packages
+            .iter()
+            .filter(|package| !TOOLING.contains(&package.name.as_str()))
+            .filter(|package| {
+                package
+                    .dependencies
+                    .iter()
+                    .any(|found| found.kind.is_none() && found.name == *single)
+            })
+            .map(|package| package.name.as_str())
+            .collect();
+        if users.len() > 1 {
+            problems.push(format!(
+                "{single} is used by {}; one crate should wrap it",
+                users.join(" and ")
+            ));
+        }
+    }
+    problems
+}
+
+/// Why `package` may not use `dependency`, if it may not.
+fn forbidden(package: &str, allowed: &[&str], dependency: &str) -> Option<&'static str> {
+    let is_ours = LAYERS.iter().any(|(name, _)| *name == dependency);
+    if dependency == "sympozium-testkit" {
+        return Some("the testkit is for dev-dependencies");
+    }
+    if is_ours && allowed != ANY && !allowed.contains(&dependency) {
+        return Some("dependencies point down (STYLE, 1 to 5)");
+    }
+    if PURE.contains(&package) && IMPURE.contains(&dependency) {
+        return Some("this crate does no I/O, reads no clock and draws no randomness");
+    }
+    let restricted = RESTRICTED
+        .iter()
+        .find(|(names, _)| names.contains(&dependency));
+    if let Some((_, users)) = restricted
+        && !users.contains(&package)
+        && !TOOLING.contains(&package)
+    {
+        return Some("only the crates that talk to a cluster may");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Package {
+        Package {
+            name: name.into(),
+            dependencies: dependencies
+                .iter()
+                .map(|(name, kind)| Dependency {
+                    name: (*name).into(),
+                    kind: kind.map(Into::into),
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn edges_that_point_down_are_fine() {
+        let packages = [
+            package("sympozium-api", &[("serde", None), ("k8s-openapi", None)]),
+            package(
+                "sympozium-plan",
+                &[("sympozium-api", None), ("sympozium-testkit", Some("dev"))],
+            ),
+            package(
+                "sympozium-agent",
+                &[("sympozium-ipc", None), ("tokio", None)],
+            ),
+            package(
+                "sympozium",
+                &[("sympozium-agent", None), ("kube", None), ("reqwest", None)],
+            ),
+            package("sympozium-testkit", &[("kube", None), ("reqwest", None)]),
+        ];
+        assert_eq!(problems(&packages), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_rule_is_held() {
+        for (name, dependency) in [
+            ("sympozium-api", "sympozium-plan"),
+            ("sympozium-exec", "sympozium-ipc"),
+            ("sympozium-agent", "sympozium-bridge"),
+            ("sympozium-bridge", "kube"),
+            ("sympozium-ipc", "k8s-openapi"),
+            ("sympozium-plan", "tokio"),
+            ("sympozium", "sympozium-testkit"),
+        ] {
+            assert_eq!(
+                problems(&[package(name, &[(dependency, None)])]).len(),
+                1,
+                "{name} -> {dependency}"
+            );
+        }
+        assert_eq!(problems(&[package("sympozium-new", &[])]).len(), 1);
+        let both = ["sympozium-agent", "sympozium-gateway"]
+            .map(|name| package(name, &[("reqwest", None)]));
+        assert_eq!(
+            problems(&both),
+            ["reqwest is used by sympozium-agent and sympozium-gateway; one crate should wrap it"]
+        );
+    }
+}
