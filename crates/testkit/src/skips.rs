@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Names the file that collects the skips of a test run, one line each: the reason, a tab, the test.
+/// Names the file that collects the skips of a test run, one line each: the reason, a tab, `package/test`.
 pub const SKIPS_FILE: &str = "SYMPOZIUM_SKIPS_FILE";
 
 /// Ends the test as skipped. Say which feature of the machine is missing, not which test it is:
@@ -21,6 +21,8 @@ macro_rules! skip {
 /// Written to standard error itself, which the test harness does not capture, and to the file named by
 /// [`SKIPS_FILE`], so that counting depends on neither.
 pub fn record(what: &str) {
+    // Cargo names the package for every test that it runs, and the harness names the thread after the test.
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("unnamed");
     let _ = writeln!(std::io::stderr(), "skipped: {what}");
@@ -28,7 +30,7 @@ pub fn record(what: &str) {
         return;
     };
     // One write of a whole line to a file opened for appending is not torn by other tests.
-    let line = format!("{}\t{test}\n", what.replace(['\t', '\n'], " "));
+    let line = format!("{}\t{package}/{test}\n", what.replace(['\t', '\n'], " "));
     let written = OpenOptions::new()
         .append(true)
         .create(true)

@@ -26,7 +26,7 @@ fn a_skip_is_said_and_counted() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("skipped: no feature here"));
     assert_eq!(
         std::fs::read_to_string(file).unwrap(),
-        "no feature here\tharness::skips_when_told_to\n"
+        "no feature here\tsympozium-testkit/harness::skips_when_told_to\n"
     );
 }
 
