@@ -1,0 +1,65 @@
+# Everything a person runs. The work is done by `cargo xtask`; these are its short names.
+
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+XTASK := $(CARGO) run --quiet --locked --package xtask --
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# A linker is needed to build the tool that installs one.
+.PHONY: linker
+linker:
+	@command -v cc >/dev/null 2>&1 || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends build-essential; \
+		else \
+			echo "error: no C compiler to link with" >&2; \
+			echo "hint: sudo apt-get install build-essential" >&2; \
+			exit 1; \
+		fi; \
+	}
+
+.PHONY: setup
+setup: linker ## Install the packages that building and testing need
+	@$(XTASK) setup
+
+.PHONY: build
+build: linker ## Build everything
+	$(CARGO) build --workspace --locked
+
+.PHONY: demo
+demo: linker ## See what a hostile program can and cannot do
+	@$(CARGO) run --quiet --locked --package sympozium -- demo
+
+.PHONY: test
+test: linker ## Run every check and test, with samples of the large matrices
+	@$(XTASK) test
+
+.PHONY: test-full
+test-full: linker ## The same with the whole matrices
+	@$(XTASK) test --full
+
+.PHONY: bench
+bench: setup ## Measure against the targets (SUITE=name for one suite)
+	@$(XTASK) bench $(if $(SUITE),--suite $(SUITE))
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz each target for a minute (SECONDS=n, TARGET=name)
+	@$(XTASK) fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET))
+
+.PHONY: fmt
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+.PHONY: clippy
+clippy: linker ## Lint the code
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: clean
+clean: ## Remove what was built
+	$(CARGO) clean
+
+# The targets of the test cluster, where the checkout has them.
+-include hack/kube/kube.mk
