@@ -79,6 +79,11 @@ pub const ATTEMPTS: &[Attempt] = &[
         },
     ),
     plain(
+        "open-terminal",
+        "open the terminal of whoever started the executor",
+        |_| open_any(["/dev/tty"]),
+    ),
+    plain(
         "open-block-device",
         "read a disk around its file system",
         |_| open_any(block_devices()),
