@@ -27,7 +27,8 @@ pub struct Arguments {
 #[derive(Debug, Deserialize)]
 struct Row {
     name: String,
-    value: f64,
+    /// `null` when the measurement came to no number.
+    value: Option<f64>,
     unit: String,
     /// A text or a number, as the suite likes.
     target: serde_json::Value,
@@ -134,7 +135,9 @@ fn measure(package: &str, suite: &str, directory: &Path) -> anyhow::Result<Vec<V
 /// The rows that were measured, then those that should have been.
 fn judge(suite: &str, found: &[Row], expected: &str) -> Vec<Vec<String>> {
     let measured = found.iter().map(|row| {
-        let value = format!("{} {}", row.value, row.unit);
+        let value = row
+            .value
+            .map_or("-".to_owned(), |value| format!("{value} {}", row.unit));
         let meets = if row.meets { "yes" } else { "no" };
         let target = match &row.target {
             serde_json::Value::String(text) => text.clone(),
