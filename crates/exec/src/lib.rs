@@ -8,6 +8,7 @@
 pub mod beneath;
 pub mod cgroup;
 pub mod environment;
+pub mod features;
 pub mod guarantee;
 pub mod lookup;
 pub mod report;

@@ -1,0 +1,244 @@
+//! What this kernel and this machine offer, found out by trying.
+//!
+//! A version number says little: distributions backport and switch off, container runtimes filter. So
+//! each feature is used once, in a child where it cannot be undone, and the answer is kept together with
+//! the reason when it is no. [`live_profile`] and [`missing`] then say what follows from it.
+
+mod hints;
+mod layers;
+mod machine;
+mod namespaces;
+mod sys_probe;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Version;
+use crate::guarantee::Layer;
+pub use hints::notes;
+pub use layers::{
+    MissingLayer, expected_layers, live_profile, missing, suited_profile, support_for,
+};
+pub use namespaces::{Obstacle, UserNamespaces};
+
+/// Signs of gVisor that are believed together.
+const GVISOR_SIGNS: usize = 2;
+
+/// Everything that was found out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Features {
+    /// What `uname -r` says.
+    pub kernel_release: String,
+    /// The processor architecture, as Rust calls it.
+    pub architecture: String,
+    /// Whether the effective UID is 0.
+    pub is_root: bool,
+    /// Those effective capabilities that matter for making sandboxes.
+    pub capabilities: Vec<String>,
+    /// Whether this process is already under a seccomp filter.
+    pub under_seccomp_filter: bool,
+    /// What speaks for being in a container; empty when nothing does.
+    pub container_hints: Vec<String>,
+    /// Whether the kernel is gVisor's.
+    pub gvisor: bool,
+    /// What speaks for that.
+    pub gvisor_signs: Vec<String>,
+    /// Landlock.
+    pub landlock: Landlock,
+    /// seccomp.
+    pub seccomp: Seccomp,
+    /// User namespaces.
+    pub user_namespaces: UserNamespaces,
+    /// The other namespaces, inside a user namespace, by their layer.
+    pub namespaces: BTreeMap<Layer, Support>,
+    /// A `/proc` of its own for a new pid namespace.
+    pub private_proc: Support,
+    /// Mounts with mapped owners.
+    pub idmapped_mounts: Support,
+    /// RLIMIT_NPROC counted inside a user namespace alone.
+    pub process_limit_in_user_namespace: Support,
+    /// System calls that have a slower or weaker substitute.
+    pub system_calls: SystemCalls,
+    /// Control groups.
+    pub cgroups: Cgroups,
+    /// `kernel.yama.ptrace_scope`, where the kernel has Yama.
+    pub yama_ptrace_scope: Option<u8>,
+    /// `kernel.core_pattern`: where a crashing process's memory would go.
+    pub core_pattern: Option<String>,
+    /// Resource limits of this process, by their name in setrlimit(2), in lower case.
+    pub rlimits: BTreeMap<String, Rlimit>,
+    /// Whether `/proc/<pid>/task/<tid>/children` exists.
+    pub lists_children: bool,
+}
+
+/// Whether one feature can be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum Support {
+    /// It was used, and it worked.
+    Present {
+        /// What there is to tell about it (`ABI 7`, `v1`); may be empty.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        detail: String,
+    },
+    /// It was refused.
+    Absent {
+        /// How.
+        why: String,
+    },
+}
+
+impl Support {
+    /// Usable, with something to tell about it or nothing.
+    pub fn present(detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self::Present { detail }
+    }
+
+    /// Not usable.
+    pub fn absent(why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self::Absent { why }
+    }
+
+    /// Whether it can be used.
+    pub fn is_present(&self) -> bool {
+        matches!(self, Self::Present { .. })
+    }
+}
+
+/// Landlock, or why there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum Landlock {
+    /// It is there.
+    Available {
+        /// Its ABI.
+        abi: i32,
+    },
+    /// The kernel is too old, was built without it, or hides it.
+    NotInKernel,
+    /// The kernel has it, but it was not switched on at boot.
+    SwitchedOff,
+    /// Something else refused it.
+    Refused {
+        /// The answer.
+        why: String,
+    },
+}
+
+impl Landlock {
+    /// The ABI, when it is there.
+    pub fn abi(&self) -> Option<i32> {
+        match self {
+            Self::Available { abi } => Some(*abi),
+            Self::NotInKernel | Self::SwitchedOff | Self::Refused { .. } => None,
+        }
+    }
+}
+
+/// What seccomp offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Seccomp {
+    /// Whether a filter could be installed.
+    pub filter: Support,
+    /// The actions the kernel says it knows. gVisor does not answer, and has `errno` and `kill` all the same.
+    pub actions: Vec<String>,
+}
+
+/// Newer system calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SystemCalls {
+    /// `openat2`; without it paths are walked part by part.
+    pub openat2: Support,
+    /// `pidfd_open`.
+    pub pidfd: Support,
+    /// `close_range`; without it descriptors are closed one by one.
+    pub close_range: Support,
+    /// `clone3`.
+    pub clone3: Support,
+}
+
+/// What control groups offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cgroups {
+    /// The generation.
+    pub version: Version,
+    /// Which limits could be applied, by their layer.
+    pub limits: BTreeMap<Layer, Support>,
+    /// Whether a whole group can be killed at once (`cgroup.kill`).
+    pub kill_at_once: bool,
+}
+
+/// A resource limit; `None` is "unlimited".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rlimit {
+    /// What holds.
+    pub soft: Option<u64>,
+    /// What an unprivileged process may raise it to.
+    pub hard: Option<u64>,
+}
+
+impl Features {
+    /// Tries everything, now. Takes some milliseconds and leaves nothing behind.
+    ///
+    /// # The caller's duties
+    /// Call it before the process makes itself non-dumpable: the maps of a child's user namespace are
+    /// then no longer writable to an ordinary user, and the answer would be a wrong no.
+    pub fn detect() -> Self {
+        let name = rustix::system::uname();
+        let capabilities = machine::effective_capabilities();
+        let under_seccomp_filter = machine::under_seccomp_filter();
+        let surroundings = namespaces::Surroundings::read(
+            capabilities.iter().any(|it| it == "CAP_SYS_ADMIN"),
+            under_seccomp_filter,
+        );
+        let gvisor_signs = machine::gvisor_signs();
+        Self {
+            kernel_release: name.release().to_string_lossy().into_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            is_root: geteuid().is_root(),
+            capabilities,
+            under_seccomp_filter,
+            container_hints: machine::container_hints(),
+            gvisor: gvisor_signs.len() >= GVISOR_SIGNS,
+            gvisor_signs,
+            landlock: machine::landlock(),
+            seccomp: machine::seccomp(),
+            user_namespaces: namespaces::probe_user(&surroundings),
+            namespaces: namespaces::probe_others(),
+            private_proc: namespaces::probe_private_proc(),
+            idmapped_mounts: namespaces::probe_idmapped_mounts(),
+            process_limit_in_user_namespace: namespaces::probe_process_limit(),
+            system_calls: machine::system_calls(),
+            cgroups: machine::cgroups(),
+            yama_ptrace_scope: machine::sysctl("kernel/yama/ptrace_scope")
+                .and_then(|scope| scope.parse().ok()),
+            core_pattern: machine::sysctl("kernel/core_pattern"),
+            rlimits: machine::rlimits(),
+            lists_children: machine::lists_children(),
+        }
+    }
+
+    /// What [`Features::detect`] said the first time it was asked in this process.
+    pub fn get() -> &'static Self {
+        static FEATURES: OnceLock<Features> = OnceLock::new();
+        FEATURES.get_or_init(Self::detect)
+    }
+
+    /// The Landlock ABI, when there is one.
+    pub fn landlock_abi(&self) -> Option<i32> {
+        self.landlock.abi()
+    }
+}

@@ -1,0 +1,340 @@
+//! Which namespaces can be made, and what stands in the way.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use libc::{
+    CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER,
+    CLONE_NEWUTS,
+};
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::process::{Pid, getegid, geteuid};
+use serde::{Deserialize, Serialize};
+
+use super::Support;
+use super::sys_probe::{Failure, Step, attempt, map_owners};
+use crate::guarantee::Layer;
+
+/// An unprivileged UID and GID to map to when we may map any.
+const UNPRIVILEGED: u32 = 65_534;
+
+/// Whether a user namespace can be made in which one can then act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum UserNamespaces {
+    /// Made, mapped and used for a mount.
+    Usable,
+    /// Refused.
+    Blocked {
+        /// By what, as far as one can tell.
+        cause: Obstacle,
+        /// The step that was refused and the kernel's answer.
+        why: String,
+    },
+}
+
+/// What keeps user namespaces from being made or used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Obstacle {
+    /// `user.max_user_namespaces` is 0.
+    LimitIsZero,
+    /// `user.max_user_namespaces` are there already.
+    LimitReached,
+    /// They are nested as deep as the kernel allows.
+    NestedTooDeep,
+    /// `kernel.unprivileged_userns_clone` is 0 (Debian and derived kernels).
+    SwitchedOffForUsers,
+    /// AppArmor takes the capabilities away (`kernel.apparmor_restrict_unprivileged_userns`, Ubuntu).
+    Apparmor,
+    /// A seccomp filter, as container runtimes install one.
+    SeccompFilter,
+    /// The kernel was built without them.
+    NotInKernel,
+    /// None of the above.
+    Unknown,
+}
+
+/// What the cause is told from.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Surroundings {
+    pub max_user_namespaces: Option<u64>,
+    pub unprivileged_userns_clone: Option<u64>,
+    pub apparmor_restricts: Option<u64>,
+    pub has_system_administration: bool,
+    pub under_seccomp_filter: bool,
+}
+
+impl Surroundings {
+    pub fn read(has_system_administration: bool, under_seccomp_filter: bool) -> Self {
+        let sysctl = |name: &str| {
+            let text = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
+            text.trim().parse().ok()
+        };
+        Self {
+            max_user_namespaces: sysctl("user/max_user_namespaces"),
+            unprivileged_userns_clone: sysctl("kernel/unprivileged_userns_clone"),
+            apparmor_restricts: sysctl("kernel/apparmor_restrict_unprivileged_userns"),
+            has_system_administration,
+            under_seccomp_filter,
+        }
+    }
+
+    /// Names the obstacle. The sysctls explain a refusal that was seen; they are never taken for one.
+    pub fn obstacle(&self, refused: Step, errno: Option<i32>) -> Obstacle {
+        let making = refused == Step::Unshare(CLONE_NEWUSER);
+        match errno {
+            Some(libc::ENOSPC) if self.max_user_namespaces == Some(0) => Obstacle::LimitIsZero,
+            Some(libc::ENOSPC) => Obstacle::LimitReached,
+            Some(libc::EUSERS) => Obstacle::NestedTooDeep,
+            Some(libc::EINVAL | libc::ENOSYS) if making => Obstacle::NotInKernel,
+            Some(libc::EPERM | libc::EACCES) => {
+                let unprivileged = !self.has_system_administration;
+                if making && unprivileged && self.unprivileged_userns_clone == Some(0) {
+                    Obstacle::SwitchedOffForUsers
+                } else if unprivileged && self.apparmor_restricts.is_some_and(|value| value > 0) {
+                    Obstacle::Apparmor
+                } else if self.under_seccomp_filter {
+                    Obstacle::SeccompFilter
+                } else {
+                    Obstacle::Unknown
+                }
+            }
+            _ => Obstacle::Unknown,
+        }
+    }
+}
+
+/// The steps up to a user namespace in which this process is mapped.
+const IN_USER_NAMESPACE: [Step; 3] = [
+    Step::Unshare(CLONE_NEWUSER),
+    Step::Rendezvous,
+    Step::BecomeMapped,
+];
+
+/// Making one is not enough: where AppArmor restricts them, the namespace is made and mapped, and only
+/// what a private root needs is refused in it.
+pub(super) fn probe_user(surroundings: &Surroundings) -> UserNamespaces {
+    let then = [
+        Step::Unshare(CLONE_NEWNS),
+        Step::PrivateMounts,
+        Step::MountTmpfs,
+    ];
+    match attempt_mapped(&then) {
+        Ok(()) => UserNamespaces::Usable,
+        Err(failure) => UserNamespaces::Blocked {
+            cause: surroundings.obstacle(failure.step, failure.error.raw_os_error()),
+            why: explain(&failure),
+        },
+    }
+}
+
+/// The other namespaces, each in a user namespace of its own, as the host profiles make them.
+pub(super) fn probe_others() -> BTreeMap<Layer, Support> {
+    [
+        (Layer::MountNamespace, CLONE_NEWNS),
+        (Layer::PidNamespace, CLONE_NEWPID),
+        (Layer::NetworkNamespace, CLONE_NEWNET),
+        (Layer::IpcNamespace, CLONE_NEWIPC),
+        (Layer::UtsNamespace, CLONE_NEWUTS),
+        (Layer::CgroupNamespace, CLONE_NEWCGROUP),
+    ]
+    .into_iter()
+    .map(|(layer, flag)| {
+        let mut then = vec![Step::Unshare(flag)];
+        match layer {
+            Layer::MountNamespace => then.extend([Step::PrivateMounts, Step::MountTmpfs]),
+            Layer::PidNamespace => then.push(Step::EnterPidNamespace),
+            _ => {}
+        }
+        (layer, support(attempt_mapped(&then)))
+    })
+    .collect()
+}
+
+/// A `/proc` that shows only the new pid namespace. Container runtimes cover parts of theirs, and then the
+/// kernel refuses a new one that would show what is covered.
+pub(super) fn probe_private_proc() -> Support {
+    support(attempt_mapped(&[
+        Step::Unshare(CLONE_NEWNS | CLONE_NEWPID),
+        Step::PrivateMounts,
+        Step::EnterPidNamespace,
+        Step::MountProc,
+    ]))
+}
+
+/// RLIMIT_NPROC counted per user namespace. Where it counts all processes of a UID on the machine, a
+/// limit stops the wrong ones.
+pub(super) fn probe_process_limit() -> Support {
+    support(attempt_mapped(&[Step::ProcessLimit]))
+}
+
+/// A seccomp filter.
+pub(super) fn probe_filter() -> Support {
+    let outcome = attempt(&[Step::Filter], &mut |_| Ok(()));
+    support(outcome.unwrap_or_else(|error| {
+        let step = Step::Filter;
+        Err(Failure { step, error })
+    }))
+}
+
+/// Mounts with mapped owners, tried on a detached copy of the directory for temporary files. The copy is
+/// attached nowhere and gone when this returns.
+pub(super) fn probe_idmapped_mounts() -> Support {
+    let mut outcome = Err(io::ErrorKind::NotFound.into());
+    let steps = [Step::Unshare(CLONE_NEWUSER), Step::Rendezvous];
+    let reached = attempt(&steps, &mut |child| {
+        write_maps(child)?;
+        outcome = map_temporary_directory(child);
+        Ok(())
+    });
+    match (reached, outcome) {
+        (_, Ok(())) => Support::present(""),
+        (Ok(Err(failure)), _) => Support::absent(explain(&failure)),
+        (_, Err(error)) => Support::absent(format!("mapping the owners of a mount: {error}")),
+    }
+}
+
+fn map_temporary_directory(child: Pid) -> io::Result<()> {
+    let namespace = fs::File::open(proc_file(child, "ns/user"))?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, std::env::temp_dir(), flags)?;
+    map_owners(tree.as_fd(), namespace.as_fd())
+}
+
+fn attempt_mapped(then: &[Step]) -> Result<(), Failure> {
+    let steps: Vec<Step> = IN_USER_NAMESPACE.iter().chain(then).copied().collect();
+    attempt(&steps, &mut write_maps).unwrap_or_else(|error| {
+        let step = Step::Unshare(CLONE_NEWUSER);
+        Err(Failure { step, error })
+    })
+}
+
+/// Maps one ID. Whoever may map any takes an unprivileged one, as the sandboxes of root do; anybody else
+/// has only their own, and must first give up `setgroups` (user_namespaces(7)).
+fn write_maps(child: Pid) -> io::Result<()> {
+    let write = |file: &str, text: String| fs::write(proc_file(child, file), text);
+    if write("uid_map", format!("0 {UNPRIVILEGED} 1")).is_err() {
+        write("uid_map", format!("0 {} 1", geteuid().as_raw()))?;
+    }
+    if write("gid_map", format!("0 {UNPRIVILEGED} 1")).is_err() {
+        write("setgroups", "deny".to_owned())?;
+        write("gid_map", format!("0 {} 1", getegid().as_raw()))?;
+    }
+    Ok(())
+}
+
+fn proc_file(process: Pid, file: &str) -> String {
+    format!("/proc/{}/{file}", process.as_raw_nonzero())
+}
+
+fn support(outcome: Result<(), Failure>) -> Support {
+    match outcome {
+        Ok(()) => Support::present(""),
+        Err(failure) => Support::absent(explain(&failure)),
+    }
+}
+
+fn explain(Failure { step, error }: &Failure) -> String {
+    let doing = match *step {
+        Step::Unshare(CLONE_NEWUSER) => "making a user namespace",
+        Step::Unshare(_) => "making the namespace inside a user namespace",
+        Step::Rendezvous => "mapping user IDs",
+        Step::BecomeMapped => "taking the mapped user ID",
+        Step::PrivateMounts | Step::MountTmpfs => "mounting inside a user namespace",
+        Step::EnterPidNamespace => "starting the first process of a pid namespace",
+        Step::MountProc => "mounting /proc for a pid namespace",
+        Step::Filter => "installing a seccomp filter",
+        Step::ProcessLimit => match error.raw_os_error() {
+            Some(libc::EAGAIN) => return "RLIMIT_NPROC counts processes outside too".to_owned(),
+            Some(libc::EOPNOTSUPP) => return "RLIMIT_NPROC stops nothing".to_owned(),
+            _ => "limiting the number of processes",
+        },
+    };
+    format!("{doing}: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn obstacles_are_named_from_what_was_seen() {
+        let make = Step::Unshare(CLONE_NEWUSER);
+        let user = Surroundings::default();
+        let cases = [
+            (
+                Surroundings {
+                    max_user_namespaces: Some(0),
+                    ..user
+                },
+                make,
+                libc::ENOSPC,
+                Obstacle::LimitIsZero,
+            ),
+            (user, make, libc::ENOSPC, Obstacle::LimitReached),
+            (user, make, libc::EUSERS, Obstacle::NestedTooDeep),
+            (user, make, libc::EINVAL, Obstacle::NotInKernel),
+            (
+                Surroundings {
+                    unprivileged_userns_clone: Some(0),
+                    under_seccomp_filter: true,
+                    ..user
+                },
+                make,
+                libc::EPERM,
+                Obstacle::SwitchedOffForUsers,
+            ),
+            // Ubuntu: made and mapped, and then every capability is missing.
+            (
+                Surroundings {
+                    unprivileged_userns_clone: Some(1),
+                    apparmor_restricts: Some(1),
+                    ..user
+                },
+                Step::Unshare(CLONE_NEWNS),
+                libc::EPERM,
+                Obstacle::Apparmor,
+            ),
+            // The restriction is for the unprivileged: as root it must be something else.
+            (
+                Surroundings {
+                    apparmor_restricts: Some(1),
+                    has_system_administration: true,
+                    under_seccomp_filter: true,
+                    ..user
+                },
+                make,
+                libc::EPERM,
+                Obstacle::SeccompFilter,
+            ),
+            (user, make, libc::EPERM, Obstacle::Unknown),
+            (user, Step::MountTmpfs, libc::EINVAL, Obstacle::Unknown),
+        ];
+        for (surroundings, step, errno, expected) in cases {
+            assert_eq!(
+                surroundings.obstacle(step, Some(errno)),
+                expected,
+                "{surroundings:?} {step:?} {errno}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_failed_rendezvous_is_told_and_leaves_no_child() {
+        let mut child = None;
+        let outcome = attempt(&[Step::Rendezvous], &mut |pid| {
+            child = Some(pid);
+            Err(io::ErrorKind::PermissionDenied.into())
+        });
+        assert_eq!(
+            explain(&outcome.unwrap().unwrap_err()),
+            "mapping user IDs: permission denied"
+        );
+        assert!(rustix::process::test_kill_process(child.unwrap()).is_err());
+    }
+}
