@@ -100,7 +100,7 @@ impl Resolve {
 pub const MAX_LINKS: usize = 40;
 /// Directory levels below `dir` that the walk goes, because it holds a descriptor for each.
 pub const MAX_DEPTH: usize = 256;
-/// How often a resolution disturbed by renames or mounts is begun again before `EAGAIN` is the answer.
+/// How often a resolution disturbed by renames or mounts is begun again before the walk takes over.
 pub const MAX_RETRIES: usize = 128;
 
 /// Opens `path` relative to `dir`, and nothing outside it.
@@ -114,7 +114,6 @@ pub const MAX_RETRIES: usize = 128;
 /// # Errors
 /// Those of `openat2(2)`. `EXDEV`: the path leaves the scope or crosses a mount. `ELOOP`: a refused, magic or
 /// endless link. `EINVAL`: a NUL in the path, or flags that make no sense together (`O_TMPFILE` included).
-/// `EAGAIN`: somebody kept renaming directories under us.
 pub fn open(
     dir: BorrowedFd<'_>,
     path: &Path,
@@ -122,7 +121,14 @@ pub fn open(
     mode: Mode,
     resolve: Resolve,
 ) -> io::Result<OwnedFd> {
-    open_with(Method::available(), dir, path, flags, mode, resolve)
+    match open_with(Method::available(), dir, path, flags, mode, resolve) {
+        // Renames anywhere on the machine disturb the kernel's `..`; the walk holds on to every directory it
+        // came through and does not care.
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+            open_with(Method::Walk, dir, path, flags, mode, resolve)
+        }
+        answer => answer,
+    }
 }
 
 /// Which implementation resolves the path.

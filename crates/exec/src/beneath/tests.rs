@@ -76,7 +76,12 @@ fn answer(
     } else {
         Mode::empty()
     };
-    match open_with(method, dir.as_fd(), path, flags, mode, resolve) {
+    // Renames elsewhere on the machine may disturb the kernel more often than it is asked again.
+    let answer = (0..1000)
+        .map(|_| open_with(method, dir.as_fd(), path, flags, mode, resolve))
+        .find(|answer| !matches!(answer, Err(error) if error.raw_os_error() == Some(libc::EAGAIN)))
+        .unwrap();
+    match answer {
         Ok(file) => {
             let link = format!("/proc/self/fd/{}", file.as_raw_fd());
             let real = fs::read_link(link).unwrap();
