@@ -42,10 +42,21 @@ pub fn command(uid: u32, program: impl AsRef<OsStr>) -> Command {
 /// When the body fails, or the test cannot be started again.
 #[track_caller]
 pub fn run(body: impl FnOnce()) {
+    run_with(&[], body);
+}
+
+/// As [`run`], with programs that the body starts: each is put where the ordinary user can reach it, and the variable
+/// says where that is.
+///
+/// # Panics
+///
+/// As [`run`].
+#[track_caller]
+pub fn run_with(programs: &[(&str, &Path)], body: impl FnOnce()) {
     if !is_root() || std::env::var_os(ENTERED).is_some() {
         return body();
     }
-    let outcome = rerun();
+    let outcome = rerun(programs);
     match outcome {
         Ok((true, _)) => {}
         Ok((false, output)) => panic!("the test failed as an ordinary user:\n{output}"),
@@ -53,7 +64,7 @@ pub fn run(body: impl FnOnce()) {
     }
 }
 
-fn rerun() -> anyhow::Result<(bool, String)> {
+fn rerun(programs: &[(&str, &Path)]) -> anyhow::Result<(bool, String)> {
     let thread = std::thread::current();
     // The harness names the thread after the test.
     let test = thread.name().context("the test has no name")?;
@@ -62,7 +73,11 @@ fn rerun() -> anyhow::Result<(bool, String)> {
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777))?;
     let program = readable_copy(&std::env::current_exe()?, home.path())?;
     let probe = readable_copy(probe::path(), home.path())?;
-    let output = command(ORDINARY, program)
+    let mut command = command(ORDINARY, program);
+    for (variable, path) in programs {
+        command.env(variable, readable_copy(path, home.path())?);
+    }
+    let output = command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .current_dir(home.path())
         .env("HOME", home.path())

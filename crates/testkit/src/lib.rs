@@ -15,6 +15,7 @@ pub mod probe;
 pub mod processes;
 pub mod skips;
 pub mod static_build;
+pub mod sysv;
 
 use std::ffi::OsStr;
 use std::process::Command;
