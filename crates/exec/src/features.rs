@@ -242,3 +242,9 @@ impl Features {
         self.landlock.abi()
     }
 }
+
+/// Whether the kernel below is gVisor's, asked once and without the other probes.
+pub(crate) fn is_gvisor() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| machine::gvisor_signs().len() >= GVISOR_SIGNS)
+}

@@ -2,13 +2,37 @@
 //!
 //! Everything in the system that acts does it here. This crate never decides *whether* a command may
 //! run, and it knows nothing of skills, agents or Kubernetes.
+//!
+//! Start reading at [`Executor`]: it builds a sandbox once, by a [profile](guarantee::Profile), and runs
+//! many commands in it. What a profile promises is one table, [`guarantee::cell`]; what was live comes back
+//! with every [`Outcome`]. How a sandbox is built and left is in [`stage`], which is our own binary executed
+//! again.
 
 #![warn(missing_docs)]
 
 pub mod beneath;
+pub mod cancel;
 pub mod cgroup;
+pub mod config;
 pub mod environment;
+pub mod executor;
 pub mod features;
 pub mod guarantee;
+pub mod landlock;
+pub mod lockdown;
 pub mod lookup;
+pub mod outcome;
 pub mod report;
+pub mod request;
+pub mod seccomp;
+pub mod stage;
+mod sys;
+pub mod world;
+
+pub use cancel::Cancel;
+pub use config::{Config, StageProgram};
+pub use executor::{Executor, RunError, StartError};
+pub use guarantee::{Floor, Guarantee, Layer, Profile};
+pub use outcome::{Captured, Ending, Outcome};
+pub use report::IsolationReport;
+pub use request::{Invocation, Request};

@@ -1,0 +1,141 @@
+//! How an executor is set up: profile, floor, view of the files, limits.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::cgroup::Limits;
+use crate::environment::Environment;
+use crate::guarantee::{Floor, Layer, Profile};
+use crate::landlock::{TcpPorts, View};
+use crate::seccomp::Sockets;
+use crate::world::{Bind, RootView, World};
+
+/// Commands that run at once, unless the caller says otherwise; further ones wait.
+pub const DEFAULT_MAX_CONCURRENT: usize = 64;
+/// Processes in a host sandbox, unless the caller says otherwise.
+pub const DEFAULT_PIDS: u32 = 512;
+/// Size of `/tmp` in a host sandbox, unless the caller says otherwise.
+pub const DEFAULT_TMP_BYTES: u64 = 256 * 1024 * 1024;
+/// Size of `/dev/shm` in a host sandbox, unless the caller says otherwise.
+pub const DEFAULT_SHM_BYTES: u64 = 64 * 1024 * 1024;
+/// Files in `/tmp` and `/dev/shm` of a host sandbox, each, unless the caller says otherwise.
+pub const DEFAULT_TMP_INODES: u64 = 65_536;
+/// Where our own state lives in a pod; commands never see it.
+pub const PRIVATE_PATHS: [&str; 2] = ["/ipc", "/run/sympozium"];
+
+/// Everything an executor is made from.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the executor runs.
+    pub profile: Profile,
+    /// The guarantees without which it must not start.
+    pub floor: Floor,
+    /// Layers to leave out. Tests switch them off one by one; a floor that needs one then refuses.
+    pub without: BTreeSet<Layer>,
+    /// What commands may open (by Landlock).
+    pub view: View,
+    /// Which TCP ports commands may use; `None` leaves them to the other layers.
+    pub tcp: Option<TcpPorts>,
+    /// Which sockets commands may open.
+    pub sockets: Sockets,
+    /// The private world of a `host-*` profile.
+    pub world: World,
+    /// Memory, processes and CPU of all commands together, where cgroups can be written.
+    pub limits: Limits,
+    /// Working directories must be at or below one of these.
+    pub working_roots: Vec<PathBuf>,
+    /// The working directory of a request that names none.
+    pub working_directory: PathBuf,
+    /// Where programs are looked up.
+    pub search_path: Vec<PathBuf>,
+    /// The shells that may run a shell line, in order of preference.
+    pub shells: Vec<PathBuf>,
+    /// What every command's environment starts from.
+    pub environment: Environment,
+    /// Commands that run at once; further ones wait.
+    pub max_concurrent: usize,
+    /// The binary that runs the helper stage.
+    pub stage: StageProgram,
+}
+
+/// The binary that runs the helper stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StageProgram {
+    /// This program, whose `main` calls [`stage::enter_if_asked`](crate::stage::enter_if_asked) first.
+    Current,
+    /// Another one, for processes whose `main` is not ours.
+    At(PathBuf),
+}
+
+impl Config {
+    /// The profile's defaults: its full floor, programs of the system directories, `/workspace` and `/tmp`
+    /// writable, no environment but the basics.
+    pub fn new(profile: Profile) -> Self {
+        let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
+        Self {
+            profile,
+            floor: Floor::of_profile(profile),
+            without: BTreeSet::new(),
+            view: View {
+                readable: paths(&["/"]),
+                // A private world has nothing of ours in it but what was bound on purpose.
+                hidden: if profile.is_host() {
+                    Vec::new()
+                } else {
+                    paths(&PRIVATE_PATHS)
+                },
+                writable: paths(&["/workspace", "/tmp", "/var/tmp", "/dev/shm"]),
+            },
+            tcp: None,
+            sockets: Sockets::default(),
+            world: World {
+                root: RootView::HostSystem,
+                binds: Vec::new(),
+                tmp_bytes: DEFAULT_TMP_BYTES,
+                shm_bytes: DEFAULT_SHM_BYTES,
+                tmp_inodes: DEFAULT_TMP_INODES,
+                pids: DEFAULT_PIDS,
+                hostname: "sandbox".to_owned(),
+                identity: None,
+            },
+            limits: Limits::default(),
+            working_roots: paths(&["/"]),
+            working_directory: PathBuf::from("/"),
+            search_path: paths(&[
+                "/usr/local/sbin",
+                "/usr/local/bin",
+                "/usr/sbin",
+                "/usr/bin",
+                "/sbin",
+                "/bin",
+            ]),
+            shells: paths(&["/bin/bash", "/usr/bin/bash", "/bin/sh"]),
+            environment: Environment::declared([]),
+            max_concurrent: DEFAULT_MAX_CONCURRENT,
+            stage: StageProgram::Current,
+        }
+    }
+
+    /// Adds a directory of the host to a `host-*` world and, if it may be written, to the view.
+    pub fn bind(mut self, bind: Bind) -> Self {
+        if bind.access == crate::world::BindAccess::ReadWrite
+            && !self.view.writable.contains(&bind.target)
+        {
+            self.view.writable.push(bind.target.clone());
+        }
+        self.world.binds.push(bind);
+        self
+    }
+
+    /// Leaves a layer out.
+    pub fn leaving_out(mut self, layers: impl IntoIterator<Item = Layer>) -> Self {
+        self.without.extend(layers);
+        self
+    }
+
+    /// Takes `path` as the only place where commands are looked up and may work.
+    pub fn working_in(mut self, directory: impl AsRef<Path>) -> Self {
+        self.working_directory = directory.as_ref().to_owned();
+        self
+    }
+}

@@ -1,0 +1,413 @@
+//! The executor: runs commands, each to its very end.
+
+mod flow;
+mod keeper;
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::beneath::{self, Resolve};
+use crate::cancel::Cancel;
+use crate::cgroup::{Cgroup, CgroupError};
+use crate::config::Config;
+use crate::environment::EnvironmentError;
+use crate::guarantee::Guarantee;
+use crate::lookup::{self, Kind, LookupError, Program, Runner};
+use crate::outcome::{Ending, Outcome, Usage};
+use crate::report::{IsolationReport, Standing};
+use crate::request::{DRAIN_LIMIT, Invocation, Request, RequestError};
+use crate::stage::wire::{self, Answer, Ended, Job};
+use flow::Flow;
+use keeper::KeeperLink;
+
+/// Idle workers beyond this many are let go.
+const MAX_IDLE_WORKERS: usize = 16;
+/// How often a caller that waits for a free worker looks whether it was cancelled.
+const QUEUE_LOOK: Duration = Duration::from_millis(50);
+
+/// Runs commands in one sandbox. Shared between threads; each call of [`run`](Self::run) blocks its own.
+///
+/// Dropping it ends everything it started and waits for that.
+#[derive(Debug)]
+pub struct Executor {
+    config: Config,
+    report: Arc<IsolationReport>,
+    runner: Runner,
+    root: OwnedFd,
+    null: OwnedFd,
+    pool: Mutex<Pool>,
+    freed: Condvar,
+    // Fields drop in this order: first every worker's socket and the keeper, then the cgroup they were in.
+    keeper: Mutex<KeeperLink>,
+    cgroup: Option<Cgroup>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    idle: Vec<OwnedFd>,
+    /// Workers that exist, idle or not.
+    workers: usize,
+}
+
+/// Why an executor did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The helper stage could not be started or talked to.
+    #[error("cannot start the helper stage")]
+    Stage(#[source] io::Error),
+    /// The helper stage ended without a word: most likely its binary does not call
+    /// [`stage::enter_if_asked`](crate::stage::enter_if_asked).
+    #[error("the helper stage ended before it was ready")]
+    StageEnded,
+    /// A step of building the sandbox failed.
+    #[error("cannot {step}: {message}")]
+    Step {
+        /// Which.
+        step: String,
+        /// The system's error number, if it was the system that said no.
+        errno: Option<i32>,
+        /// Why.
+        message: String,
+    },
+    /// A cgroup could not be used as promised.
+    #[error("cannot limit the sandbox")]
+    Cgroup(#[from] CgroupError),
+    /// The sandbox works, but holds less than it must.
+    #[error("the isolation is below the floor: {}", describe(.0))]
+    BelowFloor(Vec<(Guarantee, Standing)>),
+}
+
+impl StartError {
+    /// What a person can do about it, where we know.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Step {
+                step,
+                errno: Some(libc::EPERM | libc::EACCES | libc::ENOSPC | libc::EUSERS),
+                ..
+            } if step == "make namespaces" || step == "map the UID" => Some(
+                "user namespaces are blocked on this machine; `sympozium doctor` says by what and how to allow them".to_owned(),
+            ),
+            Self::Step { step, .. } if step.starts_with("idmap ") => Some(
+                "put the directory on a file system with idmapped mounts (ext4, xfs, btrfs, tmpfs from Linux 6.3), or give it to an unprivileged user".to_owned(),
+            ),
+            Self::BelowFloor(_) => Some(
+                "`sympozium doctor` says which kernel feature is missing; a lower floor must be asked for explicitly".to_owned(),
+            ),
+            Self::StageEnded => Some(
+                "call sympozium_exec::stage::enter_if_asked() first in main, or name a stage program".to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+fn describe(below: &[(Guarantee, Standing)]) -> String {
+    below
+        .iter()
+        .map(|(guarantee, standing)| format!("{guarantee} is {standing}"))
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// Why a command has no outcome. Unless it says otherwise, nothing was executed.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The request breaks a bound.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A variable of the request is refused.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// There is no such program, or it must not be run.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// The working directory cannot be used.
+    #[error("the working directory {} cannot be used", path.display())]
+    WorkingDirectory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Cancelled before it started.
+    #[error("the command was cancelled before it started")]
+    Cancelled,
+    /// The kernel refused to start the program.
+    #[error("the program could not be started")]
+    NotStarted(#[source] io::Error),
+    /// Arguments and environment together are too large.
+    #[error(
+        "arguments and environment together exceed {} bytes",
+        wire::MAX_JOB_BYTES
+    )]
+    TooLarge,
+    /// A pipe or socket failed on our side. The command, if it had started, was ended.
+    #[error("the executor lost contact with the command, which was ended")]
+    Lost(#[source] io::Error),
+    /// The command or something else killed its supervisor. It may have run; it does not any more.
+    #[error("the command's supervisor died; whatever was left of the command was killed")]
+    SupervisorDied,
+    /// Processes could not be killed within the limit. Their supervisor stays with them.
+    #[error("{0} processes of the command cannot be killed")]
+    Survivors(u32),
+}
+
+impl Executor {
+    /// Builds the sandbox and checks it against the floor.
+    ///
+    /// Where commands share a pid namespace with this process (`container`, `gvisor`), the process becomes
+    /// non-dumpable, so that they cannot read its memory, environment or descriptors.
+    pub fn new(config: Config) -> Result<Self, StartError> {
+        let config = keeper::with_identity(config);
+        let runner = keeper::runner(&config);
+        if !config.profile.is_host() {
+            rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+                .map_err(|error| StartError::Stage(error.into()))?;
+        }
+        let started = keeper::start(&config)?;
+        let report = IsolationReport::new(config.profile, started.live);
+        let below = report.below(&config.floor);
+        if !below.is_empty() {
+            return Err(StartError::BelowFloor(below));
+        }
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| StartError::Stage(error.into()))?;
+        Ok(Self {
+            config,
+            report: Arc::new(report),
+            runner,
+            root: started.root,
+            null,
+            pool: Mutex::default(),
+            freed: Condvar::new(),
+            keeper: Mutex::new(started.link),
+            cgroup: started.cgroup,
+        })
+    }
+
+    /// What is live, for every command of this executor.
+    pub fn report(&self) -> &Arc<IsolationReport> {
+        &self.report
+    }
+
+    /// Runs one command and returns when nothing of it lives.
+    ///
+    /// Flow: check the request, look up program and directory in the view in which the command will run,
+    /// start it in a worker, feed and read it until it ends. The command runs at most once: an error after
+    /// its start says so and is never retried here.
+    pub fn run(&self, request: &Request, cancel: Option<&Cancel>) -> Result<Outcome, RunError> {
+        let argv = request.arguments()?;
+        let envp = self.config.environment.with_request(&request.environment)?;
+        let directory = self.open_working_directory(request)?;
+        let program = self.find(request, &directory)?;
+        let job = Job {
+            script: match &program.kind {
+                Kind::Elf => None,
+                Kind::Script { path } => Some(c_path(path)?),
+            },
+            argv,
+            envp,
+            timeout: request.timeout,
+            grace: request.grace,
+            drain: DRAIN_LIMIT,
+            file_bytes: request.file_bytes,
+            open_files: Some(request.open_files),
+        }
+        .encode();
+        if job.len() > wire::MAX_JOB_BYTES {
+            return Err(RunError::TooLarge);
+        }
+        let worker = self.take_worker(cancel)?;
+        let oom_before = self.oom_kills();
+        let started = Instant::now();
+        let flow = Flow::start(
+            &worker,
+            &job,
+            request,
+            &self.null,
+            &directory,
+            &program.file,
+        );
+        let (answer, stdout, stderr) = match flow.and_then(|flow| flow.finish(cancel)) {
+            Ok(done) => done,
+            Err(error) => return Err(self.lose(worker, error)),
+        };
+        let duration = started.elapsed();
+        match answer {
+            Answer::Over(ended) => {
+                self.give_back(worker);
+                Ok(Outcome {
+                    ending: Ending::from_status(ended.status),
+                    stdout,
+                    stderr,
+                    timed_out: ended.timed_out,
+                    cancelled: ended.cancelled,
+                    oom_killed: self.oom_kills() > oom_before,
+                    duration,
+                    usage: usage(&ended),
+                    isolation: Arc::clone(&self.report),
+                })
+            }
+            Answer::NotStarted(errno) => {
+                self.give_back(worker);
+                Err(RunError::NotStarted(io::Error::from_raw_os_error(errno)))
+            }
+            Answer::Survivors(count) => {
+                self.forget_worker();
+                Err(RunError::Survivors(count))
+            }
+            // Consumed by the flow.
+            Answer::Lingering => Err(self.lose(worker, io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    fn find(&self, request: &Request, directory: &OwnedFd) -> Result<Program, RunError> {
+        let root = self.root.as_fd();
+        let name = match &request.invocation {
+            Invocation::Shell(_) => {
+                let mut last = None;
+                for shell in &self.config.shells {
+                    match lookup::at_path(root, shell, &self.runner) {
+                        Ok(program) => return Ok(program),
+                        Err(error) => last = Some(error),
+                    }
+                }
+                return Err(last.map_or(RequestError::NoProgram.into(), RunError::Lookup));
+            }
+            Invocation::Argv(argv) => argv.first().ok_or(RequestError::NoProgram)?,
+        };
+        if name.as_bytes().contains(&b'/') {
+            let path = Path::new(name);
+            return Ok(if path.is_absolute() {
+                lookup::at_path(root, path, &self.runner)?
+            } else {
+                lookup::in_directory(directory.as_fd(), path, &self.runner)?
+            });
+        }
+        Ok(lookup::find(
+            root,
+            &self.config.search_path,
+            name,
+            &self.runner,
+        )?)
+    }
+
+    /// Opens the directory once; from here on it is used by descriptor, whatever happens to its path.
+    fn open_working_directory(&self, request: &Request) -> Result<OwnedFd, RunError> {
+        let default = &self.config.working_directory;
+        let path = match &request.working_directory {
+            Some(path) => default.join(path),
+            None => default.clone(),
+        };
+        let open = || {
+            let outside = || io::Error::from_raw_os_error(libc::EXDEV);
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let open = |directory: &OwnedFd, path: &Path, resolve| {
+                beneath::open(directory.as_fd(), path, flags, Mode::empty(), resolve)
+            };
+            let (root, rest) = self
+                .config
+                .working_roots
+                .iter()
+                .find_map(|root| Some((root, path.strip_prefix(root).ok()?)))
+                .ok_or_else(outside)?;
+            if root == Path::new("/") {
+                return open(&self.root, &path, Resolve::IN_ROOT);
+            }
+            let root = open(&self.root, root, Resolve::IN_ROOT)?;
+            if rest.as_os_str().is_empty() {
+                return Ok(root);
+            }
+            open(&root, rest, Resolve::BENEATH)
+        };
+        open().map_err(|source| RunError::WorkingDirectory { path, source })
+    }
+
+    /// An idle worker, a new one, or the next that becomes free.
+    fn take_worker(&self, cancel: Option<&Cancel>) -> Result<OwnedFd, RunError> {
+        let mut pool = lock(&self.pool);
+        loop {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(RunError::Cancelled);
+            }
+            if let Some(worker) = pool.idle.pop() {
+                return Ok(worker);
+            }
+            if pool.workers < self.config.max_concurrent.max(1) {
+                pool.workers += 1;
+                drop(pool);
+                return lock(&self.keeper).new_worker().map_err(|error| {
+                    self.forget_worker();
+                    RunError::Lost(error)
+                });
+            }
+            pool = self
+                .freed
+                .wait_timeout(pool, QUEUE_LOOK)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    fn give_back(&self, worker: OwnedFd) {
+        let mut pool = lock(&self.pool);
+        if pool.idle.len() < MAX_IDLE_WORKERS {
+            pool.idle.push(worker);
+        } else {
+            pool.workers -= 1;
+        }
+        drop(pool);
+        self.freed.notify_one();
+    }
+
+    fn forget_worker(&self) {
+        lock(&self.pool).workers -= 1;
+        self.freed.notify_one();
+    }
+
+    /// A worker that cannot be relied on any more: closing its socket makes it end its command; the keeper
+    /// then makes sure that nothing is left.
+    fn lose(&self, worker: OwnedFd, error: io::Error) -> RunError {
+        drop(worker);
+        self.forget_worker();
+        let swept = lock(&self.keeper).sweep();
+        match (error.kind(), swept) {
+            (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, Ok(())) => {
+                RunError::SupervisorDied
+            }
+            _ => RunError::Lost(error),
+        }
+    }
+
+    fn oom_kills(&self) -> u64 {
+        self.cgroup.as_ref().map_or(0, Cgroup::oom_kills)
+    }
+}
+
+fn usage(ended: &Ended) -> Usage {
+    Usage {
+        user: ended.user,
+        system: ended.system,
+        max_resident_bytes: ended.max_resident_bytes,
+        killed_descendants: ended.killed,
+    }
+}
+
+fn c_path(path: &Path) -> Result<CString, RunError> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| RunError::Request(RequestError::Nul { index: 0 }))
+}
+
+/// A panic elsewhere leaves these values whole: they are changed by single assignments.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,235 @@
+//! The data of one running command: standard input in, both outputs out, and the worker's word.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::cancel::Cancel;
+use crate::outcome::Captured;
+use crate::request::{DRAIN_LIMIT, Request};
+use crate::stage::wire::{self, ANSWER_BYTES, Answer, Word};
+
+/// Read and written at once: what a pipe holds by default.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// A worker that has not answered this long after it should have is not relied on any more. Longer than
+/// the worker itself tries to kill a tree.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) struct Flow<'a> {
+    worker: &'a OwnedFd,
+    stdin: Option<(OwnedFd, &'a [u8])>,
+    stdout: Stream,
+    stderr: Stream,
+    output_bytes: usize,
+    lingering: bool,
+    told_drained: bool,
+    give_up: Instant,
+}
+
+struct Stream {
+    /// `None` at the end of the stream.
+    pipe: Option<OwnedFd>,
+    captured: Captured,
+}
+
+impl<'a> Flow<'a> {
+    /// Hands the job to the worker.
+    pub(super) fn start(
+        worker: &'a OwnedFd,
+        job: &[u8],
+        request: &'a Request,
+        null: &OwnedFd,
+        directory: &OwnedFd,
+        program: &OwnedFd,
+    ) -> io::Result<Self> {
+        let (stdout, stdout_theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, stderr_theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let stdin = if request.stdin.is_empty() {
+            None
+        } else {
+            let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+            // Only our end: the two ends of a pipe have flags of their own.
+            rustix::io::ioctl_fionbio(&ours, true)?;
+            Some((theirs, ours))
+        };
+        let stdin_theirs = stdin.as_ref().map_or(null, |(theirs, _)| theirs);
+        wire::send(
+            worker,
+            job,
+            &[
+                stdin_theirs.as_fd(),
+                stdout_theirs.as_fd(),
+                stderr_theirs.as_fd(),
+                directory.as_fd(),
+                program.as_fd(),
+            ],
+        )?;
+        let stream = |pipe| Stream {
+            pipe: Some(pipe),
+            captured: Captured::default(),
+        };
+        let longest = request.timeout + request.grace + DRAIN_LIMIT + PATIENCE;
+        Ok(Self {
+            worker,
+            stdin: stdin.map(|(_, ours)| (ours, request.stdin.as_slice())),
+            stdout: stream(stdout),
+            stderr: stream(stderr),
+            output_bytes: request.output_bytes,
+            lingering: false,
+            told_drained: false,
+            give_up: Instant::now() + longest,
+        })
+    }
+
+    /// Feeds and reads until the worker says that nothing of the command lives.
+    pub(super) fn finish(
+        mut self,
+        mut cancel: Option<&Cancel>,
+    ) -> io::Result<(Answer, Captured, Captured)> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            let ready = self.wait(cancel)?;
+            if ready.cancel {
+                wire::send(self.worker, &[Word::Cancel as u8], &[])?;
+                cancel = None;
+            }
+            if ready.stdin {
+                self.feed();
+            }
+            if ready.stdout {
+                self.stdout.read(&mut chunk, self.output_bytes)?;
+            }
+            if ready.stderr {
+                self.stderr.read(&mut chunk, self.output_bytes)?;
+            }
+            if ready.worker {
+                match self.answer()? {
+                    Answer::Lingering => self.lingering = true,
+                    answer => {
+                        // Nobody of the command lives, so what is in the pipes is all there will be.
+                        // (A descriptor passed away over a socket could keep them open: never wait.)
+                        self.stdout.read_rest(&mut chunk, self.output_bytes)?;
+                        self.stderr.read_rest(&mut chunk, self.output_bytes)?;
+                        return Ok((answer, self.stdout.captured, self.stderr.captured));
+                    }
+                }
+            }
+            let drained = self.stdout.pipe.is_none() && self.stderr.pipe.is_none();
+            if self.lingering && drained && !self.told_drained {
+                self.told_drained = true;
+                wire::send(self.worker, &[Word::Drained as u8], &[])?;
+            }
+        }
+    }
+
+    fn answer(&self) -> io::Result<Answer> {
+        let mut message = [0; ANSWER_BYTES];
+        if !wire::receive(self.worker, &mut message, &mut Vec::new())? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Answer::decode(&message).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    fn feed(&mut self) {
+        let Some((pipe, rest)) = &mut self.stdin else {
+            return;
+        };
+        match rustix::io::write(&*pipe, &rest[..rest.len().min(CHUNK_BYTES)]) {
+            Ok(written) => *rest = &rest[written..],
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            // The command does not want the rest. Not an error: `head` does not.
+            Err(_) => *rest = &[],
+        }
+        if rest.is_empty() {
+            self.stdin = None;
+        }
+    }
+
+    fn wait(&self, cancel: Option<&Cancel>) -> io::Result<Ready> {
+        let left = self.give_up.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let watched = [
+            Some((self.worker.as_fd(), PollFlags::IN)),
+            self.stdin
+                .as_ref()
+                .map(|(pipe, _)| (pipe.as_fd(), PollFlags::OUT)),
+            self.stdout
+                .pipe
+                .as_ref()
+                .map(|pipe| (pipe.as_fd(), PollFlags::IN)),
+            self.stderr
+                .pipe
+                .as_ref()
+                .map(|pipe| (pipe.as_fd(), PollFlags::IN)),
+            cancel.map(|cancel| (cancel.as_fd(), PollFlags::IN)),
+        ];
+        let mut fds: Vec<_> = watched
+            .iter()
+            .flatten()
+            .map(|&(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
+            .collect();
+        let timeout = Timespec::try_from(left).ok();
+        match poll(&mut fds, timeout.as_ref()) {
+            Err(Errno::INTR) => return Ok(Ready::default()),
+            other => other?,
+        };
+        let mut polled = fds.iter();
+        let [worker, stdin, stdout, stderr, cancel] = watched
+            .map(|source| source.and_then(|_| polled.next()))
+            .map(|fd| fd.is_some_and(|fd| !fd.revents().is_empty()));
+        Ok(Ready {
+            worker,
+            stdin,
+            stdout,
+            stderr,
+            cancel,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Ready {
+    worker: bool,
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+    cancel: bool,
+}
+
+impl Stream {
+    /// Reads once; call it when the pipe is readable.
+    fn read(&mut self, chunk: &mut [u8], cap: usize) -> io::Result<()> {
+        let Some(pipe) = &self.pipe else {
+            return Ok(());
+        };
+        match rustix::io::read(pipe, &mut *chunk) {
+            Ok(0) => self.pipe = None,
+            Ok(read) => self.captured.keep(&chunk[..read], cap),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Reads what is there, without waiting for more.
+    fn read_rest(&mut self, chunk: &mut [u8], cap: usize) -> io::Result<()> {
+        if let Some(pipe) = &self.pipe {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        while let Some(pipe) = &self.pipe {
+            match rustix::io::read(pipe, &mut *chunk) {
+                Ok(0) | Err(Errno::AGAIN) => self.pipe = None,
+                Ok(read) => self.captured.keep(&chunk[..read], cap),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

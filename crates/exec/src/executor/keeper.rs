@@ -1,0 +1,283 @@
+//! The executor's link to its keeper: starting the helper stage, asking for workers, ending it.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+
+use super::StartError;
+use crate::cgroup::{Cgroup, Limits};
+use crate::config::{Config, StageProgram};
+use crate::guarantee::{Layer, Profile};
+use crate::landlock;
+use crate::lookup::Runner;
+use crate::stage::keeper::{Ask, Told};
+use crate::stage::setup::{Hello, Live, Setup};
+use crate::stage::{STAGE_NAME, wire};
+use crate::sys::{self, Birth, Child, ChildStack, Image, Signals};
+
+/// How long building a sandbox may take. Generous: the machine may be busy.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long a keeper may take to end what is left.
+const END_LIMIT: Duration = Duration::from_secs(20);
+/// Descriptors handed to the stage must not collide with the numbers they get there.
+const ABOVE_FIXED: i32 = 10;
+/// Host UIDs for worlds made by root. Distributions leave this range alone (systemd's table of UIDs calls
+/// it unused), and no account has one of them.
+const FIRST_WORLD_UID: u32 = 0x7000_0000;
+
+/// A keeper that is ready.
+pub(super) struct Started {
+    pub(super) link: KeeperLink,
+    pub(super) live: Live,
+    pub(super) root: OwnedFd,
+    pub(super) cgroup: Option<Cgroup>,
+}
+
+/// The control socket and the keeper behind it. Dropping it ends the keeper and all below, and waits.
+#[derive(Debug)]
+pub(super) struct KeeperLink {
+    control: Option<OwnedFd>,
+    keeper: Child,
+}
+
+/// Who runs commands, as this process sees it.
+pub(super) fn runner(config: &Config) -> Runner {
+    if let Some(identity) = config.world.identity.filter(|_| config.profile.is_host()) {
+        return Runner {
+            uid: identity,
+            gids: vec![identity],
+        };
+    }
+    let mut gids = vec![rustix::process::getegid().as_raw()];
+    gids.extend(
+        rustix::process::getgroups()
+            .unwrap_or_default()
+            .into_iter()
+            .map(rustix::process::Gid::as_raw),
+    );
+    Runner {
+        uid: rustix::process::geteuid().as_raw(),
+        gids,
+    }
+}
+
+/// A host UID that no other world of this process has.
+pub(super) fn world_identity() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let process = rustix::process::getpid().as_raw_pid().cast_unsigned();
+    let count = NEXT.fetch_add(1, Ordering::Relaxed);
+    FIRST_WORLD_UID + ((process & 0x3fff) << 8 | (count & 0xff))
+}
+
+/// Starts the helper stage and waits until it is ready.
+pub(super) fn start(config: &Config) -> Result<Started, StartError> {
+    let (control, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|error| StartError::Stage(error.into()))?;
+    let stage = spawn_stage(config, theirs).map_err(StartError::Stage)?;
+    let mut link = KeeperLink {
+        control: Some(control),
+        keeper: stage,
+    };
+
+    // Before it does anything: all it starts is then in the group.
+    let (cgroup, limited) = limit(config, link.keeper.pid)?;
+    wire::send_json(link.control()?, &setup(config), &[]).map_err(StartError::Stage)?;
+    let (mut live, root) = link.wait_until_ready()?;
+    live.extend(limited);
+    if crate::features::is_gvisor() {
+        live.insert(Layer::SandboxKernel, "gVisor".to_owned());
+    }
+    Ok(Started {
+        link,
+        live,
+        root,
+        cgroup,
+    })
+}
+
+fn spawn_stage(config: &Config, control: OwnedFd) -> io::Result<Child> {
+    let path = match &config.stage {
+        StageProgram::Current => std::path::Path::new("/proc/self/exe"),
+        StageProgram::At(path) => path.as_path(),
+    };
+    let program = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, ABOVE_FIXED);
+    let (program, null, control) = (high(&program)?, high(&null)?, high(&control)?);
+    sys::spawn(
+        &Birth {
+            image: Image::File(program.as_fd()),
+            argv: &[CString::from(STAGE_NAME)],
+            // Nothing of our environment: it may hold secrets, and the stage needs none of it.
+            envp: &[],
+            descriptors: &[null.as_fd(), null.as_fd(), null.as_fd(), control.as_fd()],
+            working_directory: None,
+            rlimits: &[],
+            landlock: None,
+            // The signal would come when the *thread* ends that made it. The closed socket tells instead.
+            dies_with_parent: false,
+            signals: Signals::Blocked,
+        },
+        &mut ChildStack::new(),
+    )
+}
+
+fn limit(config: &Config, stage: Pid) -> Result<(Option<Cgroup>, Live), StartError> {
+    if !config.profile.is_host() || config.limits == Limits::default() {
+        return Ok((None, Live::new()));
+    }
+    let mut limits = config.limits;
+    for layer in &config.without {
+        match layer {
+            Layer::CgroupMemory => limits.memory_bytes = None,
+            Layer::CgroupPids => limits.pids = None,
+            Layer::CgroupCpu => limits.cpu_millis = None,
+            _ => {}
+        }
+    }
+    // What an executor left that was killed itself. Not worth failing for.
+    let _ = crate::cgroup::sweep_stale();
+    let (cgroup, applied) = Cgroup::create(&limits, &config.world.hostname)?;
+    cgroup.add(stage)?;
+    Ok((Some(cgroup), applied))
+}
+
+fn setup(config: &Config) -> Setup {
+    Setup {
+        profile: config.profile,
+        without: config.without.clone(),
+        landlock_abi: landlock::abi(),
+        view: config.view.clone(),
+        tcp: config.tcp.clone(),
+        sockets: config.sockets,
+        world: config.profile.is_host().then(|| config.world.clone()),
+    }
+}
+
+impl KeeperLink {
+    fn control(&self) -> Result<&OwnedFd, StartError> {
+        self.control.as_ref().ok_or(StartError::StageEnded)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(Live, OwnedFd), StartError> {
+        loop {
+            let control = self.control()?;
+            wait_readable(control, START_LIMIT).map_err(StartError::Stage)?;
+            let (hello, descriptors) = match wire::receive_json(control) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Err(StartError::StageEnded),
+                Err(error) => return Err(StartError::Stage(error)),
+            };
+            match hello {
+                Hello::Pid(pid) => self.hand_over(pid).map_err(StartError::Stage)?,
+                Hello::Ready(live) => {
+                    let root = descriptors.into_iter().next();
+                    return root
+                        .map(|root| (live, root))
+                        .ok_or(StartError::Stage(io::ErrorKind::InvalidData.into()));
+                }
+                Hello::Failed(failure) => {
+                    return Err(StartError::Step {
+                        step: failure.step,
+                        errno: failure.errno,
+                        message: failure.message,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The stage forked the world's init, a child of ours too, and has ended.
+    fn hand_over(&mut self, init: i32) -> io::Result<()> {
+        let pid = Pid::from_raw(init)
+            .filter(|_| init > 0)
+            .ok_or(io::ErrorKind::InvalidData)?;
+        // It is our child and unreaped, so the number means what it says.
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let stage = std::mem::replace(&mut self.keeper, Child { pid, pidfd });
+        reap(&stage, END_LIMIT);
+        Ok(())
+    }
+
+    /// A new worker's socket.
+    pub(super) fn new_worker(&mut self) -> io::Result<OwnedFd> {
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        self.ask(&Ask::Worker, Some(&theirs))?;
+        Ok(ours)
+    }
+
+    /// Returns when nothing is left of workers that died.
+    pub(super) fn sweep(&mut self) -> io::Result<()> {
+        self.ask(&Ask::Sweep, None).or_else(|error| {
+            // The keeper is dead or dying. Where it was init of a pid namespace, the kernel reports its end
+            // only when everything in there has ended.
+            wait_readable(&self.keeper.pidfd, END_LIMIT).map_err(|_| error)
+        })
+    }
+
+    fn ask(&mut self, ask: &Ask, descriptor: Option<&OwnedFd>) -> io::Result<()> {
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let control = self.control.as_ref().ok_or_else(gone)?;
+        let descriptors: Vec<_> = descriptor.iter().map(|fd| fd.as_fd()).collect();
+        wire::send_json(control, ask, &descriptors)?;
+        wait_readable(control, END_LIMIT)?;
+        match wire::receive_json(control)?.ok_or_else(gone)?.0 {
+            Told::Done => Ok(()),
+            Told::Failed(errno) => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+impl Drop for KeeperLink {
+    fn drop(&mut self) {
+        // The keeper ends everything when it sees this, and itself last.
+        self.control = None;
+        reap(&self.keeper, END_LIMIT);
+    }
+}
+
+/// Waits for a child of ours to end and reaps it; kills it when it takes too long.
+fn reap(child: &Child, limit: Duration) {
+    if wait_readable(&child.pidfd, limit).is_err() {
+        let _ = rustix::process::pidfd_send_signal(&child.pidfd, Signal::KILL);
+    }
+    let _ = rustix::process::waitpid(Some(child.pid), WaitOptions::empty());
+}
+
+fn wait_readable(fd: &OwnedFd, limit: Duration) -> io::Result<()> {
+    let timeout = Timespec::try_from(limit).ok();
+    loop {
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref()) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The profile's own identity for its world, unless the caller chose one.
+pub(super) fn with_identity(mut config: Config) -> Config {
+    let root = rustix::process::geteuid().is_root();
+    if config.profile == Profile::HostRoot && root && config.world.identity.is_none() {
+        config.world.identity = Some(world_identity());
+    }
+    config
+}

@@ -1,0 +1,202 @@
+//! Landlock: which paths a command may use, which TCP ports, and that no signal leaves it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
+    PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
+};
+use serde::{Deserialize, Serialize};
+
+/// The newest rights we know and have tested. An older kernel applies those it knows.
+const TESTED: ABI = ABI::V7;
+/// Path rules count from here on: before, `truncate` was not covered, and a file that may only be read could
+/// be emptied.
+pub(crate) const ABI_FILESYSTEM: i32 = 3;
+/// TCP rules exist from here on.
+pub(crate) const ABI_TCP: i32 = 4;
+/// Scopes exist from here on.
+pub(crate) const ABI_SCOPES: i32 = 6;
+/// Beyond this many siblings of a hidden path, a view is refused instead of growing without bound.
+const MAX_RULES: usize = 4096;
+
+/// Which files a command may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct View {
+    /// Readable and executable, with everything below.
+    pub readable: Vec<PathBuf>,
+    /// Paths below `readable` that the command must not open.
+    pub hidden: Vec<PathBuf>,
+    /// Readable and writable, with everything below.
+    pub writable: Vec<PathBuf>,
+}
+
+/// Which TCP ports a command may use; everything else is refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TcpPorts {
+    /// Ports it may listen on.
+    pub bind: Vec<u16>,
+    /// Ports it may connect to.
+    pub connect: Vec<u16>,
+}
+
+/// Restricts this process, and all it starts, to `view` and `tcp`.
+pub(crate) fn restrict(view: Option<&View>, tcp: Option<&TcpPorts>) -> io::Result<()> {
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    if view.is_some() {
+        ruleset = ruleset
+            .handle_access(AccessFs::from_all(TESTED))
+            .map_err(io::Error::other)?;
+    }
+    if tcp.is_some() {
+        ruleset = ruleset
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessNet::from_all(TESTED))
+            .map_err(io::Error::other)?;
+    }
+    let mut ruleset = ruleset.create().map_err(io::Error::other)?;
+    if let Some(view) = view {
+        ruleset = add_paths(ruleset, view)?;
+    }
+    for port in tcp.iter().flat_map(|tcp| &tcp.bind) {
+        ruleset = ruleset
+            .add_rule(NetPort::new(*port, AccessNet::BindTcp))
+            .map_err(io::Error::other)?;
+    }
+    for port in tcp.iter().flat_map(|tcp| &tcp.connect) {
+        ruleset = ruleset
+            .add_rule(NetPort::new(*port, AccessNet::ConnectTcp))
+            .map_err(io::Error::other)?;
+    }
+    let status = ruleset.restrict_self().map_err(io::Error::other)?;
+    if status.ruleset == landlock::RulesetStatus::NotEnforced {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(())
+}
+
+/// A ruleset that takes nothing but signals and abstract sockets to the outside. Each command enters one
+/// of its own, so that commands cannot signal their worker nor each other.
+pub(crate) fn scopes() -> io::Result<OwnedFd> {
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .scope(make_bitflags!(Scope::{Signal | AbstractUnixSocket}))
+        .and_then(Ruleset::create)
+        .map_err(io::Error::other)?;
+    Option::<OwnedFd>::from(ruleset).ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// Enters a ruleset made by [`scopes`].
+pub(crate) fn enter(ruleset: &OwnedFd) -> io::Result<()> {
+    crate::sys::landlock_restrict_self(ruleset.as_fd())
+}
+
+/// The Landlock ABI of this kernel; 0 where there is none.
+pub(crate) fn abi() -> i32 {
+    crate::sys::landlock_abi().unwrap_or(0)
+}
+
+fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCreated> {
+    let hidden: BTreeSet<&Path> = view.hidden.iter().map(PathBuf::as_path).collect();
+    for path in &view.writable {
+        if let Some(inner) = hidden.iter().find(|inner| inner.starts_with(path)) {
+            return Err(io::Error::other(format!(
+                "{} cannot be hidden, because {} may be written",
+                inner.display(),
+                path.display()
+            )));
+        }
+    }
+    let mut readable = Vec::new();
+    for path in &view.readable {
+        expand(path, &hidden, &mut readable)?;
+    }
+    // Devices: used, never made.
+    let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev | Truncate});
+    let rules = readable
+        .iter()
+        .map(|path| (path.as_path(), AccessFs::from_read(TESTED)))
+        .chain([(Path::new("/dev"), device)])
+        .chain(
+            view.writable
+                .iter()
+                .map(|path| (path.as_path(), AccessFs::from_all(TESTED))),
+        );
+    for (path, access) in rules {
+        ruleset = add_path(ruleset, path, access)?;
+    }
+    Ok(ruleset)
+}
+
+fn add_path(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> io::Result<RulesetCreated> {
+    let file = match PathFd::new(path) {
+        Ok(file) => file,
+        // What is not there cannot be used; if it appears later it is still refused.
+        Err(_) if !path.exists() => return Ok(ruleset),
+        Err(error) => return Err(io::Error::other(error)),
+    };
+    // The library drops rights that make no sense for a file that is not a directory.
+    ruleset
+        .add_rule(PathBeneath::new(file, access))
+        .map_err(io::Error::other)
+}
+
+/// Landlock only allows, it cannot take a path out of an allowed tree. So a tree with hidden paths in it
+/// becomes the list of everything beside them.
+fn expand(path: &Path, hidden: &BTreeSet<&Path>, into: &mut Vec<PathBuf>) -> io::Result<()> {
+    if hidden.contains(path) {
+        return Ok(());
+    }
+    let has_hidden_below = hidden.iter().any(|inner| inner.starts_with(path));
+    if !has_hidden_below {
+        into.push(path.to_owned());
+        return Ok(());
+    }
+    let mut names: Vec<OsString> = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        names.push(entry?.file_name());
+        if names.len() + into.len() > MAX_RULES {
+            return Err(io::Error::other(format!(
+                "{} has more than {MAX_RULES} entries beside a hidden path",
+                path.display()
+            )));
+        }
+    }
+    names.sort();
+    for name in names {
+        expand(&path.join(name), hidden, into)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hidden_path_leaves_its_siblings() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["ipc/tools", "run/sympozium", "run/lock", "usr/bin"] {
+            std::fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        let hidden = [root.path().join("ipc"), root.path().join("run/sympozium")];
+        let hidden = hidden.iter().map(PathBuf::as_path).collect();
+        let mut found = Vec::new();
+        expand(root.path(), &hidden, &mut found).unwrap();
+        let names: Vec<_> = found
+            .iter()
+            .map(|path| path.strip_prefix(root.path()).unwrap().to_str().unwrap())
+            .collect();
+        assert_eq!(names, ["run/lock", "usr"]);
+    }
+}

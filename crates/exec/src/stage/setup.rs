@@ -1,0 +1,222 @@
+//! What the executor tells the stage to build, and what the stage says it built.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::guarantee::{Layer, Profile};
+use crate::landlock::{self, TcpPorts, View};
+use crate::seccomp::{self, Guarded, Sockets};
+use crate::world::{self, World};
+
+/// The layers that are live, with what there is to tell of each.
+pub(crate) type Live = BTreeMap<Layer, String>;
+
+/// Everything the stage needs to know.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) profile: Profile,
+    /// Layers that the profile has and this executor must do without.
+    pub(crate) without: BTreeSet<Layer>,
+    pub(crate) landlock_abi: i32,
+    pub(crate) view: View,
+    pub(crate) tcp: Option<TcpPorts>,
+    pub(crate) sockets: Sockets,
+    /// Only for `host-*`.
+    pub(crate) world: Option<World>,
+}
+
+impl Setup {
+    pub(crate) fn wants(&self, layer: Layer) -> bool {
+        !self.without.contains(&layer)
+    }
+}
+
+/// The stage's first words on the control socket.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Hello {
+    /// The process that goes on has this pid, as the executor sees it.
+    Pid(i32),
+    /// Built and locked down. The root directory of the view comes along as a descriptor.
+    Ready(Live),
+    /// A step failed; the process is gone.
+    Failed(Failure),
+}
+
+/// Which step failed, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) step: String,
+    pub(crate) errno: Option<i32>,
+    pub(crate) message: String,
+}
+
+/// A step that failed while a world was built.
+#[derive(Debug)]
+pub(crate) struct StepError {
+    step: String,
+    error: io::Error,
+}
+
+impl StepError {
+    pub(crate) fn into_failure(self) -> Failure {
+        Failure {
+            step: self.step,
+            errno: self.error.raw_os_error(),
+            message: self.error.to_string(),
+        }
+    }
+}
+
+/// Puts the name of the step into an error.
+pub(crate) trait Step<T> {
+    fn step(self, step: impl Into<String>) -> Result<T, StepError>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, step: impl Into<String>) -> Result<T, StepError> {
+        self.map_err(|error| StepError {
+            step: step.into(),
+            error: error.into(),
+        })
+    }
+}
+
+/// Restricts this process for good. The order matters: each step takes away what the next ones must not
+/// need. Returns the ruleset that every command enters on top.
+pub(crate) fn lock_down(
+    setup: &Setup,
+    live: &mut Live,
+) -> Result<Option<std::os::fd::OwnedFd>, StepError> {
+    // First, because dropping the bounding set needs a capability.
+    if setup.wants(Layer::NoCapabilities) && drop_capabilities().step("drop capabilities")? {
+        live.insert(Layer::NoCapabilities, String::new());
+    }
+    // Landlock and seccomp without privileges want it.
+    if setup.wants(Layer::NoNewPrivileges) {
+        rustix::thread::set_no_new_privs(true).step("set no_new_privs")?;
+        live.insert(Layer::NoNewPrivileges, String::new());
+    }
+    if setup.wants(Layer::NonDumpable) {
+        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+            .step("make the stage non-dumpable")?;
+        live.insert(Layer::NonDumpable, String::new());
+    }
+    no_core_files().step("set the core limit to 0")?;
+
+    let abi = match setup.profile {
+        // gVisor has no Landlock. Not asking keeps the profile the same on every kernel.
+        Profile::Gvisor => 0,
+        _ => setup.landlock_abi,
+    };
+    let detail = format!("ABI {abi}");
+    let offers = |layer, since| abi >= since && setup.wants(layer);
+    let tcp = setup
+        .tcp
+        .as_ref()
+        .filter(|_| offers(Layer::LandlockTcp, landlock::ABI_TCP));
+    let view =
+        Some(&setup.view).filter(|_| offers(Layer::LandlockFilesystem, landlock::ABI_FILESYSTEM));
+    // Made before this process loses the rights to other files; entered by each command.
+    let scopes = if offers(Layer::LandlockScopes, landlock::ABI_SCOPES) {
+        live.insert(Layer::LandlockScopes, detail.clone());
+        Some(landlock::scopes().step("make the Landlock scopes")?)
+    } else {
+        None
+    };
+    if view.is_some() || tcp.is_some() {
+        landlock::restrict(view, tcp).step("apply Landlock")?;
+        if view.is_some() {
+            live.insert(Layer::LandlockFilesystem, detail.clone());
+        }
+        if tcp.is_some() {
+            live.insert(Layer::LandlockTcp, detail);
+        }
+    }
+
+    if setup.wants(Layer::Seccomp) {
+        // In a pid namespace the keeper is init, which the kernel itself protects.
+        let guard = scopes.is_none()
+            && setup.wants(Layer::SignalGuard)
+            && !live.contains_key(&Layer::PidNamespace);
+        let (pids, groups) = if guard { guarded() } else { Default::default() };
+        let guarded = guard.then_some(Guarded {
+            pids: &pids,
+            groups: &groups,
+        });
+        let sockets = if setup.wants(Layer::SeccompUnixOnly) {
+            setup.sockets
+        } else {
+            Sockets::Network
+        };
+        seccomp::restrict(sockets, guarded).step("apply seccomp")?;
+        live.insert(Layer::Seccomp, String::new());
+        if sockets == Sockets::UnixOnly {
+            live.insert(Layer::SeccompUnixOnly, String::new());
+        }
+        if guard {
+            live.insert(Layer::SignalGuard, String::new());
+        }
+    }
+    Ok(scopes)
+}
+
+/// Keeper and executor, and their process groups.
+fn guarded() -> (Vec<i32>, Vec<i32>) {
+    let processes = [Some(rustix::process::getpid()), rustix::process::getppid()];
+    processes
+        .into_iter()
+        .flatten()
+        .filter_map(|pid| Some((pid, rustix::process::getpgid(Some(pid)).ok()?)))
+        .map(|(pid, group)| (pid.as_raw_pid(), group.as_raw_pid()))
+        .unzip()
+}
+
+/// Builds the private world, if there is one to build. On return this process is its init.
+pub(crate) fn enter_world(
+    setup: &Setup,
+    control: &std::os::fd::OwnedFd,
+    live: &mut Live,
+) -> Result<(), StepError> {
+    match &setup.world {
+        Some(world) => world::enter(world, &setup.without, control, live),
+        None => Ok(()),
+    }
+}
+
+/// Gives up every capability. `false`: root would get some back by executing a program.
+fn drop_capabilities() -> io::Result<bool> {
+    use rustix::thread::{
+        CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
+        remove_capability_from_bounding_set, set_capabilities,
+    };
+    let mut bounding_is_empty = true;
+    for capability in CapabilitySet::all().iter() {
+        // Without CAP_SETPCAP the set stays, which only matters for root. Numbers that this kernel does
+        // not know are an error of the first call.
+        if capability_is_in_bounding_set(capability).unwrap_or(false)
+            && remove_capability_from_bounding_set(capability).is_err()
+        {
+            bounding_is_empty = false;
+        }
+    }
+    clear_ambient_capability_set()?;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: CapabilitySet::empty(),
+            permitted: CapabilitySet::empty(),
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    Ok(bounding_is_empty || !rustix::process::getuid().is_root())
+}
+
+fn no_core_files() -> io::Result<()> {
+    let none = rustix::process::Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Core, none).map_err(Into::into)
+}

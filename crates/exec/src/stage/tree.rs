@@ -1,0 +1,185 @@
+//! Ending a whole process tree.
+//!
+//! The caller is a subreaper (or pid 1), so whoever in the tree loses its parent becomes the caller's
+//! child: the tree is gone exactly when the kernel says that the caller has no child. Killing repeats
+//! until then, because a process may fork between being listed and being killed.
+
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+use crate::sys::{self, Reap, Reaped};
+
+/// How long a tree may take to die after SIGKILL before it counts as unkillable (a process in an
+/// uninterruptible wait on a dead network file system, say).
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// Passes without a pause in between: a chain of fork-and-exit is caught only by being quicker.
+const EAGER_PASSES: u32 = 32;
+/// Pauses between later passes.
+const PAUSE: Duration = Duration::from_micros(200);
+/// A keeper cannot ask the kernel whether it has children besides its workers, so it looks this often.
+const EMPTY_PASSES: u32 = 3;
+/// A tree deeper than this is cut off level by level: each pass makes its upper part ours.
+const MAX_DEPTH: usize = 64;
+
+/// Kills every descendant and reaps it, passing each to `on_reaped`.
+///
+/// `spare` names children that stay (a keeper's workers); it is empty for a worker.
+/// Returns how many children are left besides the spared: 0, unless [`KILL_LIMIT`] passed.
+pub(crate) fn kill(spare: &[Pid], mut on_reaped: impl FnMut(Reaped)) -> io::Result<usize> {
+    let deadline = Instant::now() + KILL_LIMIT;
+    let mut empty_passes = 0;
+    for pass in 0.. {
+        let living = signal(Signal::KILL, spare)?;
+        loop {
+            match sys::reap()? {
+                Reap::One(reaped) => on_reaped(reaped),
+                // The only proof: whatever a listing showed, a process may have slipped past it.
+                Reap::Childless => return Ok(0),
+                Reap::NoneYet => break,
+            }
+        }
+        empty_passes = if living == 0 { empty_passes + 1 } else { 0 };
+        if !spare.is_empty() && empty_passes == EMPTY_PASSES {
+            return Ok(0);
+        }
+        if Instant::now() > deadline {
+            return Ok(living.max(1));
+        }
+        if pass > EAGER_PASSES {
+            std::thread::sleep(PAUSE);
+        }
+    }
+    unreachable!("the loop above has no end but its returns")
+}
+
+/// Sends `signal` to every descendant but the `spare` and theirs. Returns how many there were.
+pub(crate) fn signal(signal: Signal, spare: &[Pid]) -> io::Result<usize> {
+    let own = rustix::process::getpid();
+    let mut level = Vec::new();
+    let mut seen = 0;
+    for child in children(own)? {
+        if spare.contains(&child) {
+            continue;
+        }
+        seen += 1;
+        // Listed before it is signalled: afterwards its children may be ours and no longer found here.
+        level.extend(children(child)?.into_iter().map(|pid| (pid, child)));
+        // Only we reap our children, so this number cannot mean another process. A zombie is fine too.
+        let _ = kill_process(child, signal);
+    }
+    for _ in 0..MAX_DEPTH {
+        if level.is_empty() {
+            break;
+        }
+        seen += level.len();
+        let mut next = Vec::new();
+        for (pid, parent) in level {
+            next.extend(children(pid)?.into_iter().map(|child| (child, pid)));
+            signal_grandchild(pid, parent, signal);
+        }
+        level = next;
+    }
+    Ok(seen)
+}
+
+/// Signals a process that somebody else may reap, so that its number may come to mean a stranger: a
+/// descriptor holds on to whoever has the number now, and only then do we look whose child that is.
+fn signal_grandchild(pid: Pid, parent: Pid, signal: Signal) {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return;
+    };
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let own = rustix::process::getpid().as_raw_pid();
+    if parent_in_stat(&stat).is_some_and(|now| now == parent.as_raw_pid() || now == own) {
+        let _ = pidfd_send_signal(process, signal);
+    }
+}
+
+/// The children of a process of one thread or more, from `/proc`.
+///
+/// Only processes below us are looked at. One that ends meanwhile has no children any more: they are
+/// listed as ours on the next pass.
+fn children(parent: Pid) -> io::Result<Vec<Pid>> {
+    let tasks = match fs::read_dir(format!("/proc/{parent}/task")) {
+        Ok(tasks) => tasks,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut found = Vec::new();
+    for task in tasks {
+        let Ok(task) = task else { break };
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(list) => found.extend(
+                list.split_ascii_whitespace()
+                    .filter_map(|pid| Pid::from_raw(pid.parse().ok()?)),
+            ),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && has_children_file() => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(_) => return children_by_scan(parent),
+        }
+    }
+    Ok(found)
+}
+
+/// Whether this kernel was built with `CONFIG_PROC_CHILDREN`.
+fn has_children_file() -> bool {
+    fs::exists("/proc/thread-self/children").unwrap_or(false)
+}
+
+/// The same answer from `/proc/*/stat`, for kernels without the `children` file.
+fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Ok(entry) = entry else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+            .and_then(Pid::from_raw)
+        else {
+            continue;
+        };
+        let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
+        if parent_in_stat(&stat) == Some(parent.as_raw_pid()) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// The parent's pid in a `/proc/<pid>/stat` line. The command name before it is the process's own choice
+/// and may hold spaces and brackets, so fields count from the *last* closing bracket.
+fn parent_in_stat(stat: &[u8]) -> Option<i32> {
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let rest = std::str::from_utf8(stat.get(after_name..)?).ok()?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_forge_a_parent() {
+        assert_eq!(parent_in_stat(b"7 (sh) S 42 7 7 0"), Some(42));
+        assert_eq!(parent_in_stat(b"7 (x) S 1 (y) R 42 7"), Some(42));
+        assert_eq!(parent_in_stat(b"7 (\xff\xfe)) R 42 7"), Some(42));
+        assert_eq!(parent_in_stat(b"7 sh S 42"), None);
+        assert_eq!(parent_in_stat(b""), None);
+        assert_eq!(parent_in_stat(b"7 (sh)"), None);
+    }
+
+    #[test]
+    fn both_ways_of_listing_children_agree() {
+        // Other tests in this process may have children of their own: ask about init.
+        let init = Pid::INIT;
+        let quick = children(init).unwrap();
+        let slow = children_by_scan(init).unwrap();
+        // Processes come and go between the two listings; most are in both.
+        let common = quick.iter().filter(|pid| slow.contains(pid)).count();
+        assert!(common * 2 >= quick.len(), "{quick:?} {slow:?}");
+    }
+}

@@ -1,0 +1,257 @@
+//! A worker: runs one command at a time and answers when nothing of it lives.
+//!
+//! It is a subreaper, so every descendant of the command ends up as its child. It takes the next job only
+//! when the kernel says that it has no child: a survivor of one command can never meet the next.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use super::tree;
+use super::wire::{self, Answer, Ended, Job, Word};
+use crate::sys::{self, Birth, Child, ChildStack, Image, Reap, Reaped};
+
+/// A message buffer that grew beyond this is given back after the job.
+const KEPT_BUFFER_BYTES: usize = 64 * 1024;
+/// How often a worker looks for ended descendants while it waits for the last of them.
+const LINGER_LOOK: Duration = Duration::from_millis(2);
+
+/// Serves jobs until the executor closes the socket.
+///
+/// `landlock` is the ruleset that each command enters on top of the worker's own restrictions.
+pub(crate) fn serve(socket: &OwnedFd, landlock: Option<&OwnedFd>) -> io::Result<()> {
+    let mut stack = ChildStack::new();
+    let mut buffer = Vec::new();
+    while let Some((job, descriptors)) = wire::receive_job(socket, &mut buffer)? {
+        buffer.clear();
+        buffer.shrink_to(KEPT_BUFFER_BYTES);
+        let answer = match start(&job, descriptors, landlock, &mut stack) {
+            Ok(child) => Command::new(socket, &job, child).run()?,
+            Err(error) => Answer::NotStarted(error.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        wire::send(socket, &answer.encode(), &[])?;
+        if let Answer::Survivors(_) = answer {
+            // Never reuse a worker that still has a child; it stays their reaper until they die.
+            while tree::kill(&[], |_| {})? > 0 {}
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn start(
+    job: &Job,
+    [stdin, stdout, stderr, directory, program]: [OwnedFd; wire::JOB_DESCRIPTORS],
+    landlock: Option<&OwnedFd>,
+    stack: &mut ChildStack,
+) -> io::Result<Child> {
+    let mut rlimits = Vec::with_capacity(2);
+    for (resource, value) in [
+        (libc::RLIMIT_FSIZE, job.file_bytes),
+        (libc::RLIMIT_NOFILE, job.open_files),
+    ] {
+        if let Some(value) = value {
+            rlimits.push((resource.try_into().unwrap_or_default(), value));
+        }
+    }
+    sys::spawn(
+        &Birth {
+            image: match &job.script {
+                Some(path) => Image::Path(path),
+                None => Image::File(program.as_fd()),
+            },
+            argv: &job.argv,
+            envp: &job.envp,
+            descriptors: &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            working_directory: Some(directory.as_fd()),
+            rlimits: &rlimits,
+            landlock: landlock.map(AsFd::as_fd),
+            dies_with_parent: true,
+            signals: sys::Signals::Inherited,
+        },
+        stack,
+    )
+}
+
+/// One running command.
+struct Command<'a> {
+    socket: &'a OwnedFd,
+    job: &'a Job,
+    child: Child,
+    deadline: Option<Instant>,
+    ended: Ended,
+    main_ended: bool,
+}
+
+/// Why waiting stopped.
+enum Woken {
+    /// The command itself has ended, or a look at the children is due.
+    Look,
+    /// The time that was given is over.
+    TimeOver,
+    Cancelled,
+    Drained,
+    /// The executor is gone: nobody waits for the answer.
+    Orphaned,
+}
+
+impl<'a> Command<'a> {
+    fn new(socket: &'a OwnedFd, job: &'a Job, child: Child) -> Self {
+        Self {
+            socket,
+            job,
+            child,
+            deadline: Instant::now().checked_add(job.timeout),
+            ended: Ended {
+                status: 0,
+                timed_out: false,
+                cancelled: false,
+                user: Duration::ZERO,
+                system: Duration::ZERO,
+                max_resident_bytes: 0,
+                killed: 0,
+            },
+            main_ended: false,
+        }
+    }
+
+    fn run(mut self) -> io::Result<Answer> {
+        loop {
+            match self.wait(self.deadline)? {
+                Woken::Look => {
+                    if self.reap()? {
+                        return Ok(Answer::Over(self.ended));
+                    }
+                    if self.main_ended {
+                        return self.linger();
+                    }
+                }
+                Woken::Drained => {}
+                Woken::TimeOver => {
+                    self.ended.timed_out = true;
+                    return self.terminate();
+                }
+                Woken::Cancelled => {
+                    self.ended.cancelled = true;
+                    return self.terminate();
+                }
+                Woken::Orphaned => return self.kill(),
+            }
+        }
+    }
+
+    /// The command has ended and descendants live: they may finish writing, for a short while.
+    fn linger(mut self) -> io::Result<Answer> {
+        wire::send(self.socket, &Answer::Lingering.encode(), &[])?;
+        let until = Instant::now() + self.job.drain;
+        loop {
+            match self.wait(Some(until))? {
+                Woken::Look => {
+                    if self.reap()? {
+                        return Ok(Answer::Over(self.ended));
+                    }
+                }
+                Woken::TimeOver | Woken::Drained | Woken::Cancelled | Woken::Orphaned => {
+                    return self.kill();
+                }
+            }
+        }
+    }
+
+    /// TERM to all, a grace period, then KILL.
+    fn terminate(mut self) -> io::Result<Answer> {
+        if !self.job.grace.is_zero() {
+            tree::signal(Signal::TERM, &[])?;
+            let until = Instant::now() + self.job.grace;
+            loop {
+                match self.wait(Some(until))? {
+                    Woken::Look => {
+                        if self.reap()? {
+                            return Ok(Answer::Over(self.ended));
+                        }
+                    }
+                    Woken::Cancelled | Woken::Drained => {}
+                    Woken::TimeOver | Woken::Orphaned => break,
+                }
+            }
+        }
+        self.kill()
+    }
+
+    fn kill(mut self) -> io::Result<Answer> {
+        let main = self.child.pid;
+        let (ended, main_ended) = (&mut self.ended, &mut self.main_ended);
+        let left = tree::kill(&[], |reaped| {
+            // Not those that were ending by themselves.
+            let by_us = reaped.status & 0x7f == libc::SIGKILL;
+            ended.killed += u32::from(by_us && reaped.pid != main);
+            account(ended, main_ended, main, reaped);
+        })?;
+        Ok(match u32::try_from(left).unwrap_or(u32::MAX) {
+            0 => Answer::Over(self.ended),
+            left => Answer::Survivors(left),
+        })
+    }
+
+    /// Reaps what has ended. `true`: provably nothing lives.
+    fn reap(&mut self) -> io::Result<bool> {
+        loop {
+            match sys::reap()? {
+                Reap::One(reaped) => account(
+                    &mut self.ended,
+                    &mut self.main_ended,
+                    self.child.pid,
+                    reaped,
+                ),
+                Reap::NoneYet => return Ok(false),
+                Reap::Childless => return Ok(true),
+            }
+        }
+    }
+
+    fn wait(&self, until: Option<Instant>) -> io::Result<Woken> {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(Woken::TimeOver);
+        }
+        let mut fds = [
+            PollFd::new(self.socket, PollFlags::IN),
+            PollFd::new(&self.child.pidfd, PollFlags::IN),
+        ];
+        // The pidfd of a reaped process stays readable: from then on we look at short intervals.
+        let (fds, left) = if self.main_ended {
+            let look = left.map_or(LINGER_LOOK, |left| left.min(LINGER_LOOK));
+            (&mut fds[..1], Some(look))
+        } else {
+            (&mut fds[..], left)
+        };
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(fds, timeout.as_ref()) {
+            Err(rustix::io::Errno::INTR) => return Ok(Woken::Look),
+            other => other?,
+        };
+        if fds[0].revents().is_empty() {
+            return Ok(Woken::Look);
+        }
+        let mut word = [0];
+        match wire::receive(self.socket, &mut word, &mut Vec::new()) {
+            Ok(true) if word[0] == Word::Cancel as u8 => Ok(Woken::Cancelled),
+            Ok(true) if word[0] == Word::Drained as u8 => Ok(Woken::Drained),
+            // Closed, reset, or a word we do not know: the executor is not to be relied on.
+            _ => Ok(Woken::Orphaned),
+        }
+    }
+}
+
+fn account(ended: &mut Ended, main_ended: &mut bool, main: rustix::process::Pid, reaped: Reaped) {
+    if reaped.pid == main {
+        ended.status = reaped.status;
+        *main_ended = true;
+    }
+    ended.user += reaped.user;
+    ended.system += reaped.system;
+    ended.max_resident_bytes = ended.max_resident_bytes.max(reaped.max_resident_bytes);
+}
