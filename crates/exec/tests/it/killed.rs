@@ -1,0 +1,164 @@
+//! The executor, its keeper or a worker is killed at any moment: nothing lives on.
+
+use std::io::Write;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use sympozium_exec::{Profile, Request, RunError};
+use sympozium_testkit::probe;
+use sympozium_testkit::processes::{self, new_marker, with_marker};
+
+use crate::sandbox::{action, assert_gone, eventually, executor, probe_path, profiles, run, stage};
+
+/// Moments in `make test`; `make test-full` has [`ALL`].
+const SAMPLE: u64 = 6;
+const ALL: u64 = 200;
+
+/// An executor in a process of its own, whose command grows a tree and stays.
+fn separate(profile: Profile, marker: &str) -> Child {
+    let binds = if profile.is_host() {
+        json!([{
+            "source": probe::path(),
+            "target": probe_path(profile),
+            "access": "read-only",
+        }])
+    } else {
+        json!([])
+    };
+    let document = json!({
+        "profile": profile,
+        "floor": [],
+        "binds": binds,
+        "argv": [
+            probe_path(profile), "do", "--marker", marker, "fork-tree", "11", "600", "stay",
+        ],
+        "timeoutMillis": 600_000,
+    });
+    let mut child = sympozium_testkit::command(stage())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin
+        .write_all(document.to_string().as_bytes())
+        .expect("it reads");
+    child
+}
+
+#[test]
+fn the_executors_death_is_the_end_of_everything() {
+    for profile in profiles() {
+        let marker = new_marker();
+        let mut child = separate(profile, &marker);
+        eventually(|| with_marker(&marker).len() > 1);
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        eventually(|| with_marker(&marker).is_empty());
+    }
+}
+
+#[test]
+fn an_executor_killed_while_it_starts_leaves_nothing() {
+    let moments = if std::env::var_os("SYMPOZIUM_TEST_FULL").is_some() {
+        ALL
+    } else {
+        SAMPLE
+    };
+    // Its stage carries this word in no command line; what it leaves is found by its parent's death.
+    for profile in profiles() {
+        for moment in 0..moments {
+            let marker = new_marker();
+            let mut child = separate(profile, &marker);
+            // From before the stage exists until long after the tree stands.
+            std::thread::sleep(Duration::from_micros(moment * moment * 300));
+            let pid = i32::try_from(child.id()).expect("a pid");
+            let stages = processes::children_of(pid);
+            child.kill().expect("kill");
+            child.wait().expect("wait");
+            eventually(|| {
+                with_marker(&marker).is_empty()
+                    && stages.iter().all(|&stage| !processes::is_alive(stage))
+            });
+        }
+    }
+}
+
+/// The keeper is our child, its children are the workers.
+fn workers_of(marker: &str) -> Vec<i32> {
+    let commands = with_marker(marker);
+    let own = i32::try_from(std::process::id()).expect("a pid");
+    processes::children_of(own)
+        .into_iter()
+        .flat_map(processes::children_of)
+        .filter(|&worker| {
+            let children = processes::children_of(worker);
+            children.iter().any(|child| commands.contains(child))
+        })
+        .collect()
+}
+
+#[test]
+fn a_killed_worker_is_reported_and_leaves_nothing() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        let marker = new_marker();
+        let request = action(profile, &marker, ["fork-tree", "5", "600", "stay"]);
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| executor.run(&request, None));
+            eventually(|| with_marker(&marker).len() > 1);
+            let workers = workers_of(&marker);
+            assert_eq!(workers.len(), 1, "{profile}");
+            kill(workers[0]);
+            let answer = running.join().expect("no panic");
+            assert!(
+                matches!(answer, Err(RunError::SupervisorDied)),
+                "{answer:?}"
+            );
+        });
+        assert_gone(&marker);
+        // The executor goes on with a new worker.
+        let outcome = run(&executor, &Request::argv(["echo", "on"]));
+        assert_eq!(outcome.stdout.text(), "on\n");
+    }
+}
+
+#[test]
+fn a_killed_keeper_is_reported_and_leaves_nothing() {
+    let own = i32::try_from(std::process::id()).expect("a pid");
+    for profile in profiles() {
+        let executor = executor(profile);
+        let marker = new_marker();
+        let mut request = action(profile, &marker, ["daemon", "600", "stay"]);
+        request.timeout = Duration::from_secs(3);
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| executor.run(&request, None));
+            eventually(|| with_marker(&marker).len() > 1);
+            let worker = workers_of(&marker)[0];
+            let keeper = processes::children_of(own)
+                .into_iter()
+                .find(|&child| processes::children_of(child).contains(&worker))
+                .expect("a keeper");
+            kill(keeper);
+            let answer = running.join().expect("no panic");
+            if profile.is_host() {
+                // Init of the pid namespace: everything died with it.
+                assert!(answer.is_err(), "{answer:?}");
+            } else {
+                // The worker does not need it, and keeps the deadline.
+                assert!(answer.expect("an outcome").timed_out);
+            }
+        });
+        assert_gone(&marker);
+        // There is nobody left who could make a worker for another command, so there is none.
+        let mut answers = (0..2).map(|_| executor.run(&Request::argv(["true"]), None));
+        assert!(answers.any(|answer| answer.is_err()) || !profile.is_host());
+    }
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+}

@@ -1,0 +1,332 @@
+//! A command from its start to its very end.
+
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use sympozium_exec::{Cancel, Ending, Executor, Profile, Request, RunError};
+use sympozium_testkit::as_user;
+use sympozium_testkit::processes::{self, new_marker, with_marker};
+
+use crate::sandbox::{
+    STAGE, action, assert_gone, config, eventually, executor, probe_request, profiles, run, stage,
+};
+
+/// Long enough that a test which waits for it by mistake is noticed.
+const FOREVER: &str = "600";
+
+fn quick(mut request: Request) -> Request {
+    request.timeout = Duration::from_millis(300);
+    request.grace = Duration::from_millis(100);
+    request
+}
+
+#[test]
+fn codes_signals_and_streams_come_back() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        let outcome = run(&executor, &Request::shell("echo out; echo err >&2; exit 7"));
+        assert_eq!(
+            (
+                outcome.ending,
+                outcome.stdout.text().as_ref(),
+                outcome.stderr.text().as_ref(),
+                outcome.timed_out,
+                outcome.isolation.profile,
+            ),
+            (Ending::Exited(7), "out\n", "err\n", false, profile)
+        );
+        let outcome = run(&executor, &probe_request(profile, ["do", "raise", "11"]));
+        assert_eq!(outcome.ending, Ending::Signaled(11));
+        // By itself: not a timeout.
+        let outcome = run(&executor, &Request::shell("exit 124"));
+        assert_eq!((outcome.ending.code(), outcome.timed_out), (124, false));
+        assert!(outcome.usage.max_resident_bytes > 0);
+    }
+}
+
+#[test]
+fn stdin_and_output_flow_at_the_same_time() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        // More than the pipes hold, in both directions: a reader that waits for the writer would hang.
+        let mut request = probe_request(profile, ["do", "echo-stdin"]);
+        request.stdin = (0..3_000_000u32).map(|n| n.to_le_bytes()[0]).collect();
+        request.output_bytes = 4_000_000;
+        let outcome = run(&executor, &request);
+        assert!(outcome.stdout.bytes == request.stdin, "{profile}");
+        // A command that does not read is not an error.
+        request.invocation = Request::argv(["true"]).invocation;
+        assert_eq!(run(&executor, &request).ending, Ending::Exited(0));
+    }
+}
+
+#[test]
+fn a_deadline_holds_while_stdin_is_written() {
+    let executor = executor(Profile::Container);
+    let mut request = quick(probe_request(Profile::Container, ["do", "sleep", FOREVER]));
+    request.stdin = vec![b'x'; 8_000_000];
+    assert!(run(&executor, &request).timed_out);
+}
+
+#[test]
+fn a_flood_is_cut_at_the_cap_and_costs_no_memory() {
+    let executor = executor(Profile::Container);
+    let flood = |bytes| probe_request(Profile::Container, ["do", "flood", "both", bytes]);
+    run(&executor, &flood("1000000"));
+    let own = i32::try_from(std::process::id()).expect("a pid");
+    let before = processes::resident_bytes(own).expect("own memory");
+    let outcome = run(&executor, &flood("100000000"));
+    assert_eq!(
+        (outcome.stdout.bytes.len(), outcome.stdout.total_bytes),
+        (51_200, 100_000_000)
+    );
+    assert!(outcome.stdout.truncated() && outcome.stderr.truncated());
+    let after = processes::resident_bytes(own).expect("own memory");
+    // Other tests run in this process: the bound is loose here, and tight in the bench.
+    assert!(after < before + 50_000_000, "{before} → {after}");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_marked() {
+    let executor = executor(Profile::Container);
+    let outcome = run(
+        &executor,
+        &probe_request(Profile::Container, ["do", "invalid-utf8"]),
+    );
+    assert!(outcome.stdout.invalid_utf8());
+    assert!(outcome.stdout.text().contains('\u{fffd}'));
+}
+
+#[test]
+fn timeouts_end_the_whole_tree() {
+    let behaviours: [&[&str]; 8] = [
+        &["sleep", FOREVER],
+        &["ignore-term", FOREVER],
+        &["block-signals", FOREVER],
+        &["stop", FOREVER],
+        &["daemon", FOREVER, "stay"],
+        &["hold-stdout", FOREVER, "stay"],
+        &["pass-stdout", FOREVER, "stay"],
+        &["subreaper", FOREVER, "stay"],
+    ];
+    for profile in profiles() {
+        let executor = executor(profile);
+        for behaviour in behaviours {
+            let marker = new_marker();
+            let request = quick(action(profile, &marker, behaviour.iter().copied()));
+            let outcome = run(&executor, &request);
+            assert!(outcome.timed_out, "{profile} {behaviour:?}: {outcome:?}");
+            // At the moment the call returns, not some time later.
+            assert_gone(&marker);
+        }
+    }
+}
+
+#[test]
+fn a_command_that_obeys_term_is_not_killed() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        let mut request = Request::shell("trap 'echo bye; exit 3' TERM; sleep 600 & wait");
+        request.timeout = Duration::from_millis(300);
+        request.grace = Duration::from_secs(20);
+        let outcome = run(&executor, &request);
+        assert_eq!(
+            (
+                outcome.ending,
+                outcome.timed_out,
+                outcome.stdout.text().as_ref()
+            ),
+            (Ending::Exited(3), true, "bye\n")
+        );
+    }
+}
+
+#[test]
+fn what_outlives_the_command_is_killed_soon() {
+    // Whoever holds the output delays the result by the drain limit, nobody by more.
+    let behaviours: [&[&str]; 6] = [
+        &["daemon", FOREVER, "exit"],
+        &["hold-stdout", FOREVER, "exit"],
+        &["pass-stdout", FOREVER, "exit"],
+        &["subreaper", FOREVER, "exit"],
+        &["pid-hopper", "60", "exit"],
+        &["fork-tree", "7", FOREVER, "exit"],
+    ];
+    for profile in profiles() {
+        let executor = executor(profile);
+        for behaviour in behaviours {
+            let marker = new_marker();
+            let outcome = run(
+                &executor,
+                &action(profile, &marker, behaviour.iter().copied()),
+            );
+            assert_gone(&marker);
+            assert_eq!(outcome.ending, Ending::Exited(0), "{profile} {behaviour:?}");
+            assert!(!outcome.timed_out, "{profile} {behaviour:?}: {outcome:?}");
+            assert!(
+                outcome.usage.killed_descendants > 0,
+                "{profile} {behaviour:?}: {outcome:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn output_of_a_straggler_is_kept() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        // As bash does it for `> >(tee log)`: the shell ends before the writer.
+        let outcome = run(&executor, &Request::shell("(sleep 0.05; echo late) & true"));
+        assert_eq!(outcome.stdout.text(), "late\n");
+        assert_eq!(outcome.usage.killed_descendants, 0);
+    }
+}
+
+#[test]
+fn a_hundred_daemons_leave_no_zombie() {
+    let executor = executor(Profile::Container);
+    let own = i32::try_from(std::process::id()).expect("a pid");
+    let marker = new_marker();
+    for _ in 0..100 {
+        let mut request = action(Profile::Container, &marker, ["daemon", FOREVER, "stay"]);
+        request.timeout = Duration::from_millis(20);
+        request.grace = Duration::ZERO;
+        assert!(run(&executor, &request).timed_out);
+    }
+    assert_gone(&marker);
+    let stages = processes::children_of(own);
+    let zombies: Vec<_> = stages
+        .iter()
+        .flat_map(|&keeper| {
+            let workers = processes::children_of(keeper);
+            workers.into_iter().chain([keeper])
+        })
+        .flat_map(processes::zombies_of)
+        .collect();
+    assert!(zombies.is_empty(), "{zombies:?}");
+}
+
+#[test]
+fn cancel_ends_the_command_and_is_no_timeout() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        let marker = new_marker();
+        let cancel = Cancel::new().expect("an eventfd");
+        let mut request = action(profile, &marker, ["daemon", FOREVER, "stay"]);
+        request.grace = Duration::from_millis(50);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                eventually(|| !with_marker(&marker).is_empty());
+                cancel.cancel();
+            });
+            let outcome = executor.run(&request, Some(&cancel)).expect("an outcome");
+            assert!(outcome.cancelled && !outcome.timed_out);
+        });
+        assert_gone(&marker);
+        // The wish stands: nothing else starts with it.
+        assert!(matches!(
+            executor.run(&Request::argv(["true"]), Some(&cancel)),
+            Err(RunError::Cancelled)
+        ));
+    }
+}
+
+#[test]
+fn a_command_that_waits_for_a_worker_can_be_cancelled() {
+    let mut config = config(Profile::Container);
+    config.max_concurrent = 1;
+    let executor = Executor::new(config).expect("an executor");
+    let marker = new_marker();
+    let first = Cancel::new().expect("an eventfd");
+    let second = Cancel::new().expect("an eventfd");
+    let request = action(Profile::Container, &marker, ["sleep", FOREVER]);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| executor.run(&request, Some(&first)));
+        eventually(|| !with_marker(&marker).is_empty());
+        let waiting = scope.spawn(|| executor.run(&Request::argv(["true"]), Some(&second)));
+        second.cancel();
+        assert!(matches!(
+            waiting.join().expect("no panic"),
+            Err(RunError::Cancelled)
+        ));
+        first.cancel();
+        assert!(
+            running
+                .join()
+                .expect("no panic")
+                .expect("an outcome")
+                .cancelled
+        );
+    });
+}
+
+#[test]
+fn commands_run_side_by_side_without_mixing() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        std::thread::scope(|scope| {
+            for number in 0..16 {
+                let executor = &executor;
+                scope.spawn(move || {
+                    for round in 0..5 {
+                        let word = format!("{number}-{round}");
+                        let outcome = run(executor, &Request::argv(["echo", &word]));
+                        assert_eq!(outcome.stdout.text(), format!("{word}\n"));
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn dropping_the_executor_ends_everything() {
+    // In a process of its own: other tests have keepers, too.
+    as_user::run_with(&[(STAGE, &stage())], || {
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        for profile in profiles() {
+            let executor = executor(profile);
+            let marker = new_marker();
+            let request = action(profile, &marker, ["fork-tree", "3", FOREVER, "exit"]);
+            run(&executor, &request);
+            drop(executor);
+            assert_gone(&marker);
+            assert!(processes::children_of(own).is_empty());
+            assert!(processes::zombies_of(own).is_empty());
+        }
+    });
+}
+
+#[test]
+fn the_drain_limit_is_short() {
+    let executor = executor(Profile::Container);
+    let marker = new_marker();
+    let started = Instant::now();
+    let request = action(
+        Profile::Container,
+        &marker,
+        ["hold-stdout", FOREVER, "exit"],
+    );
+    run(&executor, &request);
+    // Not a measure of speed: the holder sleeps for ten minutes.
+    assert!(started.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn a_deleted_or_swapped_directory_is_used_as_it_was_opened() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let work = directory.path().join("work");
+    std::fs::create_dir(&work).expect("a directory");
+    let inode = std::fs::metadata(&work).expect("metadata").ino();
+    let executor = executor(Profile::Container);
+    let mut request = Request::shell("stat -c %i .; sleep 0.2; stat -c %i .");
+    request.working_directory = Some(work.clone());
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&executor, &request));
+        std::thread::sleep(Duration::from_millis(50));
+        std::fs::rename(&work, directory.path().join("moved")).expect("a rename");
+        std::os::unix::fs::symlink("/", &work).expect("a link");
+        let outcome = running.join().expect("no panic");
+        assert_eq!(outcome.stdout.text(), format!("{inode}\n{inode}\n"));
+    });
+}

@@ -1,0 +1,482 @@
+//! The guarantee × profile matrix, cell by cell: what it says is enforced is refused to the probe, and what
+//! it says is not is really possible.
+
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
+
+use sympozium_exec::cgroup::Limits;
+use sympozium_exec::guarantee::{Cell, cell};
+use sympozium_exec::report::Standing;
+use sympozium_exec::{Config, Executor, Guarantee, IsolationReport, Profile, Request};
+use sympozium_testkit::as_user;
+use sympozium_testkit::processes::new_marker;
+use tempfile::TempDir;
+
+use crate::sandbox::{STAGE, attempt, config, probe_request, run, stage};
+
+/// Never possible, in any profile.
+const FILESYSTEM: &[&str] = &[
+    "open-init-root",
+    "read-shadow",
+    "overwrite-executor",
+    "connect-docker",
+    "connect-dbus",
+    "connect-ssh-agent",
+    "connect-x11",
+    "connect-wayland",
+    "remount-writable=/",
+    "leave-by-directory-descriptor",
+    "inherited-descriptors",
+    "change-root",
+    "write-core-pattern",
+    "write-kernel-settings",
+    "write-sysrq-trigger",
+    "write-sysfs",
+    "write-release-agent",
+    "write-cgroup",
+    "open-kernel-memory",
+    "open-powerful-device",
+    "open-block-device",
+    "make-device",
+    "setuid-by-chmod",
+    "setuid-by-fchmod",
+    "setuid-by-fchmodat",
+    "setuid-by-fchmodat2",
+    "setuid-by-open",
+    "setuid-by-creat",
+    "setuid-by-openat",
+    "setuid-by-openat2",
+    "setuid-by-tmpfile",
+    "setuid-by-mknod",
+    "setuid-by-mknodat",
+    "become-root",
+    "become-root-group",
+    "keep-groups",
+    "hold-capabilities",
+    "gain-by-exec",
+    "run-unfiltered",
+];
+
+/// Sockets that are not bound to a network namespace, or that look under it.
+const STRANGE_SOCKETS: &[&str] = &[
+    "raw-socket",
+    "raw-ipv6-socket",
+    "icmp-socket",
+    "packet-socket",
+    "netlink-audit-socket",
+    "vsock-socket",
+    "alg-socket",
+    "bluetooth-socket",
+    "tipc-socket",
+    "can-socket",
+    "key-socket",
+    "rds-socket",
+    "kcm-socket",
+    "smc-socket",
+    "xdp-socket",
+];
+
+/// The ways out of a network namespace.
+const WAYS_OUT: &[&str] = &[
+    "route-outside",
+    "route-outside-ipv6",
+    "metadata-service",
+    "see-interfaces",
+];
+
+/// What a command must not do to the process that looks after it.
+const SUPERVISOR: &[&str] = &[
+    "proc-environ",
+    "proc-maps",
+    "proc-auxv",
+    "proc-mem",
+    "proc-mem-write",
+    "proc-fd",
+    "proc-cwd",
+    "proc-root",
+    "proc-exe",
+    "proc-oom-score",
+    "ptrace",
+    "read-memory",
+    "write-memory",
+    "steal-descriptor",
+    "compare",
+    "set-priority",
+    "change-limits",
+];
+
+const SIGNALS: &[&str] = &[
+    "signal",
+    "signal-by-tkill",
+    "signal-by-tgkill",
+    "signal-by-sigqueue",
+    "signal-by-tgsigqueue",
+    "signal-by-pidfd",
+    "signal-group",
+];
+
+const SYSCALLS: &[&str] = &[
+    "unshare-user",
+    "clone-user",
+    "clone3-user",
+    "unshare-mount",
+    "clone-mount",
+    "clone3-mount",
+    "unshare-pid",
+    "clone-pid",
+    "clone3-pid",
+    "unshare-network",
+    "clone-network",
+    "clone3-network",
+    "unshare-ipc",
+    "clone-ipc",
+    "clone3-ipc",
+    "unshare-uts",
+    "clone-uts",
+    "clone3-uts",
+    "unshare-cgroup",
+    "clone-cgroup",
+    "clone3-cgroup",
+    "unshare-time",
+    "clone3-time",
+    "join-namespace",
+    "mount",
+    "unmount",
+    "fsopen",
+    "open-tree",
+    "move-mount",
+    "mount-setattr",
+    "pivot-root",
+    "bpf",
+    "perf-events",
+    "keyctl",
+    "add-key",
+    "request-key",
+    "io-uring",
+    "userfaultfd",
+    "kexec-load",
+    "kexec-file-load",
+    "reboot",
+    "init-module",
+    "finit-module",
+    "delete-module",
+    "ptrace-me",
+    "personality",
+    "modify-ldt",
+    "open-by-handle",
+    "type-into-terminal",
+    "terminal-selection",
+    "call-32bit",
+    "call-32bit-unshare",
+    "call-x32",
+    "call-x32-mount",
+    "set-hostname",
+    "set-domainname",
+    "set-time",
+    "adjust-time",
+    "swap-on",
+    "swap-off",
+    "accounting",
+    "quota",
+    "kernel-log",
+];
+
+/// Things of the host that a command must not reach, made for one test.
+pub struct Host {
+    directory: TempDir,
+    listener: TcpListener,
+    abstract_name: String,
+    _abstract: UnixListener,
+}
+
+impl Host {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        for name in ["private", "public"] {
+            std::fs::create_dir(directory.path().join(name)).expect("a directory");
+            std::fs::write(directory.path().join(name).join("secret"), "s").expect("a file");
+        }
+        let abstract_name = new_marker();
+        let address = SocketAddr::from_abstract_name(&abstract_name).expect("an address");
+        Self {
+            directory,
+            listener: TcpListener::bind("127.0.0.1:0").expect("a port"),
+            _abstract: UnixListener::bind_addr(&address).expect("a socket"),
+            abstract_name,
+        }
+    }
+
+    pub fn secret(&self) -> String {
+        self.private().join("secret").display().to_string()
+    }
+
+    pub fn private(&self) -> PathBuf {
+        self.directory.path().join("private")
+    }
+
+    pub fn public(&self) -> String {
+        let path = self.directory.path().join("public").join("secret");
+        path.display().to_string()
+    }
+
+    pub fn tcp(&self) -> String {
+        let port = self.listener.local_addr().expect("an address").port();
+        format!("tcp-connect=127.0.0.1:{port}")
+    }
+
+    pub fn abstract_socket(&self) -> String {
+        format!("abstract-connect={}", self.abstract_name)
+    }
+}
+
+/// The profile with `private` as its own state that commands must not see.
+pub fn config_with(profile: Profile, host: &Host) -> Config {
+    let mut config = config(profile);
+    if !profile.is_host() {
+        config.view.hidden = vec![host.private()];
+        config.view.writable = vec!["/dev/shm".into()];
+    }
+    config
+}
+
+fn report(config: Config) -> IsolationReport {
+    let executor = Executor::new(config).expect("an executor");
+    IsolationReport::clone(executor.report())
+}
+
+/// The standing that the matrix promises for an executor where everything worked.
+fn assert_standing(report: &IsolationReport, guarantee: Guarantee) {
+    let standing = &report.guarantees[&guarantee];
+    let expected = match cell(report.profile, guarantee) {
+        Cell::Enforced { by } | Cell::WhereAvailable { by } => {
+            Standing::Enforced { by: by.to_vec() }
+        }
+        Cell::Delegated { to } => Standing::Delegated { to: to.to_owned() },
+        Cell::Unavailable { why } => Standing::NotHeld {
+            missing: Vec::new(),
+            why: why.to_owned(),
+        },
+    };
+    assert_eq!(*standing, expected, "{}: {guarantee}", report.profile);
+}
+
+fn names(list: &[&'static str], of: i32) -> Vec<String> {
+    list.iter().map(|name| format!("{name}={of}")).collect()
+}
+
+fn refused(config: Config, attempts: &[impl AsRef<str>]) {
+    let attempts: Vec<&str> = attempts.iter().map(AsRef::as_ref).collect();
+    attempt(config, attempts.iter().copied()).assert_refused(attempts);
+}
+
+fn possible(config: Config, attempts: &[impl AsRef<str>]) {
+    let attempts: Vec<&str> = attempts.iter().map(AsRef::as_ref).collect();
+    attempt(config, attempts.iter().copied()).assert_possible(attempts);
+}
+
+/// Runs the body as the user that a pod's containers have, or any ordinary one.
+fn as_ordinary_user(body: impl FnOnce()) {
+    as_user::run_with(&[(STAGE, &stage())], body);
+}
+
+#[test]
+fn container() {
+    as_ordinary_user(|| {
+        let profile = Profile::Container;
+        let host = Host::new();
+        let config = || config_with(profile, &host);
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        let report = report(config());
+        for guarantee in Guarantee::ALL {
+            assert_standing(&report, guarantee);
+        }
+        // Filesystem: enforced.
+        refused(config(), FILESYSTEM);
+        let secret = host.secret();
+        let private = host.private().display().to_string();
+        refused(
+            config(),
+            &[
+                format!("read-file={secret}"),
+                format!("write-file={secret}"),
+                format!("list-directory={private}"),
+                format!("hard-link={secret}"),
+                format!("write-file={}", host.public()),
+                "open-ipc".to_owned(),
+                "open-run-inputs".to_owned(),
+            ],
+        );
+        possible(config(), &[format!("read-file={}", host.public())]);
+        // Network: delegated, and really not ours; but no family that a NetworkPolicy does not see.
+        possible(config(), &[host.tcp()]);
+        refused(config(), STRANGE_SOCKETS);
+        refused(config(), &[host.abstract_socket()]);
+        // Processes: enforced, for the supervisor (the probe's parent) and the executor.
+        refused(config(), SUPERVISOR);
+        refused(config(), SIGNALS);
+        refused(config(), &names(SUPERVISOR, own));
+        refused(config(), &names(SIGNALS, own));
+        refused(config(), &["signal-everyone"]);
+        // Syscalls: enforced.
+        refused(config(), SYSCALLS);
+        // Memory, pids, CPU: delegated to the kubelet, and really not ours.
+        possible(config(), &["allocate-memory=200", "make-processes=600"]);
+    });
+}
+
+#[test]
+fn gvisor() {
+    as_ordinary_user(|| {
+        let profile = Profile::Gvisor;
+        let host = Host::new();
+        let config = || config_with(profile, &host);
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        let report = report(config());
+        for guarantee in Guarantee::ALL {
+            if guarantee != Guarantee::Kernel {
+                assert_standing(&report, guarantee);
+            }
+        }
+        // Filesystem: delegated to the pod's mounts, and really not ours.
+        possible(config(), &[format!("read-file={}", host.secret())]);
+        // Processes: enforced, but for the supervisor's own pid, which the keeper stands in for.
+        refused(config(), SUPERVISOR);
+        refused(config(), &names(SUPERVISOR, own));
+        refused(config(), &names(SIGNALS, own));
+        refused(config(), SYSCALLS);
+        refused(config(), STRANGE_SOCKETS);
+        if !report.holds(Guarantee::Kernel) {
+            sympozium_testkit::skip!("a gVisor kernel");
+        }
+        assert_standing(&report, Guarantee::Kernel);
+    });
+}
+
+fn host_profile(profile: Profile) {
+    let host = Host::new();
+    let config = || config_with(profile, &host);
+    let own = i32::try_from(std::process::id()).expect("a pid");
+    let report = report(config());
+    for guarantee in [
+        Guarantee::Filesystem,
+        Guarantee::Network,
+        Guarantee::Processes,
+        Guarantee::Syscalls,
+        Guarantee::Pids,
+        Guarantee::Kernel,
+    ] {
+        assert_standing(&report, guarantee);
+    }
+    refused(config(), FILESYSTEM);
+    refused(config(), &["regain-capabilities"]);
+    let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
+    refused(
+        config(),
+        &[
+            format!("read-file={}", host.public()),
+            format!("list-directory={home}"),
+            "list-directory=/home".to_owned(),
+            "list-directory=/sys".to_owned(),
+            "write-file=/usr".to_owned(),
+            "write-file=/etc".to_owned(),
+            "write-file=/".to_owned(),
+            "write-file=/probe".to_owned(),
+            "fill-directory=/tmp:300000000".to_owned(),
+            "make-files=/tmp:70000".to_owned(),
+            "fill-shared-memory=100000000".to_owned(),
+        ],
+    );
+    possible(config(), &["write-file=/tmp", "read-file=/usr/bin/env"]);
+    refused(config(), WAYS_OUT);
+    refused(config(), STRANGE_SOCKETS);
+    refused(config(), &[host.tcp(), host.abstract_socket()]);
+    refused(config(), SUPERVISOR);
+    refused(config(), SIGNALS);
+    // The world's init, and the executor's number outside.
+    refused(config(), &names(SUPERVISOR, 1));
+    refused(config(), &names(SUPERVISOR, own));
+    refused(config(), &[format!("proc-cmdline={own}")]);
+    refused(config(), SYSCALLS);
+    refused(config(), &["make-processes=600"]);
+}
+
+#[test]
+fn host_root() {
+    if !as_user::is_root() {
+        sympozium_testkit::skip!("the host-root profile needs root");
+    }
+    host_profile(Profile::HostRoot);
+}
+
+#[test]
+fn host_user() {
+    as_ordinary_user(|| host_profile(Profile::HostUser));
+}
+
+/// Memory, pids and CPU by cgroup, where this user can write one.
+fn limits(profile: Profile) {
+    let limited = |limits| {
+        let mut config = config(profile);
+        config.limits = limits;
+        config
+    };
+    let memory = Limits {
+        memory_bytes: Some(64 << 20),
+        ..Limits::default()
+    };
+    let cpu = Limits {
+        cpu_millis: Some(50),
+        ..Limits::default()
+    };
+    let all = report(limited(Limits {
+        pids: Some(100),
+        ..memory
+    }));
+    if !all.holds(Guarantee::Memory) {
+        // The cell says "where available": then it must be said that it is not.
+        possible(limited(memory), &["allocate-memory=200"]);
+        sympozium_testkit::skip!("no writable cgroup");
+    }
+    assert_standing(&all, Guarantee::Memory);
+    assert_standing(&report(limited(cpu)), Guarantee::Cpu);
+    refused(limited(memory), &["allocate-memory=200"]);
+    let executor = Executor::new(limited(memory)).expect("an executor");
+    let bomb = probe_request(profile, ["do", "allocate", "200", "1"]);
+    let outcome = run(&executor, &bomb);
+    assert!(outcome.oom_killed, "{outcome:?}");
+    // Only that command: the sandbox goes on.
+    assert!(!run(&executor, &Request::argv(["true"])).oom_killed);
+    possible(config(profile), &["allocate-memory=200"]);
+    let (with, without) = (cpu_share(limited(cpu)), cpu_share(config(profile)));
+    // Nobody knows what else the machine does: less than twice the share, and less than without.
+    assert!(with < 0.1 && with < without, "{with} {without}");
+    let pids = Limits {
+        pids: Some(100),
+        ..Limits::default()
+    };
+    refused(limited(pids), &["make-processes=150"]);
+}
+
+/// How much of a processor a command gets that spins for two seconds.
+fn cpu_share(config: Config) -> f64 {
+    let profile = config.profile;
+    let executor = Executor::new(config).expect("an executor");
+    let outcome = run(&executor, &probe_request(profile, ["do", "spin", "2"]));
+    let used = outcome.usage.user + outcome.usage.system;
+    used.as_secs_f64() / outcome.duration.as_secs_f64()
+}
+
+#[test]
+fn limits_as_root() {
+    if !as_user::is_root() {
+        sympozium_testkit::skip!("the host-root profile needs root");
+    }
+    limits(Profile::HostRoot);
+}
+
+#[test]
+fn limits_as_user() {
+    as_ordinary_user(|| limits(Profile::HostUser));
+}
