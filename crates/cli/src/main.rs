@@ -1,5 +1,18 @@
 //! The `sympozium` command.
 
-fn main() -> anyhow::Result<()> {
-    Ok(())
+mod arguments;
+mod doctor;
+mod failure;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Doctor(arguments) => doctor::run(&arguments),
+    };
+    outcome.unwrap_or_else(|failure| failure.report())
 }

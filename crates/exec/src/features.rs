@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Version;
 use crate::guarantee::Layer;
-pub use hints::notes;
+pub use hints::{hint, notes};
 pub use layers::{
-    MissingLayer, expected_layers, live_profile, missing, suited_profile, support_for,
+    MissingLayer, expected_layers, layers_of, live_profile, missing, suited_profile, support_for,
 };
 pub use namespaces::{Obstacle, UserNamespaces};
 

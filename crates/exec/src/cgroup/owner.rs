@@ -177,6 +177,7 @@ mod tests {
             "sympozium-1-2-3-4",
             "sympozium-a-2-3-4-x",
             "system.slice",
+            "sympozium-kube-0",
         ] {
             assert_eq!(Owner::of_name(name), None, "{name:?}");
         }

@@ -5,7 +5,7 @@ use crate::cgroup::Version;
 use crate::guarantee::Layer;
 
 /// The next thing to try for a layer that is missing; `None` where nothing on this machine helps.
-pub(super) fn hint(features: &Features, layer: Layer) -> Option<String> {
+pub fn hint(features: &Features, layer: Layer) -> Option<String> {
     match layer {
         Layer::LandlockFilesystem => landlock(features, "6.2", "3"),
         Layer::LandlockTcp => landlock(features, "6.7", "4"),
@@ -45,12 +45,11 @@ pub fn notes(features: &Features) -> Vec<String> {
     let on_v1 = matches!(features.cgroups.version, Version::V1 | Version::Hybrid);
     if on_v1 && limits.values().any(Support::is_present) {
         notes.push(format!(
-            "limits are held by cgroup v1: they cannot be delegated to ordinary users, and memory is not \
-             taken back before the limit is hit{}. {SWITCH_TO_V2}",
+            "limits are held by cgroup v1, which cannot be delegated to ordinary users{}; {SWITCH_TO_V2}",
             if features.cgroups.kill_at_once {
                 ""
             } else {
-                ", and a group is ended process by process"
+                " and ends a group process by process"
             },
         ));
     }
@@ -74,8 +73,8 @@ pub fn notes(features: &Features) -> Vec<String> {
     notes
 }
 
-const SWITCH_TO_V2: &str = "To switch, boot with systemd.unified_cgroup_hierarchy=1 (and without cgroup_no_v1= or cgroup_enable= \
-     options that keep v1)";
+const SWITCH_TO_V2: &str = "to switch to v2, boot with systemd.unified_cgroup_hierarchy=1, or without systemd with \
+     cgroup_no_v1=all and cgroup2 mounted at /sys/fs/cgroup";
 
 fn landlock(features: &Features, kernel: &str, abi: &str) -> Option<String> {
     Some(match &features.landlock {
@@ -158,11 +157,11 @@ fn cgroup(features: &Features) -> Option<String> {
             "start it in a delegated cgroup: systemd-run --scope -p Delegate=yes sympozium …".to_owned()
         }
         (Version::V1 | Version::Hybrid, false) => {
-            format!("cgroup v1 cannot be delegated to ordinary users. {SWITCH_TO_V2}")
+            format!("cgroup v1 cannot be delegated to ordinary users; {SWITCH_TO_V2}")
         }
         (Version::V1 | Version::Hybrid, true) => format!(
             "mount the controller (mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory) and see that it \
-             is writable. {SWITCH_TO_V2}"
+             is writable; {SWITCH_TO_V2}"
         ),
         (Version::None, _) => "mount -t cgroup2 none /sys/fs/cgroup".to_owned(),
     };

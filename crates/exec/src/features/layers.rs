@@ -101,7 +101,7 @@ pub fn expected_layers(features: &Features, profile: Profile) -> BTreeMap<Layer,
 }
 
 /// Every layer that some cell of `profile` rests on, in the order layers are printed.
-fn layers_of(profile: Profile) -> Vec<Layer> {
+pub fn layers_of(profile: Profile) -> Vec<Layer> {
     let used: Vec<Layer> = Guarantee::ALL
         .into_iter()
         .flat_map(|guarantee| match cell(profile, guarantee) {

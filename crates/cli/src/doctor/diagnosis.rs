@@ -1,0 +1,205 @@
+//! From what was found out to what it means. No I/O.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use sympozium_exec::features::{
+    Features, MissingLayer, Support, expected_layers, hint, layers_of, live_profile, missing,
+    notes, suited_profile, support_for,
+};
+use sympozium_exec::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
+use sympozium_exec::report::{IsolationReport, Standing};
+
+/// Everything that `doctor` prints.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Diagnosis<'a> {
+    /// The profile that would be live.
+    pub profile: Profile,
+    /// Why that one.
+    pub because: String,
+    /// The profile meant for a machine like this.
+    pub suited_profile: Profile,
+    /// The guarantees of the live profile's default floor that would not hold.
+    pub below_floor: BTreeMap<Guarantee, Standing>,
+    /// Every layer, whether or not the live profile uses it.
+    pub layers: Vec<LayerLine>,
+    /// The matrix, for this machine.
+    pub matrix: BTreeMap<Profile, BTreeMap<Guarantee, Holding>>,
+    /// What to change, the most important first.
+    pub fixes: Vec<Fix>,
+    /// What holds, but less well than it could.
+    pub notes: Vec<String>,
+    /// What all of this follows from.
+    pub features: &'a Features,
+}
+
+/// One layer on this machine.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LayerLine {
+    pub layer: Layer,
+    /// Whether the live profile, or the one that suits this machine, rests on it.
+    pub needed: bool,
+    #[serde(flatten)]
+    pub support: Support,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// One cell of the matrix, and whether it would hold here.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Holding {
+    #[serde(flatten)]
+    pub cell: Cell,
+    pub here: Standing,
+}
+
+/// One thing to change.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fix {
+    /// The profile that gains by it.
+    pub profile: Profile,
+    /// Whether that profile's floor needs it.
+    pub required: bool,
+    /// The guarantees that rest on it.
+    pub guarantees: Vec<Guarantee>,
+    /// The layers that are missing.
+    pub layers: Vec<Layer>,
+    /// Why they are.
+    pub why: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl<'a> Diagnosis<'a> {
+    /// What `features` mean.
+    pub fn of(features: &'a Features) -> Self {
+        let profile = live_profile(features);
+        let suited_profile = suited_profile(features);
+        let report = IsolationReport::new(profile, expected_layers(features, profile));
+        let mut fixes = fixes(features, profile);
+        if suited_profile != profile {
+            fixes.extend(self::fixes(features, suited_profile));
+        }
+        // Stable: within a group the order of the layers stays.
+        fixes.sort_by_key(|fix| !fix.required);
+        Self {
+            profile,
+            because: because(features, profile),
+            suited_profile,
+            below_floor: report
+                .below(&Floor::of_profile(profile))
+                .into_iter()
+                .collect(),
+            layers: layers(features, [profile, suited_profile]),
+            matrix: matrix(features),
+            fixes,
+            notes: notes(features),
+            features,
+        }
+    }
+
+    /// Whether the live profile could hold all of its default floor.
+    pub fn floor_holds(&self) -> bool {
+        self.below_floor.is_empty()
+    }
+}
+
+fn because(features: &Features, profile: Profile) -> String {
+    match profile {
+        Profile::Gvisor => format!(
+            "the kernel is gVisor's: {}",
+            features.gvisor_signs.join(", ")
+        ),
+        Profile::HostRoot => "this is root, and a private root can be made".to_owned(),
+        Profile::HostUser => "a private root can be made without being root".to_owned(),
+        Profile::Container => {
+            let root = [Layer::UserNamespace, Layer::MountNamespace];
+            let obstacle = root
+                .into_iter()
+                .find_map(|layer| match support_for(features, layer) {
+                    Support::Absent { why } => Some(why),
+                    Support::Present { .. } => None,
+                });
+            match obstacle {
+                Some(why) => format!("no private root can be made ({why})"),
+                None => {
+                    "this looks like a container that lets only a part of a host profile be made"
+                        .to_owned()
+                }
+            }
+        }
+    }
+}
+
+fn layers(features: &Features, profiles: [Profile; 2]) -> Vec<LayerLine> {
+    let needed: Vec<Layer> = profiles.into_iter().flat_map(layers_of).collect();
+    let line = |layer| {
+        let support = support_for(features, layer);
+        let needed = needed.contains(&layer);
+        // What nobody here rests on is told, but is nothing to work at.
+        let hint = if needed && !support.is_present() {
+            hint(features, layer)
+        } else {
+            None
+        };
+        LayerLine {
+            layer,
+            needed,
+            support,
+            hint,
+        }
+    };
+    Layer::ALL.into_iter().map(line).collect()
+}
+
+fn matrix(features: &Features) -> BTreeMap<Profile, BTreeMap<Guarantee, Holding>> {
+    let column = |profile| {
+        let report = IsolationReport::new(profile, expected_layers(features, profile));
+        let holdings = report.guarantees.into_iter().map(|(guarantee, here)| {
+            let cell = cell(profile, guarantee);
+            (guarantee, Holding { cell, here })
+        });
+        (profile, holdings.collect())
+    };
+    Profile::ALL.into_iter().map(column).collect()
+}
+
+/// What `profile` misses, with layers that one change brings back together.
+fn fixes(features: &Features, profile: Profile) -> Vec<Fix> {
+    let mut fixes: Vec<Fix> = Vec::new();
+    for MissingLayer { layer, why, hint } in missing(features, profile) {
+        let same = |fix: &&mut Fix| match &hint {
+            Some(_) => fix.hint == hint,
+            None => fix.hint.is_none() && fix.why == why,
+        };
+        match fixes.iter_mut().find(same) {
+            Some(fix) => fix.layers.push(layer),
+            None => fixes.push(Fix {
+                profile,
+                required: false,
+                guarantees: Vec::new(),
+                layers: vec![layer],
+                why,
+                hint,
+            }),
+        }
+    }
+    for fix in &mut fixes {
+        for guarantee in Guarantee::ALL {
+            let (by, required) = match cell(profile, guarantee) {
+                Cell::Enforced { by } => (by, true),
+                Cell::WhereAvailable { by } => (by, false),
+                Cell::Delegated { .. } | Cell::Unavailable { .. } => continue,
+            };
+            if by.iter().any(|layer| fix.layers.contains(layer)) {
+                fix.guarantees.push(guarantee);
+                fix.required |= required;
+            }
+        }
+    }
+    fixes
+}
