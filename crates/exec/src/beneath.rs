@@ -100,8 +100,9 @@ impl Resolve {
 pub const MAX_LINKS: usize = 40;
 /// Directory levels below `dir` that the walk goes, because it holds a descriptor for each.
 pub const MAX_DEPTH: usize = 256;
-/// How often a resolution disturbed by renames or mounts is begun again before the walk takes over.
-pub const MAX_RETRIES: usize = 128;
+/// How often a resolution disturbed by renames or mounts is begun again before the walk takes over, and how
+/// often the walk looks again at a last component that keeps changing.
+pub const MAX_RETRIES: usize = 32;
 
 /// Opens `path` relative to `dir`, and nothing outside it.
 ///
@@ -122,9 +123,9 @@ pub fn open(
     resolve: Resolve,
 ) -> io::Result<OwnedFd> {
     match open_with(Method::available(), dir, path, flags, mode, resolve) {
-        // Renames anywhere on the machine disturb the kernel's `..`; the walk holds on to every directory it
-        // came through and does not care.
-        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+        // openat2 gives up on a `..` when anything on the machine is renamed meanwhile, so a loop of renames in
+        // one container starves all others. The walk asks no lock of the kernel's and gets there.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
             open_with(Method::Walk, dir, path, flags, mode, resolve)
         }
         answer => answer,
@@ -251,4 +252,4 @@ fn openat2(dir: BorrowedFd<'_>, request: &Request<'_>) -> Result<OwnedFd, Errno>
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

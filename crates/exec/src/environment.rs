@@ -21,10 +21,13 @@ pub const MAX_TOTAL_BYTES: usize = 1024 * 1024;
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The one place a command may write without being given more.
 pub const WRITABLE: &str = "/tmp";
+/// The home directory of commands, made by the executor.
+pub const HOME: &str = "/tmp/home";
+
 /// Variables that point programs to a place for their own files, and where: a declared value stays if it lies
 /// below [`WRITABLE`] already, because anywhere else is read-only or shared.
 pub const PLACES: [(&str, &str); 4] = [
-    ("HOME", "/tmp/home"),
+    ("HOME", HOME),
     ("TMPDIR", "/tmp"),
     ("XDG_CACHE_HOME", "/tmp/home/.cache"),
     ("XDG_CONFIG_HOME", "/tmp/home/.config"),
@@ -146,7 +149,7 @@ impl Environment {
         }
         let mut added = BTreeMap::new();
         for (name, value) in requested {
-            check(name, value)?;
+            check_name(name)?;
             if added.insert(OsStr::new(name), OsStr::new(value)).is_some() {
                 return Err(EnvironmentError::Duplicate { name: name.clone() });
             }
@@ -206,7 +209,7 @@ fn is_writable_place(value: &OsStr) -> bool {
     path.starts_with(WRITABLE) && !path.components().any(|part| part == Component::ParentDir)
 }
 
-fn check(name: &str, value: &str) -> Result<(), EnvironmentError> {
+fn check_name(name: &str) -> Result<(), EnvironmentError> {
     let named = || name.to_owned();
     if name.len() > MAX_NAME_BYTES {
         return Err(EnvironmentError::NameLength { length: name.len() });
@@ -221,9 +224,6 @@ fn check(name: &str, value: &str) -> Result<(), EnvironmentError> {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     {
         return Err(EnvironmentError::Name { name: named() });
-    }
-    if value.contains('\0') {
-        return Err(EnvironmentError::Nul { name: named() });
     }
     Ok(())
 }

@@ -145,7 +145,12 @@ fn add_path(
         Err(_) if !path.exists() => return Ok(ruleset),
         Err(error) => return Err(io::Error::other(error)),
     };
-    // The library drops rights that make no sense for a file that is not a directory.
+    // The kernel takes rights to a directory's entries for directories only.
+    let access = if path.is_dir() {
+        access
+    } else {
+        access & AccessFs::from_file(TESTED)
+    };
     ruleset
         .add_rule(PathBeneath::new(file, access))
         .map_err(io::Error::other)

@@ -152,6 +152,7 @@ impl<'a> Walk<'a> {
                 Err(Errno::LOOP) if follow && tries < MAX_RETRIES => tries += 1,
                 file => {
                     let file = file?;
+                    // Looking does not trigger an automount, opening does (openat(2), O_PATH).
                     self.check_mount(file.as_fd())?;
                     return Ok(Arrived {
                         path: self.path_of(Some(name)),

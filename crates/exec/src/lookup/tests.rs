@@ -13,6 +13,7 @@ use rustix::mount::{
 use tempfile::TempDir;
 
 use super::*;
+use crate::beneath::tests::while_swapping;
 
 const ELF: &[u8] = b"\x7fELF\x02\x01\x01";
 const SCRIPT: &[u8] = b"#!/bin/sh\n";
@@ -335,6 +336,23 @@ fn special_files_are_refused_without_opening_them() {
         assert_eq!(view.find(name), Err(expected.clone()));
         assert_eq!(view.skill(name), Err(expected));
     }
+}
+
+#[test]
+fn what_was_checked_is_what_is_opened() {
+    let view = View::new();
+    view.put("/opt/other", ELF, 0o600);
+    let [tool, other] = ["/usr/local/bin/tool", "/opt/other"].map(|path| view.real(path));
+    while_swapping(&tool, &other, || {
+        let path = Path::new("/usr/local/bin/tool");
+        for _ in 0..5_000 {
+            match at_path(view.root.as_fd(), path, &view.stranger()) {
+                Ok(found) => assert_eq!(rustix::fs::fstat(&found.file).unwrap().st_mode, 0o100_755),
+                Err(LookupError::Replaced { .. } | LookupError::NotExecutable { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
 }
 
 #[test]
