@@ -183,3 +183,35 @@ fn findings_differ_inside_a_sandbox() {
         "gain-by-exec",
     ]);
 }
+
+#[test]
+fn an_attempt_that_is_killed_does_not_stop_the_rest() {
+    // The smallest filter that kills: load the number, compare, kill the process or allow.
+    let number = u32::try_from(libc::SYS_sethostname).unwrap();
+    let program: [(u16, u8, u8, u32); 4] = [
+        (0x20, 0, 0, 0),
+        (0x15, 0, 1, number),
+        (0x06, 0, 0, 0x8000_0000),
+        (0x06, 0, 0, 0x7fff_0000),
+    ];
+    let mut bytes = Vec::new();
+    for (code, yes, no, value) in program {
+        bytes.extend(code.to_ne_bytes());
+        bytes.extend([yes, no]);
+        bytes.extend(value.to_ne_bytes());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let filter = directory.path().join("filter");
+    std::fs::write(&filter, bytes).unwrap();
+    let output = command("sh")
+        .args(["-c", "exec bwrap --unshare-all --seccomp 9 --ro-bind \"$1\" /probe /probe attempt set-hostname unix-socket 9<\"$2\"", "sh"])
+        .args([probe::path(), filter.as_path()])
+        .output()
+        .unwrap();
+    if !output.status.success() {
+        skip!("bubblewrap does not work here");
+    }
+    let findings = Findings::parse(&output.stdout);
+    findings.assert_possible(["unix-socket"]);
+    assert_eq!(findings.of("set-hostname").detail, "killed by SIGSYS");
+}
