@@ -83,19 +83,21 @@ pub enum BindAccess {
 }
 
 /// Directories that hold the system's programs and libraries.
-const SYSTEM_DIRECTORIES: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+const SYSTEM_DIRECTORIES: [&str; 7] = [
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+];
 /// What of `/etc` programs need and everybody may know.
 const SYSTEM_CONFIGURATION: [&str; 10] = [
-    "alternatives",
-    "ca-certificates",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "mime.types",
-    "protocols",
-    "services",
-    "ssl",
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl",
 ];
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 /// Where the new root is mounted for the moment before it becomes the root. Nobody else sees it, and no
@@ -333,13 +335,13 @@ fn build_root(world: &World, binds: &[(&Bind, OwnedFd)], own_pids: bool) -> Resu
     for (target, source) in &system {
         match source {
             System::Link(to) => {
-                make_parents(Path::new(target)).step(format!("make {target}"))?;
-                rustix::fs::symlink(to, target).step(format!("link {target}"))?;
+                let what = || format!("link {}", target.display());
+                make_parents(target).step(what())?;
+                rustix::fs::symlink(to, *target).step(what())?;
             }
             System::Tree(tree) => {
-                sys::mount_setattr(tree.as_fd(), true, READ_ONLY, None)
-                    .step(format!("bind {target}"))?;
-                attach(tree, Path::new(target))?;
+                sys::mount_setattr(tree.as_fd(), true, READ_ONLY, None).step(opening(target))?;
+                attach(tree, target)?;
             }
         }
     }
@@ -383,17 +385,23 @@ enum System {
     Tree(OwnedFd),
 }
 
+/// What of the host a [`RootView::HostSystem`] shows, as far as it exists.
+pub fn system_paths() -> impl Iterator<Item = &'static Path> {
+    SYSTEM_DIRECTORIES
+        .iter()
+        .chain(&SYSTEM_CONFIGURATION)
+        .map(Path::new)
+}
+
 /// The host's system directories: links stay links (`/bin` → `usr/bin`), directories are bound.
-fn system_trees() -> Result<Vec<(String, System)>, StepError> {
-    let directories = SYSTEM_DIRECTORIES.map(|name| format!("/{name}"));
-    let configuration = SYSTEM_CONFIGURATION.map(|name| format!("/etc/{name}"));
+fn system_trees() -> Result<Vec<(&'static Path, System)>, StepError> {
     let mut found = Vec::new();
-    for path in directories.into_iter().chain(configuration) {
-        match rustix::fs::readlink(&path, Vec::new()) {
+    for path in system_paths() {
+        match rustix::fs::readlink(path, Vec::new()) {
             Ok(to) => found.push((path, System::Link(to))),
             Err(rustix::io::Errno::NOENT) => {}
             Err(_) => {
-                let tree = clone_tree(Path::new(&path)).step(format!("bind {path}"))?;
+                let tree = clone_tree(path).step(opening(path))?;
                 found.push((path, System::Tree(tree)));
             }
         }
