@@ -31,7 +31,7 @@ build: linker ## Build everything
 
 .PHONY: demo
 demo: linker ## See what a hostile program can and cannot do
-	@$(CARGO) run --quiet --locked --package sympozium -- demo
+	@$(CARGO) run --quiet --locked --package sympozium-exec --example demo
 
 .PHONY: test
 test: linker ## Run every check and test, with samples of the large matrices
