@@ -4,6 +4,7 @@
 
 mod bench;
 mod check;
+mod docs;
 mod fuzz;
 mod output;
 mod process;
@@ -23,6 +24,8 @@ enum Command {
     Test(test::Arguments),
     /// Check what the compiler does not: dependency edges, file sizes, links, forbidden words.
     Check,
+    /// Write the parts of the documentation that are made from code.
+    Docs,
     /// Run the benches and compare each number with its target.
     Bench(bench::Arguments),
     /// Fuzz every target for a while (needs a nightly toolchain).
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Check => check::run(),
+        Command::Docs => docs::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
     };

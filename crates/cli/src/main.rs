@@ -11,6 +11,8 @@ use clap::Parser;
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
+    // First of all: this process may be the helper stage of an executor.
+    sympozium_exec::stage::enter_if_asked();
     let outcome = match Arguments::parse().command {
         Command::Doctor(arguments) => doctor::run(&arguments),
     };

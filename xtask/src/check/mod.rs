@@ -23,6 +23,7 @@ pub struct Source {
 pub fn run() -> anyhow::Result<()> {
     let sources = sources()?;
     let mut problems = edges::check()?;
+    problems.extend(crate::docs::check()?);
     for source in &sources {
         problems.extend(files::check(source));
         problems.extend(words::check(source));

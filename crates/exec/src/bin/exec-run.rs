@@ -1,15 +1,19 @@
 //! Runs one command in one profile, as a JSON document on standard input says, and prints what came of it.
 //!
+//! With `lockdown` it restricts itself instead, as our other binaries do, and becomes the command.
+//!
 //! For tests and for trying things out: an executor in a process of its own can be killed, or run as another
 //! user. It is also the helper stage for processes whose `main` is not ours (test harnesses).
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sympozium_exec::lockdown::Lockdown;
 use sympozium_exec::world::Bind;
 use sympozium_exec::{Config, Executor, Floor, Layer, Profile, Request};
 
@@ -30,6 +34,15 @@ struct Document {
     working_directory: Option<PathBuf>,
     timeout_millis: Option<u64>,
     grace_millis: Option<u64>,
+    lockdown: Option<Kept>,
+}
+
+/// What a process that restricts itself keeps.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    readable: Vec<PathBuf>,
+    writable: Vec<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -66,6 +79,9 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
         .take(MAX_DOCUMENT_BYTES)
         .read_to_string(&mut text)?;
     let document: Document = serde_json::from_str(&text)?;
+    if let Some(kept) = document.lockdown {
+        return become_command(kept, &document.argv);
+    }
     let mut config = Config::new(document.profile).leaving_out(document.without);
     if let Some(floor) = document.floor {
         config.floor = floor;
@@ -95,4 +111,33 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
         },
     )?;
     Ok(())
+}
+
+/// Restrictions outlive exec, so the command shows what the process could still have done. Being
+/// non-dumpable does not, so that is told before.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the process itself becomes the program; nothing is started"
+)]
+fn become_command(
+    kept: Kept,
+    argv: &[String],
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let locked_down = Lockdown {
+        readable: kept.readable,
+        writable: kept.writable,
+    }
+    .apply()?;
+    let dumpable = rustix::process::dumpable_behavior()?;
+    let non_dumpable = dumpable == rustix::process::DumpableBehavior::NotDumpable;
+    writeln!(
+        io::stdout(),
+        "{}",
+        serde_json::json!({"lockedDown": locked_down, "nonDumpable": non_dumpable})
+    )?;
+    let (program, arguments) = argv.split_first().ok_or("there is no command")?;
+    Err(std::process::Command::new(program)
+        .args(arguments)
+        .exec()
+        .into())
 }

@@ -329,7 +329,7 @@ fn special_files_are_refused_without_opening_them() {
         device,
     ) {
         Ok(()) => cases.push(("tty", "device")),
-        Err(_) => println!("skipped: mknod needs root"),
+        Err(_) => sympozium_testkit::skips::record("mknod needs root"),
     }
     for (name, kind) in cases {
         let expected = format!("\"/usr/local/bin/{name}\" is a {kind}, not a regular file");
@@ -488,7 +488,7 @@ fn an_owner_counts_as_a_writer() {
         writable("/usr/local/bin/tool", "/")
     );
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: chown needs root");
+        sympozium_testkit::skip!("chown needs root");
     }
     let runner = view.stranger();
     for what in way {
@@ -548,7 +548,9 @@ fn group_write_is_no_harm_to_others_unless_an_access_list_says_so() {
         let name = "system.posix_acl_access";
         match rustix::fs::setxattr(view.real(what), name, &list, XattrFlags::empty()) {
             Ok(()) => assert_eq!(view.skill("tool"), writable("/usr/local/bin/tool", what)),
-            Err(Errno::NOTSUP) => println!("skipped: access lists on this filesystem"),
+            Err(Errno::NOTSUP) => {
+                sympozium_testkit::skips::record("access lists on this filesystem");
+            }
             Err(errno) => panic!("{errno}"),
         }
         rustix::fs::removexattr(view.real(what), name).unwrap();
@@ -568,7 +570,7 @@ fn mounted(attributes: MountAttrFlags) -> Result<(OwnedFd, View), Errno> {
 #[test]
 fn nothing_on_a_read_only_mount_is_writable() {
     let Ok((mount, view)) = mounted(MountAttrFlags::empty()) else {
-        return println!("skipped: fsmount needs root");
+        sympozium_testkit::skip!("fsmount needs root");
     };
     let owner = Runner {
         uid: fs::metadata(&view.path).unwrap().uid(),
@@ -590,7 +592,7 @@ fn nothing_on_a_read_only_mount_is_writable() {
 #[test]
 fn nothing_on_a_noexec_mount_is_a_program() {
     let Ok((_mount, view)) = mounted(MountAttrFlags::MOUNT_ATTR_NOEXEC) else {
-        return println!("skipped: fsmount needs root");
+        sympozium_testkit::skip!("fsmount needs root");
     };
     let expected = "\"/usr/local/bin/tool\" is on a noexec mount";
     assert_eq!(view.find("tool"), refused(expected));

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use sympozium_exec::{Profile, Request, RunError};
-use sympozium_testkit::probe;
 use sympozium_testkit::processes::{self, new_marker, with_marker};
+use sympozium_testkit::{cases, probe};
 
 use crate::sandbox::{action, assert_gone, eventually, executor, probe_path, profiles, run, stage};
 
 /// Moments in `make test`; `make test-full` has [`ALL`].
-const SAMPLE: u64 = 6;
+const SAMPLE: usize = 8;
 const ALL: u64 = 200;
 
 /// An executor in a process of its own, whose command grows a tree and stays.
@@ -62,18 +62,13 @@ fn the_executors_death_is_the_end_of_everything() {
 
 #[test]
 fn an_executor_killed_while_it_starts_leaves_nothing() {
-    let moments = if std::env::var_os("SYMPOZIUM_TEST_FULL").is_some() {
-        ALL
-    } else {
-        SAMPLE
-    };
-    // Its stage carries this word in no command line; what it leaves is found by its parent's death.
+    // From before the stage exists until long after the tree stands.
+    let moments: Vec<u64> = (0..ALL).map(|step| step * step * 4).collect();
     for profile in profiles() {
-        for moment in 0..moments {
+        for micros in cases::sample(moments.clone(), SAMPLE) {
             let marker = new_marker();
             let mut child = separate(profile, &marker);
-            // From before the stage exists until long after the tree stands.
-            std::thread::sleep(Duration::from_micros(moment * moment * 300));
+            std::thread::sleep(Duration::from_micros(micros));
             let pid = i32::try_from(child.id()).expect("a pid");
             let stages = processes::children_of(pid);
             child.kill().expect("kill");

@@ -7,6 +7,7 @@
 
 mod killed;
 mod lifecycle;
+mod lockdown;
 mod matrix;
 mod mutations;
 mod request;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+use sympozium_testkit::cases;
 use sympozium_testkit::processes::new_marker;
 
 use crate::sandbox::{action, assert_gone, executor, profiles, run};
@@ -14,16 +15,13 @@ const ALL: u32 = 500;
 
 #[test]
 fn no_descendant_outlives_its_command() {
-    let cases = if std::env::var_os("SYMPOZIUM_TEST_FULL").is_some() {
-        ALL
-    } else {
-        SAMPLE
-    };
+    let cases = if cases::is_full() { ALL } else { SAMPLE };
     for profile in profiles() {
         let executor = executor(profile);
         let mut runner = TestRunner::new(Config {
             cases,
             failure_persistence: None,
+            rng_seed: RngSeed::Fixed(cases::seed()),
             ..Config::default()
         });
         let tree = (any::<u32>(), prop::bool::ANY, 1u64..200, 0u64..100);

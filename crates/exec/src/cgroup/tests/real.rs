@@ -20,12 +20,12 @@ const DEADLINE: Duration = Duration::from_secs(20);
 fn group(layout: &Layout, limits: Limits) -> Option<Cgroup> {
     let (cgroup, _) = Cgroup::create_in(layout, &limits, "test", &|_| ()).unwrap();
     if let Some((layer, why)) = cgroup.not_applied().first() {
-        eprintln!("skipped: {layer}");
-        eprintln!("because: {why}");
+        eprintln!("not applied: {why}");
+        sympozium_testkit::skips::record(&format!("no writable {layer}"));
         return None;
     }
     if !cgroup.is_live() {
-        eprintln!("skipped: writable cgroup");
+        sympozium_testkit::skips::record("no writable cgroup");
         return None;
     }
     Some(cgroup)
@@ -146,8 +146,7 @@ fn v2_limits_are_live() {
     };
     let (cgroup, applied) = Cgroup::create_in(&layout, &limits, "test", &|_| ()).unwrap();
     if applied.len() < 3 || !applied.values().all(|detail| detail.starts_with("v2: ")) {
-        eprintln!("skipped: cgroup v2 controllers");
-        return;
+        sympozium_testkit::skip!("no cgroup v2 controllers");
     }
     let directory = cgroup.v2_directory().unwrap();
     let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
@@ -165,8 +164,7 @@ fn cgroup_kill_ends_descendants_that_left_session_and_parent() {
     };
     let kill_file = cgroup.v2_directory().map(|path| path.join("cgroup.kill"));
     if !kill_file.is_some_and(|file| file.exists()) {
-        eprintln!("skipped: cgroup.kill");
-        return;
+        sympozium_testkit::skip!("no cgroup.kill");
     }
     let shell = start(
         &cgroup,
