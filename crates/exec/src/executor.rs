@@ -18,14 +18,15 @@ use crate::cancel::Cancel;
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::config::Config;
 use crate::environment::EnvironmentError;
-use crate::guarantee::Guarantee;
+use crate::guarantee::{Guarantee, Layer};
 use crate::lookup::{self, Kind, LookupError, Program, Runner};
 use crate::outcome::{Ending, Outcome, Usage};
 use crate::report::{IsolationReport, Standing};
 use crate::request::{DRAIN_LIMIT, Invocation, Request, RequestError};
 use crate::stage::wire::{self, Answer, Ended, Job};
+use crate::world::IDMAP_STEP;
 use flow::Flow;
-use keeper::KeeperLink;
+use keeper::{Idmaps, KeeperLink};
 
 /// Idle workers beyond this many are let go.
 const MAX_IDLE_WORKERS: usize = 16;
@@ -95,7 +96,7 @@ impl StartError {
             } if step == "make namespaces" || step == "map the UID" => Some(
                 "user namespaces are blocked on this machine; `sympozium doctor` says by what and how to allow them".to_owned(),
             ),
-            Self::Step { step, .. } if step.starts_with("idmap ") => Some(
+            Self::Step { step, .. } if step.starts_with(IDMAP_STEP) => Some(
                 "put the directory on a file system with idmapped mounts (ext4, xfs, btrfs, tmpfs from Linux 6.3), or give it to an unprivileged user".to_owned(),
             ),
             Self::BelowFloor(_) => Some(
@@ -167,13 +168,25 @@ impl Executor {
     /// Where commands share a pid namespace with this process (`container`, `gvisor`), the process becomes
     /// non-dumpable, so that they cannot read its memory, environment or descriptors.
     pub fn new(config: Config) -> Result<Self, StartError> {
-        let config = keeper::with_identity(config);
-        let runner = keeper::runner(&config);
+        let mut config = config;
+        let chosen = config.world.identity;
+        config.world.identity = keeper::identity(&config, Idmaps::wanted(&config));
         if !config.profile.is_host() {
             rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
                 .map_err(|error| StartError::Stage(error.into()))?;
         }
-        let started = keeper::start(&config)?;
+        let started = match keeper::start(&config) {
+            Err(StartError::Step { step, .. })
+                if chosen.is_none() && step.starts_with(IDMAP_STEP) =>
+            {
+                config.world.identity = None;
+                config.world.identity = keeper::identity(&config, Idmaps::Missing);
+                config.without.insert(Layer::IdmappedMounts);
+                keeper::start(&config)?
+            }
+            other => other?,
+        };
+        let runner = keeper::runner(&config);
         let report = IsolationReport::new(config.profile, started.live);
         let below = report.below(&config.floor);
         if !below.is_empty() {

@@ -398,6 +398,70 @@ mod tests {
         }
     }
 
+    /// What a program answers, by the rules of classic BPF: enough of a machine to run ours.
+    fn answer(program: &[sock_filter], data: &[u32; 16]) -> u32 {
+        let (mut accumulator, mut next) = (0u32, 0usize);
+        loop {
+            let instruction = &program[next];
+            next += 1;
+            let code = u32::from(instruction.code);
+            let operand = instruction.k;
+            let jump = |taken: bool| {
+                usize::from(if taken {
+                    instruction.jt
+                } else {
+                    instruction.jf
+                })
+            };
+            match code & 0x07 {
+                libc::BPF_LD => accumulator = data[usize::try_from(operand).unwrap() / 4],
+                libc::BPF_ALU => accumulator &= operand,
+                libc::BPF_RET => return operand,
+                libc::BPF_JMP => {
+                    next += match code & 0xf0 {
+                        libc::BPF_JA => usize::try_from(operand).unwrap(),
+                        libc::BPF_JEQ => jump(accumulator == operand),
+                        libc::BPF_JGT => jump(accumulator > operand),
+                        libc::BPF_JGE => jump(accumulator >= operand),
+                        libc::BPF_JSET => jump(accumulator & operand != 0),
+                        other => panic!("jump {other:#x}"),
+                    };
+                }
+                other => panic!("class {other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn other_abis_are_refused_on_kernels_that_have_them() {
+        const ARCH_X86_64: u32 = 0xc000_003e;
+        const ARCH_I386: u32 = 0x4000_0003;
+        let call = |number: c_long, architecture| {
+            let mut data = [0; 16];
+            data[0] = u32::try_from(number).unwrap();
+            data[1] = architecture;
+            data
+        };
+        let [refused, unknown] = programs(Sockets::Network, None).unwrap();
+        let no = libc::SECCOMP_RET_ERRNO;
+        let x32 = 0x4000_0000;
+        for program in [&refused, &unknown] {
+            let getpid = call(libc::SYS_getpid, ARCH_X86_64);
+            assert_eq!(answer(program, &getpid), libc::SECCOMP_RET_ALLOW);
+            for number in [libc::SYS_getpid, libc::SYS_mount] {
+                let data = call(number + x32, ARCH_X86_64);
+                assert_eq!(answer(program, &data), no | libc::ENOSYS.cast_unsigned());
+            }
+            let data = call(libc::SYS_getpid, ARCH_I386);
+            assert_eq!(answer(program, &data), libc::SECCOMP_RET_KILL_PROCESS);
+        }
+        let mount = call(libc::SYS_mount, ARCH_X86_64);
+        assert_eq!(answer(&refused, &mount), no | libc::EPERM.cast_unsigned());
+        let clone3 = call(libc::SYS_clone3, ARCH_X86_64);
+        assert_eq!(answer(&unknown, &clone3), no | libc::ENOSYS.cast_unsigned());
+    }
+
     #[test]
     fn a_rule_with_conditions_never_replaces_a_plain_refusal() {
         // An empty rule list means "always"; adding a condition to it would weaken it.

@@ -27,6 +27,9 @@ use crate::sys::{self, Fork, ParentIs};
 /// The UID and GID of every command, as it sees itself: the same as in a pod.
 pub const INSIDE_ID: u32 = 1000;
 
+/// How the step is called that fails where mounts cannot be idmapped.
+pub(crate) const IDMAP_STEP: &str = "idmap";
+
 /// What the world looks like.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -205,7 +208,7 @@ fn open_as_root(
         };
         let namespace = mapping.user_namespace().step("make a mapping namespace")?;
         sys::mount_setattr(tree.as_fd(), true, NEUTRAL, Some(namespace.as_fd()))
-            .step(format!("idmap {}", bind.source.display()))?;
+            .step(format!("{IDMAP_STEP} {}", bind.source.display()))?;
         live.insert(Layer::IdmappedMounts, String::new());
     } else {
         sys::mount_setattr(tree.as_fd(), true, bind.access.attributes(), None)

@@ -21,6 +21,7 @@ use crate::stage::keeper::{Ask, Told};
 use crate::stage::setup::{Hello, Live, Setup};
 use crate::stage::{STAGE_NAME, wire};
 use crate::sys::{self, Birth, Child, ChildStack, Image, Signals};
+use crate::world::{Bind, BindAccess};
 
 /// How long building a sandbox may take. Generous: the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -273,11 +274,40 @@ fn wait_readable(fd: &OwnedFd, limit: Duration) -> io::Result<()> {
     }
 }
 
-/// The profile's own identity for its world, unless the caller chose one.
-pub(super) fn with_identity(mut config: Config) -> Config {
+/// The identity of a world made by root, unless the caller chose one: a UID that nobody has, which needs
+/// idmapped mounts for what commands may write; without them the owner of those directories, if that is
+/// an ordinary user.
+pub(super) fn identity(config: &Config, idmaps: Idmaps) -> Option<u32> {
     let root = rustix::process::geteuid().is_root();
-    if config.profile == Profile::HostRoot && root && config.world.identity.is_none() {
-        config.world.identity = Some(world_identity());
+    if config.profile != Profile::HostRoot || !root || config.world.identity.is_some() {
+        return config.world.identity;
     }
-    config
+    let owner = || {
+        let writable = |bind: &&Bind| bind.access == BindAccess::ReadWrite;
+        let source = &config.world.binds.iter().find(writable)?.source;
+        let owner = rustix::fs::stat(source).ok()?.st_uid;
+        Some(owner).filter(|&owner| owner != 0)
+    };
+    match idmaps {
+        Idmaps::Available => Some(world_identity()),
+        Idmaps::Missing => owner().or_else(|| Some(world_identity())),
+    }
+}
+
+/// Whether mounts can be idmapped here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Idmaps {
+    Available,
+    Missing,
+}
+
+impl Idmaps {
+    /// What the caller wants to be true.
+    pub(super) fn wanted(config: &Config) -> Self {
+        if config.without.contains(&Layer::IdmappedMounts) {
+            Self::Missing
+        } else {
+            Self::Available
+        }
+    }
 }

@@ -8,7 +8,8 @@ use sympozium_testkit::as_user;
 use sympozium_testkit::processes::{self, new_marker, with_marker};
 
 use crate::sandbox::{
-    STAGE, action, assert_gone, config, eventually, executor, probe_request, profiles, run, stage,
+    STAGE, action, assert_gone, config, eventually, executor, host, probe_request, profiles, run,
+    stage,
 };
 
 /// Long enough that a test which waits for it by mistake is noticed.
@@ -169,6 +170,31 @@ fn what_outlives_the_command_is_killed_soon() {
             );
         }
     }
+}
+
+#[test]
+fn a_fork_bomb_hurts_nobody_else() {
+    let profile = host();
+    let mut config = config(profile);
+    config.world.pids = 100;
+    let bombed = Executor::new(config).expect("an executor");
+    let neighbour = executor(profile);
+    let marker = new_marker();
+    let mut request = action(profile, &marker, ["fork-bomb", "2000", "60"]);
+    request.timeout = Duration::from_secs(2);
+    request.grace = Duration::ZERO;
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&bombed, &request));
+        eventually(|| with_marker(&marker).len() > 50);
+        let outcome = run(&neighbour, &Request::argv(["echo", "here"]));
+        assert_eq!(outcome.stdout.text(), "here\n");
+        assert!(with_marker(&marker).len() <= 100);
+        running.join().expect("no panic");
+    });
+    assert_gone(&marker);
+    // The sandbox itself is usable again.
+    let outcome = run(&bombed, &Request::argv(["echo", "again"]));
+    assert_eq!(outcome.stdout.text(), "again\n");
 }
 
 #[test]

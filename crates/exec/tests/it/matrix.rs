@@ -55,6 +55,7 @@ const FILESYSTEM: &[&str] = &[
     "become-root-group",
     "keep-groups",
     "hold-capabilities",
+    "dump-core",
     "gain-by-exec",
     "run-unfiltered",
 ];

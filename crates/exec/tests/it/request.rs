@@ -8,8 +8,9 @@ use sympozium_exec::environment::Environment;
 use sympozium_exec::lookup::LookupError;
 use sympozium_exec::request::RequestError;
 use sympozium_exec::world::{Bind, BindAccess};
-use sympozium_exec::{Executor, Profile, Request, RunError};
+use sympozium_exec::{Executor, Layer, Profile, Request, RunError};
 use sympozium_testkit::as_user;
+use sympozium_testkit::probe::Findings;
 
 use crate::sandbox::{config, executor, host, probe_request, profiles, run};
 
@@ -95,6 +96,19 @@ fn arguments_are_passed_as_they_are() {
                 "{quoted}: {outcome:?}"
             );
         }
+    }
+}
+
+#[test]
+fn a_file_larger_than_allowed_is_not_written() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        let words = ["attempt", "make-sparse-file=/tmp:1G"];
+        let mut request = probe_request(profile, words);
+        let findings = |request: &Request| Findings::parse(&run(&executor, request).stdout.bytes);
+        findings(&request).assert_possible([words[1]]);
+        request.file_bytes = Some(1 << 20);
+        findings(&request).assert_refused([words[1]]);
     }
 }
 
@@ -211,6 +225,29 @@ fn a_script_that_its_own_user_could_change_is_refused() {
     // The tests' own user owns it, and commands run as that user.
     let refused = executor.run(&Request::argv([script.into_os_string()]), None);
     assert!(matches!(refused, Err(RunError::Lookup(_))), "{refused:?}");
+}
+
+#[test]
+fn without_idmapped_mounts_commands_run_as_the_directorys_owner() {
+    use std::os::unix::fs::MetadataExt;
+    if !as_user::is_root() {
+        sympozium_testkit::skip!("idmapped mounts need root");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::chown(directory.path(), Some(4242), Some(4242)).expect("chown");
+    let config = config(Profile::HostRoot)
+        .bind(Bind {
+            source: directory.path().to_owned(),
+            target: "/workspace".into(),
+            access: BindAccess::ReadWrite,
+        })
+        .working_in("/workspace")
+        .leaving_out([Layer::IdmappedMounts]);
+    let executor = Executor::new(config).expect("an executor");
+    let outcome = run(&executor, &Request::shell("echo data > file && id -u"));
+    assert_eq!(outcome.stdout.text(), "1000\n", "{outcome:?}");
+    let metadata = directory.path().join("file").metadata().expect("metadata");
+    assert_eq!(metadata.uid(), 4242);
 }
 
 #[test]
