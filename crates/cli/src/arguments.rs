@@ -39,8 +39,8 @@ Examples:
     sympozium doctor -o json | jq -r .profile
 
 Exit codes:
-  0  every guarantee of the live profile's default floor can be held
-  1  something of the floor is missing, and runs would be refused; or the command failed
+  0  the profile that suits this machine can be live and hold its whole default floor
+  1  it cannot (what to fix says why), or the command failed
   2  the command line was not understood")]
 pub struct DoctorArguments {
     /// How to print the answer.

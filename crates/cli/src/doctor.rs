@@ -22,7 +22,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     print(&diagnosis, arguments.output)
         .context("cannot write the answer to stdout")
         .map_err(|error| Failure::new(error, "see that the output's disk is not full"))?;
-    Ok(if diagnosis.floor_holds() {
+    Ok(if diagnosis.is_healthy() {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(FAILED)

@@ -102,6 +102,11 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
+    /// Whether nothing is amiss: the live profile is the one that suits this machine, and holds its floor.
+    pub fn is_healthy(&self) -> bool {
+        self.floor_holds() && self.profile == self.suited_profile
+    }
+
     /// Whether the live profile could hold all of its default floor.
     pub fn floor_holds(&self) -> bool {
         self.below_floor.is_empty()

@@ -17,14 +17,16 @@ fn text(features: &Features) -> String {
 fn root_with_hybrid_cgroups() {
     let features = machines::root_with_hybrid_cgroups();
     assert_snapshot!(text(&features));
-    assert!(Diagnosis::of(&features).floor_holds());
+    assert!(Diagnosis::of(&features).is_healthy());
 }
 
 #[test]
 fn ubuntu_with_blocked_user_namespaces() {
     let features = machines::ubuntu_with_blocked_user_namespaces();
     assert_snapshot!(text(&features));
-    assert_eq!(Diagnosis::of(&features).profile, Profile::Container);
+    let diagnosis = Diagnosis::of(&features);
+    assert_eq!(diagnosis.profile, Profile::Container);
+    assert!(!diagnosis.is_healthy());
 }
 
 #[test]
@@ -49,14 +51,14 @@ fn pod_on_linux_5_10() {
 fn gvisor_pod() {
     let features = machines::gvisor_pod();
     assert_snapshot!(text(&features));
-    assert!(Diagnosis::of(&features).floor_holds());
+    assert!(Diagnosis::of(&features).is_healthy());
 }
 
 #[test]
 fn ordinary_user_on_cgroup_v2() {
     let features = machines::ordinary_user_on_cgroup_v2();
     assert_snapshot!(text(&features));
-    assert!(Diagnosis::of(&features).floor_holds());
+    assert!(Diagnosis::of(&features).is_healthy());
 }
 
 #[test]
