@@ -142,7 +142,7 @@ pub(crate) fn enter(
     if wants(Layer::UtsNamespace) {
         rustix::system::sethostname(world.hostname.as_bytes()).step("set the host name")?;
     }
-    if world.identity.is_none() {
+    if world.identity.is_none() && wants(Layer::MountNamespace) {
         for bind in &world.binds {
             let tree = clone_tree(&bind.source).step(opening(&bind.source))?;
             let attributes = bind.access.attributes();

@@ -53,11 +53,24 @@ pub fn run(body: impl FnOnce()) {
 /// As [`run`].
 #[track_caller]
 pub fn run_with(programs: &[(&str, &Path)], body: impl FnOnce()) {
-    if !is_root() || std::env::var_os(ENTERED).is_some() {
+    if !is_root() {
         return body();
     }
-    let outcome = rerun(programs);
-    match outcome {
+    alone_with(programs, body);
+}
+
+/// As [`run_with`], and in a process of its own even when the tests run as an ordinary user: for what other tests of
+/// the same process would disturb.
+///
+/// # Panics
+///
+/// As [`run`].
+#[track_caller]
+pub fn alone_with(programs: &[(&str, &Path)], body: impl FnOnce()) {
+    if std::env::var_os(ENTERED).is_some() {
+        return body();
+    }
+    match rerun(programs) {
         Ok((true, _)) => {}
         Ok((false, output)) => panic!("the test failed as an ordinary user:\n{output}"),
         Err(error) => panic!("cannot run the test as an ordinary user: {error:#}"),

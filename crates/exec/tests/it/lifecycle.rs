@@ -308,7 +308,7 @@ fn commands_run_side_by_side_without_mixing() {
 #[test]
 fn dropping_the_executor_ends_everything() {
     // In a process of its own: other tests have keepers, too.
-    as_user::run_with(&[(STAGE, &stage())], || {
+    as_user::alone_with(&[(STAGE, &stage())], || {
         let own = i32::try_from(std::process::id()).expect("a pid");
         for profile in profiles() {
             let executor = executor(profile);
