@@ -100,8 +100,11 @@ impl Captured {
 }
 
 fn without_cut_character(bytes: &[u8]) -> &[u8] {
-    match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
+    // Only the end matters: what is invalid before it is the command's own doing.
+    let last = bytes.utf8_chunks().last();
+    let last = last.map_or(&[][..], |chunk| chunk.invalid());
+    match std::str::from_utf8(last) {
+        Err(error) if error.error_len().is_none() => &bytes[..bytes.len() - last.len()],
         _ => bytes,
     }
 }
@@ -145,6 +148,9 @@ mod tests {
         assert!(really_invalid.invalid_utf8());
         // The same bytes without a cut are the command's own doing.
         assert!(captured(b"a\xc3", 2).invalid_utf8());
+        // Damage further up changes nothing for the end.
+        let both = captured(b"\xffa\xc3\xa9", 3);
+        assert_eq!(both.text(), "\u{fffd}a");
     }
 
     #[test]
