@@ -7,9 +7,9 @@
 //! Invariant: only directories whose names say that we made them are ever removed, and only processes
 //! listed in them are ever killed.
 
-mod end;
-mod layout;
-mod owner;
+pub(crate) mod end;
+pub(crate) mod layout;
+pub(crate) mod owner;
 mod place;
 
 #[cfg(test)]
@@ -224,9 +224,7 @@ impl Cgroup {
             "memory.oom_control"
         };
         let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
-        text.lines()
-            .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
-            .unwrap_or(0)
+        oom_kills_in(&text)
     }
 
     /// Kills every process in the group, and waits until none is listed any more. The group can be used again.
@@ -284,6 +282,13 @@ impl Cgroup {
 }
 
 const PROCS: &str = "cgroup.procs";
+
+/// The count in `memory.events` (v2) or `memory.oom_control` (v1); both have one name and one number per line.
+pub(crate) fn oom_kills_in(text: &str) -> u64 {
+    text.lines()
+        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+        .unwrap_or(0)
+}
 
 impl Drop for Cgroup {
     fn drop(&mut self) {

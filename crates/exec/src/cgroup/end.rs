@@ -106,7 +106,7 @@ pub(super) fn remove(directory: &Path, deadline: Duration) -> Result<(), CgroupE
 
 /// Processes that `directory` lists. A process that our pid namespace does not show is listed as 0, and
 /// as a target of `kill` that would be our own process group: it is left out.
-pub(super) fn members(directory: &Path) -> io::Result<HashSet<Pid>> {
+pub(crate) fn members(directory: &Path) -> io::Result<HashSet<Pid>> {
     let procs = fs::read_to_string(directory.join("cgroup.procs"))?;
     let raw = procs.lines().filter_map(|line| line.parse::<i32>().ok());
     Ok(raw

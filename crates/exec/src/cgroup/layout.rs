@@ -73,13 +73,13 @@ impl Controller {
 /// The cgroup hierarchies this process can see.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
-    pub(super) v1: BTreeMap<Controller, Hierarchy>,
-    pub(super) v2: Option<Hierarchy>,
+    pub(crate) v1: BTreeMap<Controller, Hierarchy>,
+    pub(crate) v2: Option<Hierarchy>,
 }
 
 /// One mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Hierarchy {
+pub(crate) struct Hierarchy {
     pub mount: PathBuf,
     /// The directory of the cgroup this process is in; absent when the mount does not show it (a bind
     /// mount of another subtree, or a mount made in an outer cgroup namespace).
@@ -99,15 +99,9 @@ impl Hierarchy {
 impl Layout {
     /// Reads `/proc/self/mountinfo` and `/proc/self/cgroup`.
     pub fn read() -> Result<Self, CgroupError> {
-        let read = |path: &str| {
-            std::fs::read_to_string(path).map_err(|source| CgroupError::Read {
-                path: path.into(),
-                source,
-            })
-        };
         Ok(Self::parse(
-            &read("/proc/self/mountinfo")?,
-            &read("/proc/self/cgroup")?,
+            &read_text("/proc/self/mountinfo".as_ref())?,
+            &read_text("/proc/self/cgroup".as_ref())?,
             Path::new("/"),
         ))
     }
@@ -124,7 +118,7 @@ impl Layout {
 
     /// Parses the two files. Mount points are taken to be below `root`, so that a tree in a temporary
     /// directory can stand in for the machine's.
-    pub(super) fn parse(mountinfo: &str, own_cgroups: &str, root: &Path) -> Self {
+    pub(crate) fn parse(mountinfo: &str, own_cgroups: &str, root: &Path) -> Self {
         let mut layout = Self::default();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
             if mount.filesystem == "cgroup2" {
@@ -153,6 +147,17 @@ impl Layout {
     }
 }
 
+/// Any user may mount something at a place whose name is no text, and that must not hide the other lines.
+fn read_text(path: &Path) -> Result<String, CgroupError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(source) => Err(CgroupError::Read {
+            path: path.into(),
+            source,
+        }),
+    }
+}
+
 /// The same hierarchy may be mounted several times: one that shows our own cgroup is better than one
 /// that does not, and a later mount hides an earlier one at the same place.
 fn supersedes(new: &Hierarchy, old: Option<&Hierarchy>) -> bool {
@@ -161,7 +166,8 @@ fn supersedes(new: &Hierarchy, old: Option<&Hierarchy>) -> bool {
 
 /// The path column of the line of `/proc/self/cgroup` whose controllers column matches; see cgroups(7).
 fn own_path(own_cgroups: &str, matches: impl Fn(&str) -> bool) -> Option<&str> {
-    own_cgroups.lines().find_map(|line| {
+    // Not `lines`, which drops a carriage return: the kernel allows it in a cgroup's name.
+    own_cgroups.split('\n').find_map(|line| {
         let mut columns = line.splitn(3, ':').skip(1);
         let controllers = columns.next()?;
         let path = columns.next()?;
@@ -210,6 +216,7 @@ fn unescape(field: &str) -> String {
     while let Some((&first, tail)) = rest.split_first() {
         let octal = tail
             .get(..3)
+            .filter(|digits| digits.iter().all(|digit| matches!(digit, b'0'..=b'7')))
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| u8::from_str_radix(digits, 8).ok());
         if let (b'\\', Some(byte)) = (first, octal) {
@@ -277,6 +284,22 @@ mod tests {
         let mounts = r"9 8 0:1 / /odd\040place\134x rw - cgroup2 none rw";
         let layout = Layout::parse(mounts, "0::/\n", Path::new("/"));
         assert_eq!(own(layout.v2.as_ref()), Some(r"/odd place\x"));
+    }
+
+    #[test]
+    fn odd_names_are_taken_as_they_are() {
+        let mounts = r"9 8 0:1 / /a\+12 rw - cgroup2 none rw";
+        let layout = Layout::parse(mounts, "0::/b\r\n", Path::new("/"));
+        assert_eq!(own(layout.v2.as_ref()), Some("/a\\+12/b\r"));
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_hides_no_other() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mounts = b"8 7 0:9 / /mnt/\xff rw - fuse x rw\n9 8 0:1 / /a rw - cgroup2 x rw\n";
+        std::fs::write(file.path(), mounts).unwrap();
+        let layout = Layout::parse(&read_text(file.path()).unwrap(), "0::/b\n", Path::new("/"));
+        assert_eq!(own(layout.v2.as_ref()), Some("/a/b"));
     }
 
     proptest! {

@@ -23,7 +23,7 @@ const MAX_SWEPT_DIRECTORIES: usize = 20_000;
 /// next boot, which no cgroup survives. The pid namespace keeps a process in another one, which cannot
 /// see the owner at all, from taking it for dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     pid_namespace: u64,
     pid: u32,
     start_ticks: u64,
@@ -63,12 +63,7 @@ impl Owner {
                 _ => '_',
             })
             .collect();
-        let Self {
-            pid_namespace,
-            pid,
-            start_ticks,
-        } = self;
-        format!("{PREFIX}{pid_namespace}-{pid}-{start_ticks}-{count}-{hint}")
+        self.start_of_name(count) + &hint
     }
 
     /// The owner that a directory name tells, if the name is one of ours.
@@ -79,9 +74,20 @@ impl Owner {
             pid: parts.next()?.parse().ok()?,
             start_ticks: parts.next()?.parse().ok()?,
         };
-        parts.next()?.parse::<u64>().ok()?;
+        let count: u64 = parts.next()?.parse().ok()?;
         parts.next()?;
-        Some(owner)
+        // `parse` also takes signs and leading zeros, which we never write.
+        name.starts_with(&owner.start_of_name(count))
+            .then_some(owner)
+    }
+
+    fn start_of_name(self, count: u64) -> String {
+        let Self {
+            pid_namespace,
+            pid,
+            start_ticks,
+        } = self;
+        format!("{PREFIX}{pid_namespace}-{pid}-{start_ticks}-{count}-")
     }
 
     /// Whether `self` is provably gone, as seen by `observer`. Any doubt counts as alive.
@@ -145,13 +151,16 @@ pub(super) fn sweep(layout: &Layout, observer: Owner) -> usize {
     removed
 }
 
-/// Field 22 of `/proc/<pid>/stat`, counted after the command name, which may itself hold spaces and
-/// parentheses; see proc_pid_stat(5).
 fn start_ticks(path: &Path) -> io::Result<u64> {
-    let stat = fs::read_to_string(path)?;
-    stat.rsplit_once(')')
-        .and_then(|(_, fields)| fields.split_whitespace().nth(19)?.parse().ok())
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    start_in_stat(&fs::read(path)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Field 22 of `/proc/<pid>/stat`, counted after the command name, which may itself hold spaces, parentheses
+/// and bytes that are no text; see proc_pid_stat(5).
+pub(crate) fn start_in_stat(stat: &[u8]) -> Option<u64> {
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -176,11 +185,23 @@ mod tests {
             "sympozium-1-2-3",
             "sympozium-1-2-3-4",
             "sympozium-a-2-3-4-x",
+            "sympozium-+1-2-3-4-x",
+            "sympozium-1-2-3-04-x",
             "system.slice",
             "sympozium-kube-0",
         ] {
             assert_eq!(Owner::of_name(name), None, "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_start() {
+        let fields = b") S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 123456 0 0";
+        for name in [&b"sh"[..], b"a) b", b"caf\xc3", b"\xff)\xfe"] {
+            let stat = [b"7 (", name, fields].concat();
+            assert_eq!(start_in_stat(&stat), Some(123_456), "{name:?}");
+        }
+        assert_eq!(start_in_stat(b"7 (sh) S 1"), None);
     }
 
     #[test]
