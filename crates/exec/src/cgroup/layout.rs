@@ -188,12 +188,14 @@ impl<'a> Mount<'a> {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
         let mut after = after.split(' ');
-        Some(Self {
+        let mount = Self {
             root: unescape(before.next()?),
             point: unescape(before.next()?),
             filesystem: after.next()?,
             options: after.nth(1)?,
-        })
+        };
+        // Below a root of "" every cgroup's path would stay absolute, and lead out of the mount.
+        (mount.root.starts_with('/') && mount.point.starts_with('/')).then_some(mount)
     }
 
     fn hierarchy(&self, own: Option<&str>, root: &Path) -> Hierarchy {
@@ -291,6 +293,13 @@ mod tests {
         let mounts = r"9 8 0:1 / /a\+12 rw - cgroup2 none rw";
         let layout = Layout::parse(mounts, "0::/b\r\n", Path::new("/"));
         assert_eq!(own(layout.v2.as_ref()), Some("/a\\+12/b\r"));
+    }
+
+    #[test]
+    fn a_mount_without_a_root_is_none() {
+        let mounts = "9 8 0:1  /sys/fs/cgroup rw - cgroup2 x rw\n";
+        let layout = Layout::parse(mounts, "0::/etc\n", Path::new("/"));
+        assert_eq!(layout, Layout::default());
     }
 
     #[test]
