@@ -6,7 +6,7 @@
 
 mod hints;
 mod layers;
-mod machine;
+pub(crate) mod machine;
 mod namespaces;
 mod sys_probe;
 
@@ -28,7 +28,7 @@ pub use layers::{
 pub use namespaces::{Obstacle, UserNamespaces};
 
 /// Signs of gVisor that are believed together.
-const GVISOR_SIGNS: usize = 2;
+pub(crate) const GVISOR_SIGNS: usize = 2;
 
 /// Everything that was found out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

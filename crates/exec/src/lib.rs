@@ -17,6 +17,8 @@ pub mod config;
 pub mod environment;
 pub mod executor;
 pub mod features;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod guarantee;
 pub mod landlock;
 pub mod lockdown;

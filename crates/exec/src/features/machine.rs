@@ -59,7 +59,12 @@ pub(super) fn gvisor_signs() -> Vec<String> {
     )
 }
 
-fn signs_of_gvisor(release: &str, version: &str, log: &str, has_statx: bool) -> Vec<String> {
+pub(crate) fn signs_of_gvisor(
+    release: &str,
+    version: &str,
+    log: &str,
+    has_statx: bool,
+) -> Vec<String> {
     let mut signs = Vec::new();
     if release.ends_with("-gvisor") {
         signs.push(format!("the kernel calls itself {release}"));

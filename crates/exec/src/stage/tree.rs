@@ -152,7 +152,7 @@ fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
 
 /// The parent's pid in a `/proc/<pid>/stat` line. The command name before it is the process's own choice
 /// and may hold spaces and brackets, so fields count from the *last* closing bracket.
-fn parent_in_stat(stat: &[u8]) -> Option<i32> {
+pub(crate) fn parent_in_stat(stat: &[u8]) -> Option<i32> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let rest = std::str::from_utf8(stat.get(after_name..)?).ok()?;
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
