@@ -5,6 +5,7 @@
     reason = "helpers of tests are tests, which clippy does not see"
 )]
 
+mod fuzz;
 mod killed;
 mod lifecycle;
 mod lockdown;
