@@ -40,7 +40,7 @@ pub(crate) struct Birth<'a> {
 /// The signal mask a new process starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signals {
-    /// The caller's. Only for a caller without signal handlers: the child shares its memory until exec.
+    /// The caller's. Only for a caller whose signal handlers do nothing: the child shares its memory until exec.
     Inherited,
     /// All blocked, for a caller that may have handlers. The new program unblocks them itself.
     Blocked,
@@ -255,6 +255,22 @@ pub(crate) fn reset_signals() {
         libc::sigemptyset(none.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
     }
+}
+
+/// From now on a child's end interrupts `poll`. Programs started later do not inherit that.
+pub(crate) fn wake_when_a_child_ends() -> io::Result<()> {
+    extern "C" fn nothing(_signal: c_int) {}
+    // SAFETY: zero is a valid sigaction, and the handler does nothing, in whatever state it finds the process.
+    let result = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+        action.sa_flags = libc::SA_NOCLDSTOP | libc::SA_RESTART;
+        libc::sigaction(libc::SIGCHLD, &raw const action, ptr::null_mut())
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// On which side of a fork we are.
@@ -501,6 +517,15 @@ pub(crate) fn landlock_abi() -> io::Result<i32> {
         .ok()
         .filter(|&abi| abi > 0)
         .ok_or_else(io::Error::last_os_error)
+}
+
+/// Signals every process that this one may signal, itself (and pid 1) excepted. Only for a process that has
+/// proven to be in a Landlock signal scope.
+pub(crate) fn signal_all_in_reach(signal: rustix::process::Signal) {
+    // SAFETY: no memory is involved. Finding nobody is the only error, and fine.
+    unsafe {
+        libc::kill(-1, signal.as_raw());
+    }
 }
 
 /// Ends this process at once: no destructors, no buffers of a parent flushed twice.

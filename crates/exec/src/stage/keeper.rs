@@ -12,7 +12,8 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::setup::{self, Hello, Live, Setup, Step, StepError};
-use super::{tree, wire, worker};
+use super::tree::{self, Whom};
+use super::{wire, worker};
 use crate::guarantee::Layer;
 use crate::sys::{self, Child, Fork, ParentIs};
 
@@ -175,7 +176,7 @@ impl Keeper {
             !matches!(poll(&mut fd, Some(&at_once)), Ok(ready) if ready > 0)
         });
         let spare: Vec<Pid> = self.workers.iter().map(|worker| worker.pid).collect();
-        match tree::kill(&spare, |_| {})? {
+        match tree::kill(Whom::AllBut(&spare), |_| {})? {
             0 => Ok(()),
             _ => Err(io::Error::from_raw_os_error(libc::EBUSY)),
         }
@@ -184,7 +185,7 @@ impl Keeper {
     /// The executor is gone, and with it its end of every worker's socket: workers end their commands and
     /// themselves. We make sure of it. As init of a pid namespace our own end would do.
     fn end(self) -> io::Result<()> {
-        while tree::kill(&[], |_| {})? > 0 {}
+        while tree::kill(Whom::All(None), |_| {})? > 0 {}
         Ok(())
     }
 }

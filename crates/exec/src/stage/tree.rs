@@ -2,14 +2,17 @@
 //!
 //! The caller is a subreaper (or pid 1), so whoever in the tree loses its parent becomes the caller's
 //! child: the tree is gone exactly when the kernel says that the caller has no child. Killing repeats
-//! until then, because a process may fork between being listed and being killed.
+//! until then, because a process may fork between being listed and being killed. Enough chains of
+//! fork-and-exit outrun any listing, so a caller in a [`Scope`] of its own lets the kernel do it in one step.
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
+use crate::landlock;
 use crate::sys::{self, Reap, Reaped};
 
 /// How long a tree may take to die after SIGKILL before it counts as unkillable (a process in an
@@ -17,6 +20,8 @@ use crate::sys::{self, Reap, Reaped};
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Passes without a pause in between: a chain of fork-and-exit is caught only by being quicker.
 const EAGER_PASSES: u32 = 32;
+/// Ended processes that are reaped before somebody looks at the clock again.
+pub(crate) const REAPED_AT_ONCE: u32 = 256;
 /// Pauses between later passes.
 const PAUSE: Duration = Duration::from_micros(200);
 /// A keeper cannot ask the kernel whether it has children besides its workers, so it looks this often.
@@ -24,16 +29,69 @@ const EMPTY_PASSES: u32 = 3;
 /// A tree deeper than this is cut off level by level: each pass makes its upper part ours.
 const MAX_DEPTH: usize = 64;
 
-/// Kills every descendant and reaps it, passing each to `on_reaped`.
+/// Proof that this process is in a Landlock signal scope of its own: what it can signal is in that scope, and
+/// so is all it has started since.
+#[derive(Debug)]
+pub(crate) struct Scope(());
+
+impl Scope {
+    /// Enters the scope. `None`: it does not hold, and signals to "everybody" would really reach everybody.
+    pub(crate) fn enter(ruleset: &OwnedFd) -> io::Result<Option<Self>> {
+        let reaches = |pid| rustix::process::test_kill_process(pid);
+        let parent = rustix::process::getppid();
+        // Seen before and out of reach now: nothing but the scope can have done that.
+        let before = parent.map(reaches);
+        landlock::enter(ruleset)?;
+        let after = parent.map(reaches);
+        let holds = before == Some(Ok(()))
+            && after == Some(Err(rustix::io::Errno::PERM))
+            && rustix::process::getppid() == parent;
+        Ok(holds.then_some(Self(())))
+    }
+
+    /// Signals all in the scope but this process, in one step: the kernel holds off forks while it goes through
+    /// the processes, and a process with a deadly signal cannot fork (kill(2), `-1`).
+    fn signal_all(&self, signal: Signal) {
+        sys::signal_all_in_reach(signal);
+    }
+}
+
+/// Which descendants are meant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Whom<'a> {
+    /// All but these children (a keeper's workers) and theirs, as far as a listing shows them.
+    AllBut(&'a [Pid]),
+    /// All; with a scope, whatever a listing shows.
+    All(Option<&'a Scope>),
+}
+
+impl Whom<'_> {
+    fn spared(&self) -> &[Pid] {
+        match self {
+            Self::AllBut(spare) => spare,
+            Self::All(_) => &[],
+        }
+    }
+}
+
+/// Kills the descendants meant and reaps them, passing each to `on_reaped`.
 ///
-/// `spare` names children that stay (a keeper's workers); it is empty for a worker.
 /// Returns how many children are left besides the spared: 0, unless [`KILL_LIMIT`] passed.
-pub(crate) fn kill(spare: &[Pid], mut on_reaped: impl FnMut(Reaped)) -> io::Result<usize> {
+pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Result<usize> {
+    let spare = whom.spared();
     let deadline = Instant::now() + KILL_LIMIT;
     let mut empty_passes = 0;
     for pass in 0.. {
-        let living = signal(Signal::KILL, spare)?;
-        loop {
+        let living = match whom {
+            Whom::All(Some(scope)) if pass < EAGER_PASSES => {
+                scope.signal_all(Signal::KILL);
+                1
+            }
+            // It takes them long to die: count them.
+            _ => signal_listed(Signal::KILL, spare)?,
+        };
+        // A bound, because a storm of processes that end never lets the list run empty.
+        for _ in 0..REAPED_AT_ONCE {
             match sys::reap()? {
                 Reap::One(reaped) => on_reaped(reaped),
                 // The only proof: whatever a listing showed, a process may have slipped past it.
@@ -48,15 +106,26 @@ pub(crate) fn kill(spare: &[Pid], mut on_reaped: impl FnMut(Reaped)) -> io::Resu
         if Instant::now() > deadline {
             return Ok(living.max(1));
         }
-        if pass > EAGER_PASSES {
+        if pass >= EAGER_PASSES {
             std::thread::sleep(PAUSE);
         }
     }
     unreachable!("the loop above has no end but its returns")
 }
 
+/// Sends `signal` to the descendants meant, once.
+pub(crate) fn signal(signal: Signal, whom: Whom<'_>) -> io::Result<()> {
+    match whom {
+        Whom::All(Some(scope)) => scope.signal_all(signal),
+        _ => {
+            signal_listed(signal, whom.spared())?;
+        }
+    }
+    Ok(())
+}
+
 /// Sends `signal` to every descendant but the `spare` and theirs. Returns how many there were.
-pub(crate) fn signal(signal: Signal, spare: &[Pid]) -> io::Result<usize> {
+fn signal_listed(signal: Signal, spare: &[Pid]) -> io::Result<usize> {
     let own = rustix::process::getpid();
     let mut level = Vec::new();
     let mut seen = 0;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use super::tree;
+use super::tree::{self, Scope, Whom};
 use super::wire::{self, Answer, Ended, Job, Word};
 use crate::sys::{self, Birth, Child, ChildStack, Image, Reap, Reaped};
 
@@ -23,19 +23,23 @@ const LINGER_LOOK: Duration = Duration::from_millis(2);
 ///
 /// `landlock` is the ruleset that each command enters on top of the worker's own restrictions.
 pub(crate) fn serve(socket: &OwnedFd, landlock: Option<&OwnedFd>) -> io::Result<()> {
+    // The worker's own scope, around those of its commands: it reaches all of them at once and nobody else.
+    let scope = landlock.map(Scope::enter).transpose()?.flatten();
+    // Orphans that end while the command runs are reaped at once: each that waits takes a pid from the rest.
+    sys::wake_when_a_child_ends()?;
     let mut stack = ChildStack::new();
     let mut buffer = Vec::new();
     while let Some((job, descriptors)) = wire::receive_job(socket, &mut buffer)? {
         buffer.clear();
         buffer.shrink_to(KEPT_BUFFER_BYTES);
         let answer = match start(&job, descriptors, landlock, &mut stack) {
-            Ok(child) => Command::new(socket, &job, child).run()?,
+            Ok(child) => Command::new(socket, scope.as_ref(), &job, child).run()?,
             Err(error) => Answer::NotStarted(error.raw_os_error().unwrap_or(libc::EIO)),
         };
         wire::send(socket, &answer.encode(), &[])?;
         if let Answer::Survivors(_) = answer {
             // Never reuse a worker that still has a child; it stays their reaper until they die.
-            while tree::kill(&[], |_| {})? > 0 {}
+            while tree::kill(Whom::All(scope.as_ref()), |_| {})? > 0 {}
             return Ok(());
         }
     }
@@ -79,6 +83,7 @@ fn start(
 /// One running command.
 struct Command<'a> {
     socket: &'a OwnedFd,
+    scope: Option<&'a Scope>,
     job: &'a Job,
     child: Child,
     deadline: Option<Instant>,
@@ -99,9 +104,10 @@ enum Woken {
 }
 
 impl<'a> Command<'a> {
-    fn new(socket: &'a OwnedFd, job: &'a Job, child: Child) -> Self {
+    fn new(socket: &'a OwnedFd, scope: Option<&'a Scope>, job: &'a Job, child: Child) -> Self {
         Self {
             socket,
+            scope,
             job,
             child,
             deadline: Instant::now().checked_add(job.timeout),
@@ -164,7 +170,7 @@ impl<'a> Command<'a> {
     /// TERM to all, a grace period, then KILL.
     fn terminate(mut self) -> io::Result<Answer> {
         if !self.job.grace.is_zero() {
-            tree::signal(Signal::TERM, &[])?;
+            tree::signal(Signal::TERM, Whom::All(self.scope))?;
             let until = Instant::now() + self.job.grace;
             loop {
                 match self.wait(Some(until))? {
@@ -184,7 +190,7 @@ impl<'a> Command<'a> {
     fn kill(mut self) -> io::Result<Answer> {
         let main = self.child.pid;
         let (ended, main_ended) = (&mut self.ended, &mut self.main_ended);
-        let left = tree::kill(&[], |reaped| {
+        let left = tree::kill(Whom::All(self.scope), |reaped| {
             // Not those that were ending by themselves.
             let by_us = reaped.status & 0x7f == libc::SIGKILL;
             ended.killed += u32::from(by_us && reaped.pid != main);
@@ -198,7 +204,8 @@ impl<'a> Command<'a> {
 
     /// Reaps what has ended. `true`: provably nothing lives.
     fn reap(&mut self) -> io::Result<bool> {
-        loop {
+        // A bound, because the deadline must be looked at however many end.
+        for _ in 0..tree::REAPED_AT_ONCE {
             match sys::reap()? {
                 Reap::One(reaped) => account(
                     &mut self.ended,
@@ -210,6 +217,7 @@ impl<'a> Command<'a> {
                 Reap::Childless => return Ok(true),
             }
         }
+        Ok(false)
     }
 
     fn wait(&self, until: Option<Instant>) -> io::Result<Woken> {
@@ -230,6 +238,7 @@ impl<'a> Command<'a> {
         };
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(fds, timeout.as_ref()) {
+            // A child has ended. (One that ends right before the poll is found with the next.)
             Err(rustix::io::Errno::INTR) => return Ok(Woken::Look),
             other => other?,
         };

@@ -172,6 +172,41 @@ fn what_outlives_the_command_is_killed_soon() {
     }
 }
 
+/// Many chains of fork-and-exit are never all in one listing of the processes.
+#[test]
+fn chains_that_outrun_a_listing_are_killed_too() {
+    // gVisor has no Landlock, so no scope to kill in one step: there a listing has to do.
+    for profile in [Profile::Container, host()] {
+        let executor = executor(profile);
+        let marker = new_marker();
+        let mut request = action(profile, &marker, ["pid-hopper", "30", "stay", "48"]);
+        // Short: they use up the machine's pids.
+        request.timeout = Duration::from_millis(60);
+        request.grace = Duration::ZERO;
+        let outcome = run(&executor, &request);
+        assert_gone(&marker);
+        assert!(outcome.timed_out, "{profile} {outcome:?}");
+        // Killed, and not waited for.
+        assert!(
+            outcome.duration < Duration::from_secs(10),
+            "{profile} {outcome:?}"
+        );
+    }
+}
+
+/// Nothing but the worker buries orphans, and their number is limited.
+#[test]
+fn orphans_are_reaped_while_the_command_runs() {
+    for profile in profiles() {
+        let executor = executor(profile);
+        let outcome = run(
+            &executor,
+            &probe_request(profile, ["do", "short-lived", "2000"]),
+        );
+        assert_eq!(outcome.ending, Ending::Exited(0), "{profile}: {outcome:?}");
+    }
+}
+
 #[test]
 fn a_fork_bomb_hurts_nobody_else() {
     let profile = host();

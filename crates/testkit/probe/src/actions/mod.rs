@@ -149,9 +149,24 @@ pub const ACTIONS: &[Action] = &[
     ),
     row(
         "pid-hopper",
-        "[SECONDS] [exit|stay]",
-        "a chain of processes, each of which forks the next and exits",
-        |words| trees::hopper(words.seconds(0), words.ending(1)),
+        "[SECONDS] [exit|stay] [COUNT]",
+        "chains of processes, each of which forks the next and exits",
+        |words| trees::hoppers(words.number(2, 1), words.seconds(0), words.ending(1)),
+    ),
+    row(
+        "short-lived",
+        "COUNT",
+        "leave orphans that end at once, one after the other",
+        |words| trees::short_lived(words.number(0, 1)),
+    ),
+    row(
+        "stop-parent",
+        "[SECONDS]",
+        "stop its own supervisor, and stay",
+        |words| {
+            let _ = sys::kill(words.start.parent, libc::SIGSTOP);
+            sleep(words.seconds(0))
+        },
     ),
     row(
         "fork-bomb",

@@ -217,21 +217,43 @@ fn behave(kind: u64) {
     }
 }
 
-/// A moving target: whoever looks at a process finds that it has just been replaced.
-pub fn hopper(seconds: u32, then: Then) -> i32 {
-    leave_behind(seconds, then, |ready| {
-        ignore_endings();
-        close_standard();
-        ready.report();
-        let end = Instant::now() + Duration::from_secs(seconds.into());
-        while Instant::now() < end {
-            match sys::fork() {
-                Ok(None) => {}
-                Ok(Some(_)) => sys::exit_now(0),
-                Err(_) => std::thread::yield_now(),
+/// Moving targets: whoever looks at a process finds that it has just been replaced. Many of them take turns in being
+/// missed, and leave little time to whoever looks.
+pub fn hoppers(count: u64, seconds: u32, then: Then) -> i32 {
+    let Some((read, ready)) = Ready::pipe() else {
+        return NO_PROCESS;
+    };
+    for _ in 0..count {
+        orphan(|| {
+            ignore_endings();
+            close_standard();
+            ready.report();
+            let end = Instant::now() + Duration::from_secs(seconds.into());
+            while Instant::now() < end {
+                match sys::fork() {
+                    Ok(None) => {}
+                    Ok(Some(_)) => sys::exit_now(0),
+                    Err(_) => std::thread::yield_now(),
+                }
             }
+        });
+    }
+    conclude(read, ready, seconds, then)
+}
+
+/// `count` orphans, one after the other, each of which ends at once: whoever adopts them has to bury them.
+pub fn short_lived(count: u64) -> i32 {
+    for _ in 0..count {
+        match sys::fork() {
+            Ok(None) => {
+                let born = sys::fork();
+                sys::exit_now(i32::from(born.is_err()));
+            }
+            Ok(Some(child)) if matches!(sys::wait_for(child), Ok(sys::Ending::Exited(0))) => {}
+            Ok(Some(_)) | Err(_) => return NO_PROCESS,
         }
-    })
+    }
+    0
 }
 
 /// Every process forks as long as there are tokens in the pipe; `count` tokens in all, so it has an end.
