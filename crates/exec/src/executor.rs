@@ -157,6 +157,9 @@ pub enum RunError {
     /// The command or something else killed its supervisor. It may have run; it does not any more.
     #[error("the command's supervisor died; whatever was left of the command was killed")]
     SupervisorDied,
+    /// Contact was lost, and it could not be made sure that nothing of the command lives. It is tried on.
+    #[error("the executor lost contact with the command, parts of which may still run")]
+    NotEnded(#[source] io::Error),
     /// Processes could not be killed within the limit. Their supervisor stays with them.
     #[error("{0} processes of the command cannot be killed")]
     Survivors(u32),
@@ -397,7 +400,8 @@ impl Executor {
             (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, Ok(())) => {
                 RunError::SupervisorDied
             }
-            _ => RunError::Lost(error),
+            (_, Ok(())) => RunError::Lost(error),
+            (_, Err(sweeping)) => RunError::NotEnded(sweeping),
         }
     }
 

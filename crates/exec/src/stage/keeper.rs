@@ -5,10 +5,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::setup::{self, Hello, Live, Setup, Step, StepError};
@@ -22,7 +23,7 @@ use crate::sys::{self, Child, Fork, ParentIs};
 pub(crate) enum Ask {
     /// Fork a worker on the socket that comes along.
     Worker,
-    /// Answer when nothing is left of workers that have died.
+    /// Answer when nothing is left of workers that have died, or whose sockets the executor has closed.
     Sweep,
 }
 
@@ -85,29 +86,49 @@ struct Keeper {
     control: OwnedFd,
     scopes: Option<OwnedFd>,
     supervises: bool,
-    workers: Vec<Child>,
+    workers: Vec<Worker>,
 }
+
+struct Worker {
+    child: Child,
+    /// Its end of its socket. That the other one is closed shows here too, whether the worker looks or not.
+    socket: OwnedFd,
+}
+
+/// How long a worker whose socket was closed may take to end its command before it is ended with it. A command
+/// may have stopped it (where there are no Landlock scopes), or it hangs in the start of a program.
+const LOST_LIMIT: Duration = Duration::from_secs(2);
+/// How often what does not die is killed once the executor is gone.
+const END_PAUSE: Duration = Duration::from_millis(50);
+/// When what could not be killed is tried again.
+const RETRY: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 impl Keeper {
     fn serve(mut self) -> io::Result<()> {
+        let mut unswept = false;
         loop {
             let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
             fds.extend(
                 self.workers
                     .iter()
-                    .map(|worker| PollFd::new(&worker.pidfd, PollFlags::IN)),
+                    .map(|worker| PollFd::new(&worker.child.pidfd, PollFlags::IN)),
             );
-            match poll(&mut fds, None) {
+            match poll(&mut fds, unswept.then_some(&RETRY)) {
                 Err(rustix::io::Errno::INTR) => continue,
                 other => other?,
             };
             let asked = !fds[0].revents().is_empty();
             let worker_ended = fds[1..].iter().any(|fd| !fd.revents().is_empty());
-            if worker_ended {
-                self.sweep()?;
+            if worker_ended || unswept {
+                // What cannot be killed now stays ours: if we ended, it would become somebody else's.
+                unswept = self.sweep().is_err();
             }
             if asked && !self.answer()? {
-                return self.end();
+                self.end();
+                return Ok(());
             }
         }
     }
@@ -123,7 +144,7 @@ impl Keeper {
                 Some(socket) => self.fork_worker(socket),
                 None => Err(io::ErrorKind::InvalidInput.into()),
             },
-            Ask::Sweep => self.sweep(),
+            Ask::Sweep => self.end_lost_workers().and_then(|()| self.sweep()),
         };
         let told = match told {
             Ok(()) => Told::Done,
@@ -135,7 +156,7 @@ impl Keeper {
     fn fork_worker(&mut self, socket: OwnedFd) -> io::Result<()> {
         match sys::fork(ParentIs::Caller)? {
             Fork::Parent(child) => {
-                self.workers.push(child);
+                self.workers.push(Worker { child, socket });
                 Ok(())
             }
             Fork::Child => {
@@ -165,17 +186,28 @@ impl Keeper {
         worker::serve(&socket, scopes.as_ref())
     }
 
+    /// Ends workers that the executor has let go and that do not end by themselves.
+    fn end_lost_workers(&self) -> io::Result<()> {
+        let until = Instant::now() + LOST_LIMIT;
+        for worker in &self.workers {
+            if !shows(&worker.socket, PollFlags::HUP, Duration::ZERO)? {
+                continue;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if !shows(&worker.child.pidfd, PollFlags::IN, left)? {
+                pidfd_send_signal(&worker.child.pidfd, Signal::KILL)?;
+                shows(&worker.child.pidfd, PollFlags::IN, LOST_LIMIT)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reaps workers that ended and kills what they left behind.
     fn sweep(&mut self) -> io::Result<()> {
         self.workers.retain(|worker| {
-            let mut fd = [PollFd::new(&worker.pidfd, PollFlags::IN)];
-            let at_once = rustix::event::Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            !matches!(poll(&mut fd, Some(&at_once)), Ok(ready) if ready > 0)
+            !shows(&worker.child.pidfd, PollFlags::IN, Duration::ZERO).unwrap_or(false)
         });
-        let spare: Vec<Pid> = self.workers.iter().map(|worker| worker.pid).collect();
+        let spare: Vec<Pid> = self.workers.iter().map(|worker| worker.child.pid).collect();
         match tree::kill(Whom::AllBut(&spare), |_| {})? {
             0 => Ok(()),
             _ => Err(io::Error::from_raw_os_error(libc::EBUSY)),
@@ -184,8 +216,24 @@ impl Keeper {
 
     /// The executor is gone, and with it its end of every worker's socket: workers end their commands and
     /// themselves. We make sure of it. As init of a pid namespace our own end would do.
-    fn end(self) -> io::Result<()> {
-        while tree::kill(Whom::All(None), |_| {})? > 0 {}
-        Ok(())
+    fn end(self) {
+        while !matches!(tree::kill(Whom::All(None), |_| {}), Ok(0)) {
+            std::thread::sleep(END_PAUSE);
+        }
+    }
+}
+
+/// Whether a descriptor shows one of `flags` within `limit`.
+fn shows(fd: &OwnedFd, flags: PollFlags, limit: Duration) -> io::Result<bool> {
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut fds = [PollFd::new(fd, flags)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) => return Ok(fds[0].revents().intersects(flags)),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }

@@ -120,6 +120,24 @@ fn a_killed_worker_is_reported_and_leaves_nothing() {
     }
 }
 
+/// Where there are no Landlock scopes, a command can stop its worker, which then keeps no deadline.
+#[test]
+fn a_stopped_worker_is_ended_with_its_command() {
+    let profile = Profile::Gvisor;
+    let executor = executor(profile);
+    // So that the keeper has another worker to spare.
+    run(&executor, &Request::argv(["true"]));
+    let marker = new_marker();
+    let mut request = action(profile, &marker, ["stop-parent", "600"]);
+    request.timeout = Duration::from_millis(100);
+    request.grace = Duration::ZERO;
+    let answer = executor.run(&request, None);
+    assert!(matches!(answer, Err(RunError::Lost(_))), "{answer:?}");
+    assert_gone(&marker);
+    let outcome = run(&executor, &Request::argv(["echo", "on"]));
+    assert_eq!(outcome.stdout.text(), "on\n");
+}
+
 #[test]
 fn a_killed_keeper_is_reported_and_leaves_nothing() {
     let own = i32::try_from(std::process::id()).expect("a pid");
