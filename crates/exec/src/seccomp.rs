@@ -28,6 +28,9 @@ pub enum Sockets {
     UnixOnly,
 }
 
+/// Linux 6.15; the number is the same on every architecture.
+const SYS_OPEN_TREE_ATTR: c_long = 467;
+
 /// Refused with "operation not permitted".
 const REFUSED: &[c_long] = &[
     // Namespaces and mounts. (`clone` is refused by its flags below.)
@@ -44,6 +47,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
+    SYS_OPEN_TREE_ATTR,
     // Other processes' memory, descriptors and state.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -295,7 +299,30 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) -> io::Result<()> {
             libc::SYS_socket,
             &[is(0, libc::AF_NETLINK)?, not_route],
         )?;
+        // Connects without asking Landlock, whose TCP rules hang on `connect`.
+        let fast_open = u64::from(libc::MSG_FASTOPEN.cast_unsigned());
+        for (call, flags) in [
+            (libc::SYS_sendto, 3),
+            (libc::SYS_sendmsg, 2),
+            (libc::SYS_sendmmsg, 3),
+        ] {
+            add(rules, call, &[has_bits(flags, fast_open)?])?;
+        }
         for family in [libc::AF_INET, libc::AF_INET6] {
+            // Multipath TCP, which Landlock's TCP rules do not cover; SCTP, DCCP and others are attack surface.
+            let mut other_protocol = vec![is(0, family)?];
+            for known in [
+                libc::IPPROTO_IP,
+                libc::IPPROTO_TCP,
+                libc::IPPROTO_UDP,
+                libc::IPPROTO_ICMP,
+                libc::IPPROTO_ICMPV6,
+            ] {
+                let known = u64::from(known.cast_unsigned());
+                let differs = compare(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, known)?;
+                other_protocol.push(differs);
+            }
+            add(rules, libc::SYS_socket, &other_protocol)?;
             // The type is in the low four bits; flags such as close-on-exec are above them.
             const TYPE_BITS: SeccompCmpOp = SeccompCmpOp::MaskedEq(0xf);
             let kind = u64::from(libc::SOCK_RAW.cast_unsigned());
@@ -306,16 +333,32 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) -> io::Result<()> {
     Ok(())
 }
 
-/// Resource limits and priorities of other processes of the same user: a CPU limit of one second on the
-/// supervisor would be as good as a signal. On itself (0), a process may do what it likes.
+/// Resource limits, priorities and scheduling of other processes of the same user: a CPU limit of one second
+/// on the supervisor would be as good as a signal, and one that only runs when nobody else wants to keeps no
+/// deadline. On itself (0), a process may do what it likes. (So a thread that names itself by number is refused:
+/// a filter cannot tell it from the supervisor.)
 fn deny_limits_of_others(rules: &mut Rules) -> io::Result<()> {
     for (call, process) in [
         (libc::SYS_prlimit64, 0),
         (libc::SYS_setpriority, 1),
         (libc::SYS_ioprio_set, 1),
+        (libc::SYS_sched_setscheduler, 0),
+        (libc::SYS_sched_setparam, 0),
+        (libc::SYS_sched_setattr, 0),
+        (libc::SYS_sched_setaffinity, 0),
     ] {
         let other = compare(process, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
         add(rules, call, &[other])?;
+    }
+    // All processes of the user: here 0 means the caller's user, and so the supervisor's.
+    const PRIO_USER: u64 = 2;
+    const IOPRIO_WHO_USER: u64 = 3;
+    for (call, user) in [
+        (libc::SYS_setpriority, PRIO_USER),
+        (libc::SYS_ioprio_set, IOPRIO_WHO_USER),
+    ] {
+        let of_user = compare(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, user)?;
+        add(rules, call, &[of_user])?;
     }
     Ok(())
 }
@@ -350,8 +393,15 @@ fn deny_signals_to(rules: &mut Rules, guarded: Guarded<'_>) -> io::Result<()> {
         add(rules, libc::SYS_fcntl, &[set_owner, is(2, owner)?])?;
     }
     add(rules, libc::SYS_kill, &[is(0, -1)?])?;
+    // A directory of /proc does for a pidfd, and a descriptor does not show whose it is.
+    rules.insert(libc::SYS_pidfd_send_signal, Vec::new());
     // The owner is behind a pointer.
     const F_SETOWN_EX: i64 = 15;
+    const FIOSETOWN: i64 = 0x8901;
+    const SIOCSPGRP: i64 = 0x8902;
+    for request in [FIOSETOWN, SIOCSPGRP] {
+        add(rules, libc::SYS_ioctl, &[is(1, request)?])?;
+    }
     add(rules, libc::SYS_fcntl, &[is(1, F_SETOWN_EX)?])
 }
 

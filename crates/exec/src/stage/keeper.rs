@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, Signal, pidfd_send_signal};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::setup::{self, Hello, Live, Setup, Step, StepError};
@@ -195,7 +195,8 @@ impl Keeper {
             }
             let left = until.saturating_duration_since(Instant::now());
             if !shows(&worker.child.pidfd, PollFlags::IN, left)? {
-                pidfd_send_signal(&worker.child.pidfd, Signal::KILL)?;
+                // Only we reap it, so the number cannot mean another process.
+                kill_process(worker.child.pid, Signal::KILL)?;
                 shows(&worker.child.pidfd, PollFlags::IN, LOST_LIMIT)?;
             }
         }

@@ -64,6 +64,8 @@ const FILESYSTEM: &[&str] = &[
 const STRANGE_SOCKETS: &[&str] = &[
     "raw-socket",
     "raw-ipv6-socket",
+    "sctp-socket",
+    "mptcp-socket",
     "icmp-socket",
     "packet-socket",
     "netlink-audit-socket",
@@ -105,7 +107,18 @@ const SUPERVISOR: &[&str] = &[
     "steal-descriptor",
     "compare",
     "set-priority",
+    "set-scheduler",
+    "set-scheduler-parameters",
+    "set-scheduler-attributes",
+    "set-affinity",
     "change-limits",
+];
+
+/// What would kill a process, if it could be done.
+const KILLS: &[&str] = &[
+    "kill-by-descriptor-owner",
+    "kill-by-socket-owner",
+    "kill-by-socket-group",
 ];
 
 const SIGNALS: &[&str] = &[
@@ -115,10 +128,12 @@ const SIGNALS: &[&str] = &[
     "signal-by-sigqueue",
     "signal-by-tgsigqueue",
     "signal-by-pidfd",
+    "signal-by-proc-directory",
     "signal-group",
 ];
 
 const SYSCALLS: &[&str] = &[
+    "set-priority-of-user",
     "unshare-user",
     "clone-user",
     "clone3-user",
@@ -319,6 +334,7 @@ fn container() {
         refused(config(), SIGNALS);
         refused(config(), &names(SUPERVISOR, own));
         refused(config(), &names(SIGNALS, own));
+        refused(config(), &names(KILLS, own));
         refused(config(), &["signal-everyone"]);
         // Syscalls: enforced.
         refused(config(), SYSCALLS);
@@ -346,6 +362,7 @@ fn gvisor() {
         refused(config(), SUPERVISOR);
         refused(config(), &names(SUPERVISOR, own));
         refused(config(), &names(SIGNALS, own));
+        refused(config(), &names(KILLS, own));
         refused(config(), SYSCALLS);
         refused(config(), STRANGE_SOCKETS);
         if !report.holds(Guarantee::Kernel) {

@@ -56,6 +56,9 @@ fn in_a_container() {
         notices(&config, Layer::Seccomp, &[], "unshare-user");
         notices(&config, Layer::Seccomp, &[], "vsock-socket");
         notices(&config, Layer::Seccomp, &[], "change-limits");
+        notices(&config, Layer::Seccomp, &[], "set-scheduler");
+        notices(&config, Layer::Seccomp, &[], "set-affinity");
+        notices(&config, Layer::Seccomp, &[], "set-priority-of-user");
         notices(&config, Layer::Seccomp, &[], "setuid-by-chmod=/dev/shm");
         // Without scopes, a guard in seccomp stands in for the processes whose pids are known.
         let signal = format!("signal={own}");
@@ -76,6 +79,15 @@ fn in_a_container() {
         ports.tcp = Some(TcpPorts::default());
         notices(&ports, Layer::LandlockTcp, &[], "bind-tcp");
         notices(&ports, Layer::LandlockTcp, &[], &there.tcp());
+        // What goes round Landlock's rules is refused by seccomp.
+        let by_other_ways = ["by-send", "by-mptcp"].map(|way| {
+            there
+                .tcp()
+                .replace("tcp-connect", &format!("tcp-connect-{way}"))
+        });
+        for way in &by_other_ways {
+            notices(&ports, Layer::Seccomp, &[], way);
+        }
         let mut unix = config;
         unix.sockets = Sockets::UnixOnly;
         notices(&unix, Layer::SeccompUnixOnly, &[], "tcp-socket");

@@ -146,6 +146,88 @@ pub const ATTEMPTS: &[Attempt] = &[
         })
     }),
     row(
+        "set-scheduler",
+        "change the executor's scheduling policy",
+        |input| {
+            at(input, |pid| {
+                // SCHED_OTHER, which it has already.
+                call(
+                    libc::SYS_sched_setscheduler,
+                    [Arg::Int(pid), Arg::Int(0), Arg::In(&[0; 4])],
+                )
+            })
+        },
+    ),
+    row(
+        "set-scheduler-parameters",
+        "change the executor's scheduling parameters",
+        |input| {
+            at(input, |pid| {
+                call(libc::SYS_sched_setparam, [Arg::Int(pid), Arg::In(&[0; 4])])
+            })
+        },
+    ),
+    row(
+        "set-scheduler-attributes",
+        "change the executor's scheduling attributes",
+        |input| {
+            at(input, |pid| {
+                const LENGTH: usize = 48;
+                let mut attributes = [0; LENGTH];
+                call(
+                    libc::SYS_sched_getattr,
+                    [
+                        Arg::Int(pid),
+                        Arg::Out(&mut attributes),
+                        Arg::Int(LENGTH as i64),
+                        Arg::Int(0),
+                    ],
+                )?;
+                // What it has already.
+                call(
+                    libc::SYS_sched_setattr,
+                    [Arg::Int(pid), Arg::In(&attributes), Arg::Int(0)],
+                )
+            })
+        },
+    ),
+    row(
+        "set-affinity",
+        "choose the executor's processors",
+        |input| {
+            at(input, |pid| {
+                let mut processors = [0; 128];
+                let length = call(
+                    libc::SYS_sched_getaffinity,
+                    [Arg::Int(pid), Arg::Int(128), Arg::Out(&mut processors)],
+                )?;
+                // What it has already.
+                call(
+                    libc::SYS_sched_setaffinity,
+                    [Arg::Int(pid), Arg::Int(length), Arg::In(&processors)],
+                )
+            })
+        },
+    ),
+    plain(
+        "set-priority-of-user",
+        "change the priority of all processes of the user",
+        |_| {
+            const PRIO_USER: i64 = 2;
+            // What they have already, if none differs.
+            let set = call(libc::SYS_getpriority, [Arg::Int(PRIO_USER), Arg::Int(0)]).and_then(
+                |highest| {
+                    let value = Arg::Int(20 - highest);
+                    call(
+                        libc::SYS_setpriority,
+                        [Arg::Int(PRIO_USER), Arg::Int(0), value],
+                    )
+                },
+            );
+            Verdict::of(set, "changed")
+        },
+    ),
+    row(
         "change-limits",
         "change the executor's resource limits",
         |input| {

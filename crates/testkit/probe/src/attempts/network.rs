@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, 
 use std::time::Duration;
 
 use crate::attempt::{Attempt, Input, Verdict, plain, with, with_default};
-use crate::sys::{self, Arg, Errno};
+use crate::sys::{self, Arg, Errno, call};
 
 pub const ATTEMPTS: &[Attempt] = &[
     with(
@@ -18,6 +18,18 @@ pub const ATTEMPTS: &[Attempt] = &[
         "ADDRESS:PORT",
         "connect to a TCP port",
         tcp_connect,
+    ),
+    with(
+        "tcp-connect-by-send",
+        "ADDRESS:PORT",
+        "connect to a TCP port by sending (TCP Fast Open)",
+        |input| connect_by(input, 0, Connecting::Send),
+    ),
+    with(
+        "tcp-connect-by-mptcp",
+        "ADDRESS:PORT",
+        "connect to a TCP port by Multipath TCP",
+        |input| connect_by(input, libc::IPPROTO_MPTCP, Connecting::Connect),
     ),
     with("udp-send", "ADDRESS:PORT", "send a datagram", udp_send),
     with_default("bind-tcp", "[PORT]", "0", "listen on a TCP port", |input| {
@@ -88,6 +100,9 @@ pub const ATTEMPTS: &[Attempt] = &[
     }),
     plain("sctp-socket", "make an SCTP socket", |_| {
         socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP)
+    }),
+    plain("mptcp-socket", "make a Multipath TCP socket", |_| {
+        socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP)
     }),
     plain("raw-socket", "make a raw IPv4 socket", |_| {
         socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW)
@@ -174,6 +189,51 @@ fn tcp_connect(input: &Input<'_>) -> Verdict {
         TcpStream::connect_timeout(&address, Duration::from_secs(3)),
         "connected",
     )
+}
+
+#[derive(Clone, Copy)]
+enum Connecting {
+    Connect,
+    Send,
+}
+
+fn connect_by(input: &Input<'_>, protocol: i32, how: Connecting) -> Verdict {
+    let Ok(SocketAddr::V4(address)) = input.argument.parse::<SocketAddr>() else {
+        return Verdict::Refused(format!("`{}` is no IPv4 address", input.argument));
+    };
+    // struct sockaddr_in: family, port, address, padding.
+    let mut raw = [0; 16];
+    raw[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    raw[2..4].copy_from_slice(&address.port().to_be_bytes());
+    raw[4..8].copy_from_slice(&address.ip().octets());
+    let connected = call(
+        libc::SYS_socket,
+        [
+            Arg::Int(libc::AF_INET.into()),
+            Arg::Int(libc::SOCK_STREAM.into()),
+            Arg::Int(protocol.into()),
+        ],
+    )
+    .and_then(|socket| {
+        let socket = sys::owned(socket);
+        let fd = Arg::Int(socket.as_raw_fd().into());
+        let length = Arg::Int(raw.len() as i64);
+        match how {
+            Connecting::Connect => call(libc::SYS_connect, [fd, Arg::In(&raw), length]),
+            Connecting::Send => call(
+                libc::SYS_sendto,
+                [
+                    fd,
+                    Arg::In(b"x"),
+                    Arg::Int(1),
+                    Arg::Int(libc::MSG_FASTOPEN.into()),
+                    Arg::In(&raw),
+                    length,
+                ],
+            ),
+        }
+    });
+    Verdict::of(connected, "connected")
 }
 
 fn udp_send(input: &Input<'_>) -> Verdict {

@@ -76,6 +76,20 @@ pub const ATTEMPTS: &[Attempt] = &[
         },
     ),
     row(
+        "signal-by-proc-directory",
+        "signal the executor: pidfd_send_signal, by its directory in /proc",
+        |input| {
+            at(input, |pid| {
+                let directory = fs::File::open(format!("/proc/{pid}"))?;
+                let fd = Arg::Int(directory.as_raw_fd().into());
+                call(
+                    libc::SYS_pidfd_send_signal,
+                    [fd, Arg::Int(0), Arg::Null, Arg::Int(0)],
+                )
+            })
+        },
+    ),
+    row(
         "signal-group",
         "signal the executor's process group",
         |input| {
@@ -93,7 +107,19 @@ pub const ATTEMPTS: &[Attempt] = &[
         "kill-by-descriptor-owner",
         "PID",
         "kill a process by way of F_SETOWN and F_SETSIG",
-        by_owner,
+        |input| by_owner(input, Owner::Fcntl),
+    ),
+    with(
+        "kill-by-socket-owner",
+        "PID",
+        "kill a process by way of FIOSETOWN and F_SETSIG",
+        |input| by_owner(input, Owner::Fiosetown),
+    ),
+    with(
+        "kill-by-socket-group",
+        "PID",
+        "kill a process by way of SIOCSPGRP and F_SETSIG",
+        |input| by_owner(input, Owner::Siocspgrp),
     ),
     with("kill-for-real", "PID", "kill a process", |input| {
         let Ok(pid) = input.target() else {
@@ -122,9 +148,17 @@ fn queued() -> [u8; 128] {
     info
 }
 
+/// By which call a descriptor gets its owner.
+#[derive(Clone, Copy)]
+enum Owner {
+    Fcntl,
+    Fiosetown,
+    Siocspgrp,
+}
+
 /// The kernel sends the signal on our behalf when the socket becomes readable. Setting it up is always allowed; only
 /// the victim's death shows whether the signal got through.
-fn by_owner(input: &Input<'_>) -> Verdict {
+fn by_owner(input: &Input<'_>, owner: Owner) -> Verdict {
     let Ok(pid) = input.target() else {
         return Verdict::Refused("no such process".into());
     };
@@ -137,7 +171,16 @@ fn by_owner(input: &Input<'_>) -> Verdict {
                 [fd, Arg::Int(command.into()), Arg::Int(value)],
             )
         };
-        control(libc::F_SETOWN, pid.into())?;
+        let request = |number| {
+            let fd = Arg::Int(ours.as_raw_fd().into());
+            let pid = pid.to_ne_bytes();
+            call(libc::SYS_ioctl, [fd, Arg::Int(number), Arg::In(&pid)])
+        };
+        match owner {
+            Owner::Fcntl => control(libc::F_SETOWN, pid.into())?,
+            Owner::Fiosetown => request(0x8901)?,
+            Owner::Siocspgrp => request(0x8902)?,
+        };
         // F_SETSIG, which the libc crate does not name on every target.
         control(10, libc::SIGKILL.into())?;
         control(libc::F_SETFL, (libc::O_ASYNC | libc::O_NONBLOCK).into())?;
