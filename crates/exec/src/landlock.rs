@@ -103,20 +103,7 @@ pub(crate) fn abi() -> i32 {
 }
 
 fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCreated> {
-    let hidden: BTreeSet<&Path> = view.hidden.iter().map(PathBuf::as_path).collect();
-    for path in &view.writable {
-        if let Some(inner) = hidden.iter().find(|inner| inner.starts_with(path)) {
-            return Err(io::Error::other(format!(
-                "{} cannot be hidden, because {} may be written",
-                inner.display(),
-                path.display()
-            )));
-        }
-    }
-    let mut readable = Vec::new();
-    for path in &view.readable {
-        expand(path, &hidden, &mut readable)?;
-    }
+    let readable = readable(view)?;
     // Devices: used, never made.
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev | Truncate});
     let rules = readable
@@ -132,6 +119,37 @@ fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCrea
         ruleset = add_path(ruleset, path, access)?;
     }
     Ok(ruleset)
+}
+
+/// What is readable, without what is hidden.
+fn readable(view: &View) -> io::Result<Vec<PathBuf>> {
+    // By where they really are: Landlock knows places, and any link may lead there.
+    let hidden: BTreeSet<PathBuf> = view.hidden.iter().map(|path| place(path)).collect();
+    for path in &view.writable {
+        if let Some(inner) = hidden.iter().find(|inner| inner.starts_with(place(path))) {
+            return Err(io::Error::other(format!(
+                "{} cannot be hidden, because {} may be written",
+                inner.display(),
+                path.display()
+            )));
+        }
+    }
+    let mut readable = Vec::new();
+    for path in &view.readable {
+        expand(&place(path), &hidden, &mut readable)?;
+    }
+    Ok(readable)
+}
+
+/// The path without links, as far as it exists.
+fn place(path: &Path) -> PathBuf {
+    for existing in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (existing.canonicalize(), path.strip_prefix(existing)) {
+            // Joining an empty path would add a slash.
+            return real.join(rest).components().collect();
+        }
+    }
+    path.to_owned()
 }
 
 fn add_path(
@@ -158,7 +176,7 @@ fn add_path(
 
 /// Landlock only allows, it cannot take a path out of an allowed tree. So a tree with hidden paths in it
 /// becomes the list of everything beside them.
-fn expand(path: &Path, hidden: &BTreeSet<&Path>, into: &mut Vec<PathBuf>) -> io::Result<()> {
+fn expand(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut Vec<PathBuf>) -> io::Result<()> {
     if hidden.contains(path) {
         return Ok(());
     }
@@ -169,7 +187,12 @@ fn expand(path: &Path, hidden: &BTreeSet<&Path>, into: &mut Vec<PathBuf>) -> io:
     }
     let mut names: Vec<OsString> = Vec::new();
     for entry in std::fs::read_dir(path)? {
-        names.push(entry?.file_name());
+        let entry = entry?;
+        // Following a link needs no right, and a rule for it would be one for its target, hidden or not.
+        if entry.file_type()?.is_symlink() {
+            continue;
+        }
+        names.push(entry.file_name());
         if names.len() + into.len() > MAX_RULES {
             return Err(io::Error::other(format!(
                 "{} has more than {MAX_RULES} entries beside a hidden path",
@@ -188,6 +211,36 @@ fn expand(path: &Path, hidden: &BTreeSet<&Path>, into: &mut Vec<PathBuf>) -> io:
 mod tests {
     use super::*;
 
+    /// Rules are about places, not names: one for a link would be one for wherever it leads.
+    #[test]
+    fn no_link_leads_to_a_hidden_path() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        for path in ["ipc", "var/run/sympozium", "var/run/lock", "usr"] {
+            std::fs::create_dir_all(root.join(path)).unwrap();
+        }
+        for (link, to) in [("run", "var/run"), ("data", "ipc"), ("all", ".")] {
+            std::os::unix::fs::symlink(to, root.join(link)).unwrap();
+        }
+        let view = View {
+            readable: vec![root.clone()],
+            hidden: vec![root.join("ipc"), root.join("run/sympozium")],
+            writable: Vec::new(),
+        };
+        let names: Vec<_> = readable(&view)
+            .unwrap()
+            .iter()
+            .map(|path| path.strip_prefix(&root).unwrap().to_owned())
+            .collect();
+        assert_eq!(names, [Path::new("usr"), Path::new("var/run/lock")]);
+
+        let writable = View {
+            writable: vec![root.join("data")],
+            ..view
+        };
+        assert!(readable(&writable).is_err());
+    }
+
     #[test]
     fn a_hidden_path_leaves_its_siblings() {
         let root = tempfile::tempdir().unwrap();
@@ -195,7 +248,7 @@ mod tests {
             std::fs::create_dir_all(root.path().join(path)).unwrap();
         }
         let hidden = [root.path().join("ipc"), root.path().join("run/sympozium")];
-        let hidden = hidden.iter().map(PathBuf::as_path).collect();
+        let hidden = hidden.into_iter().collect();
         let mut found = Vec::new();
         expand(root.path(), &hidden, &mut found).unwrap();
         let names: Vec<_> = found
