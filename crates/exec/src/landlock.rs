@@ -24,6 +24,18 @@ pub(crate) const ABI_SCOPES: i32 = 6;
 /// Beyond this many siblings of a hidden path, a view is refused instead of growing without bound.
 const MAX_RULES: usize = 4096;
 
+/// What may be written below `/dev`. Not all of it: a pod's termination message is there, too.
+const DEVICES: [&str; 8] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+];
+
 /// Which files a command may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -109,7 +121,7 @@ fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCrea
     let rules = readable
         .iter()
         .map(|path| (path.as_path(), AccessFs::from_read(TESTED)))
-        .chain([(Path::new("/dev"), device)])
+        .chain(DEVICES.map(|path| (Path::new(path), device)))
         .chain(
             view.writable
                 .iter()

@@ -343,6 +343,18 @@ fn container() {
     });
 }
 
+/// The kubelet binds the pod's termination message into /dev, writable for everybody: it is not a command's word.
+#[test]
+fn a_file_among_the_devices_is_not_written() {
+    if !as_user::is_root() {
+        sympozium_testkit::skip!("a file in /dev needs root");
+    }
+    let file = tempfile::NamedTempFile::new_in("/dev").expect("a file");
+    let write = format!("write-file={}", file.path().display());
+    refused(config(Profile::Container), &[write]);
+    possible(config(Profile::Container), &["write-file=/dev/null"]);
+}
+
 #[test]
 fn gvisor() {
     as_ordinary_user(|| {
