@@ -217,19 +217,57 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads what is there, without waiting for more.
+    /// Reads what is there now, and nothing that comes later: whoever was given the other end, over a socket,
+    /// could write for ever.
     fn read_rest(&mut self, chunk: &mut [u8], cap: usize) -> io::Result<()> {
-        if let Some(pipe) = &self.pipe {
-            rustix::io::ioctl_fionbio(pipe, true)?;
-        }
-        while let Some(pipe) = &self.pipe {
-            match rustix::io::read(pipe, &mut *chunk) {
-                Ok(0) | Err(Errno::AGAIN) => self.pipe = None,
-                Ok(read) => self.captured.keep(&chunk[..read], cap),
+        let Some(pipe) = self.pipe.take() else {
+            return Ok(());
+        };
+        let mut left = usize::try_from(rustix::io::ioctl_fionread(&pipe)?).unwrap_or(usize::MAX);
+        // He could read as well, and we would wait for what he took.
+        rustix::io::ioctl_fionbio(&pipe, true)?;
+        while left > 0 {
+            let room = chunk.len().min(left);
+            match rustix::io::read(&pipe, &mut chunk[..room]) {
+                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(read) => {
+                    left -= read;
+                    self.captured.keep(&chunk[..read], cap);
+                }
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn somebody_who_still_writes_is_not_waited_for() {
+        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let mut theirs = std::fs::File::from(theirs);
+        theirs.write_all(&[b'x'; 1000]).unwrap();
+        // As a writer who is always quicker than we are: more is there before each look.
+        let mut chunk = [0; 10];
+        let mut stream = Stream {
+            pipe: Some(ours),
+            captured: Captured::default(),
+        };
+        let flood = std::thread::spawn(move || while theirs.write_all(&[b'y'; 4096]).is_ok() {});
+        stream.read_rest(&mut chunk, 100).unwrap();
+        assert_eq!(stream.captured.bytes.len(), 100);
+        assert!(
+            stream.captured.total_bytes <= 64 * 1024,
+            "{}",
+            stream.captured.total_bytes
+        );
+        assert!(stream.pipe.is_none());
+        flood.join().unwrap();
     }
 }
