@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
@@ -27,6 +28,9 @@ use crate::world::{Bind, BindAccess};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a keeper may take to end what is left.
 const END_LIMIT: Duration = Duration::from_secs(20);
+/// How long a keeper or worker may leave a message to it unread, or break off in the middle of one of its own. A
+/// command that can stop its worker must not stop us.
+const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// Descriptors handed to the stage must not collide with the numbers they get there.
 const ABOVE_FIXED: i32 = 10;
 /// Host UIDs for worlds made by root. Distributions leave this range alone (systemd's table of UIDs calls
@@ -79,13 +83,7 @@ pub(super) fn world_identity() -> u32 {
 
 /// Starts the helper stage and waits until it is ready.
 pub(super) fn start(config: &Config) -> Result<Started, StartError> {
-    let (control, theirs) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|error| StartError::Stage(error.into()))?;
+    let (control, theirs) = sockets().map_err(StartError::Stage)?;
     let stage = spawn_stage(config, theirs).map_err(StartError::Stage)?;
     let mut link = KeeperLink {
         control: Some(control),
@@ -106,6 +104,20 @@ pub(super) fn start(config: &Config) -> Result<Started, StartError> {
         root,
         cgroup,
     })
+}
+
+/// Our end, on which nothing takes for ever, and theirs.
+fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    for direction in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&ours, direction, Some(MESSAGE_LIMIT))?;
+    }
+    Ok((ours, theirs))
 }
 
 fn spawn_stage(config: &Config, control: OwnedFd) -> io::Result<Child> {
@@ -214,12 +226,7 @@ impl KeeperLink {
 
     /// A new worker's socket.
     pub(super) fn new_worker(&mut self) -> io::Result<OwnedFd> {
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) = sockets()?;
         self.ask(&Ask::Worker, Some(&theirs))?;
         Ok(ours)
     }

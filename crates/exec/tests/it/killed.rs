@@ -138,6 +138,30 @@ fn a_stopped_worker_is_ended_with_its_command() {
     assert_eq!(outcome.stdout.text(), "on\n");
 }
 
+/// An idle worker, too, and the job may be larger than the socket holds.
+#[test]
+fn a_worker_that_does_not_read_its_job_is_given_up() {
+    let profile = Profile::Gvisor;
+    let executor = executor(profile);
+    let marker = new_marker();
+    let request = action(profile, &marker, ["sleep", "600"]);
+    let cancel = sympozium_exec::Cancel::new().expect("an eventfd");
+    std::thread::scope(|scope| {
+        // The only way to learn which worker is ours: it has our command.
+        let running = scope.spawn(|| executor.run(&request, Some(&cancel)));
+        eventually(|| workers_of(&marker).len() == 1);
+        let worker = workers_of(&marker)[0];
+        cancel.cancel();
+        let _ = running.join().expect("no panic");
+        signal(worker, rustix::process::Signal::STOP);
+    });
+    let argument = "x".repeat(100_000);
+    let mut large = Request::argv(["true"].into_iter().chain([argument.as_str(); 9]));
+    large.timeout = Duration::from_millis(100);
+    let answer = executor.run(&large, None);
+    assert!(matches!(answer, Err(RunError::Lost(_))), "{answer:?}");
+}
+
 #[test]
 fn a_killed_keeper_is_reported_and_leaves_nothing() {
     let own = i32::try_from(std::process::id()).expect("a pid");
@@ -172,6 +196,10 @@ fn a_killed_keeper_is_reported_and_leaves_nothing() {
 }
 
 fn kill(pid: i32) {
+    signal(pid, rustix::process::Signal::KILL);
+}
+
+fn signal(pid: i32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+    rustix::process::kill_process(pid, signal).expect("kill");
 }
