@@ -8,6 +8,7 @@
 //! forks workers, which inherit all of it for nothing. A world is therefore paid for once, not per command.
 
 pub(crate) mod keeper;
+pub(crate) mod oom_score;
 pub(crate) mod setup;
 pub(crate) mod tree;
 pub mod wire;

@@ -20,6 +20,7 @@ use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::guarantee::Layer;
+use crate::stage::oom_score::OomScore;
 use crate::stage::setup::{Hello, Live, Step, StepError};
 use crate::stage::wire;
 use crate::sys::{self, Fork, ParentIs};
@@ -38,9 +39,9 @@ pub struct World {
     pub root: RootView,
     /// Directories and files of the host that are seen inside.
     pub binds: Vec<Bind>,
-    /// Size of `/tmp`.
+    /// Size of `/tmp`; at most a quarter of the memory limit, if there is one.
     pub tmp_bytes: u64,
-    /// Size of `/dev/shm`.
+    /// Size of `/dev/shm`; at most a quarter of the memory limit, if there is one.
     pub shm_bytes: u64,
     /// Files and directories that `/tmp` and `/dev/shm` may hold, each.
     pub tmp_inodes: u64,
@@ -116,7 +117,7 @@ pub(crate) fn enter(
     without: &BTreeSet<Layer>,
     control: &OwnedFd,
     live: &mut Live,
-) -> Result<(), StepError> {
+) -> Result<OomScore, StepError> {
     let wants = |layer| !without.contains(&layer);
     // Root's own work first: the sources of binds, seen with root's eyes, idmapped to our identity.
     let mut binds = Vec::new();
@@ -135,6 +136,8 @@ pub(crate) fn enter(
 
     enter_namespaces(&wants, live)?;
     fork_init(control)?;
+    // Init's own, while the old `/proc` is there, which can be written to.
+    let oom_score = OomScore::open();
 
     if wants(Layer::NetworkNamespace) {
         sys::loopback_up().step("bring loopback up")?;
@@ -163,7 +166,7 @@ pub(crate) fn enter(
             .step("limit the number of processes")?;
         live.insert(Layer::RlimitNproc, world.pids.to_string());
     }
-    Ok(())
+    Ok(oom_score)
 }
 
 impl BindAccess {

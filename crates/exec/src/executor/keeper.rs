@@ -22,7 +22,7 @@ use crate::stage::keeper::{Ask, Told};
 use crate::stage::setup::{Hello, Live, Setup};
 use crate::stage::{STAGE_NAME, wire};
 use crate::sys::{self, Birth, Child, ChildStack, Image, Signals};
-use crate::world::{Bind, BindAccess};
+use crate::world::{Bind, BindAccess, World};
 
 /// How long building a sandbox may take. Generous: the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -175,8 +175,19 @@ fn setup(config: &Config) -> Setup {
         view: config.view.clone(),
         tcp: config.tcp.clone(),
         sockets: config.sockets,
-        world: config.profile.is_host().then(|| config.world.clone()),
+        world: config.profile.is_host().then(|| world(config)),
     }
+}
+
+/// The world, with file systems in memory that leave some of it to processes: what is in files stays when the
+/// kernel kills for memory.
+fn world(config: &Config) -> World {
+    let mut world = config.world.clone();
+    if let Some(memory) = config.limits.memory_bytes {
+        world.tmp_bytes = world.tmp_bytes.min(memory / 4);
+        world.shm_bytes = world.shm_bytes.min(memory / 4);
+    }
+    world
 }
 
 impl KeeperLink {

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
+use super::oom_score::OomScore;
 use super::setup::{self, Hello, Live, Setup, Step, StepError};
 use super::tree::{self, Whom};
 use super::{wire, worker};
@@ -41,12 +42,13 @@ pub(crate) fn run(control: OwnedFd) -> io::Result<()> {
     };
     let mut live = Live::new();
     match build(&setup, &control, &mut live) {
-        Ok((root, scopes)) => {
-            wire::send_json(&control, &Hello::Ready(live), &[root.as_fd()])?;
-            drop(root);
+        Ok(built) => {
+            wire::send_json(&control, &Hello::Ready(live), &[built.root.as_fd()])?;
+            drop(built.root);
             Keeper {
                 control,
-                scopes,
+                scopes: built.scopes,
+                oom_score: built.oom_score,
                 supervises: setup.wants(Layer::Supervisor),
                 workers: Vec::new(),
             }
@@ -57,13 +59,9 @@ pub(crate) fn run(control: OwnedFd) -> io::Result<()> {
 }
 
 /// One straight sequence: nothing in it may be reordered.
-fn build(
-    setup: &Setup,
-    control: &OwnedFd,
-    live: &mut Live,
-) -> Result<(OwnedFd, Option<OwnedFd>), StepError> {
+fn build(setup: &Setup, control: &OwnedFd, live: &mut Live) -> Result<Built, StepError> {
     // Namespaces and mounts first: they need the powers that all later steps give up.
-    setup::enter_world(setup, control, live)?;
+    let oom_score = setup::enter_world(setup, control, live)?;
     // Where every command's HOME points to. If it is there already, or cannot be, commands get by.
     let _ = rustix::fs::mkdir(crate::environment::HOME, Mode::RWXU);
     if setup.wants(Layer::Supervisor) {
@@ -79,12 +77,23 @@ fn build(
     )
     .step("open the root directory")?;
     let scopes = setup::lock_down(setup, live)?;
-    Ok((root, scopes))
+    Ok(Built {
+        root,
+        scopes,
+        oom_score,
+    })
+}
+
+struct Built {
+    root: OwnedFd,
+    scopes: Option<OwnedFd>,
+    oom_score: OomScore,
 }
 
 struct Keeper {
     control: OwnedFd,
     scopes: Option<OwnedFd>,
+    oom_score: OomScore,
     supervises: bool,
     workers: Vec<Worker>,
 }
@@ -154,7 +163,12 @@ impl Keeper {
     }
 
     fn fork_worker(&mut self, socket: OwnedFd) -> io::Result<()> {
-        match sys::fork(ParentIs::Caller)? {
+        self.oom_score.raise();
+        let forked = sys::fork(ParentIs::Caller);
+        if !matches!(forked, Ok(Fork::Child)) {
+            self.oom_score.restore();
+        }
+        match forked? {
             Fork::Parent(child) => {
                 self.workers.push(Worker { child, socket });
                 Ok(())

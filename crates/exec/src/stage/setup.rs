@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::guarantee::{Layer, Profile};
 use crate::landlock::{self, TcpPorts, View};
 use crate::seccomp::{self, Guarded, Sockets};
+use crate::stage::oom_score::OomScore;
 use crate::world::{self, World};
 
 /// The layers that are live, with what there is to tell of each.
@@ -178,10 +179,10 @@ pub(crate) fn enter_world(
     setup: &Setup,
     control: &std::os::fd::OwnedFd,
     live: &mut Live,
-) -> Result<(), StepError> {
+) -> Result<OomScore, StepError> {
     match &setup.world {
         Some(world) => world::enter(world, &setup.without, control, live),
-        None => Ok(()),
+        None => Ok(OomScore::open()),
     }
 }
 

@@ -162,6 +162,28 @@ fn a_worker_that_does_not_read_its_job_is_given_up() {
     assert!(matches!(answer, Err(RunError::Lost(_))), "{answer:?}");
 }
 
+/// The kernel kills commands first when memory runs out, and not the keeper they need.
+#[test]
+fn memory_is_taken_from_commands_first() {
+    let score = |text: &str| text.trim().parse::<i32>().expect("a number");
+    let own = score(&std::fs::read_to_string("/proc/self/oom_score_adj").expect("a file"));
+    for profile in profiles() {
+        let executor = executor(profile);
+        let outcome = run(
+            &executor,
+            &Request::argv(["cat", "/proc/self/oom_score_adj"]),
+        );
+        assert_eq!(
+            score(&outcome.stdout.text()),
+            (own + 300).min(1000),
+            "{profile}"
+        );
+        let keeper = "cat /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/oom_score_adj";
+        let outcome = run(&executor, &Request::shell(keeper));
+        assert_eq!(score(&outcome.stdout.text()), own, "{profile}");
+    }
+}
+
 #[test]
 fn a_killed_keeper_is_reported_and_leaves_nothing() {
     let own = i32::try_from(std::process::id()).expect("a pid");

@@ -478,6 +478,11 @@ fn limits(profile: Profile) {
     assert!(outcome.oom_killed, "{outcome:?}");
     // Only that command: the sandbox goes on.
     assert!(!run(&executor, &Request::argv(["true"])).oom_killed);
+    // Memory that is nobody's: files. The kernel then looks for somebody to kill who is not to blame.
+    let fill =
+        "head -c 200m /dev/zero > /tmp/fill; head -c 200m /dev/zero > /dev/shm/fill; rm /tmp/fill";
+    let _ = executor.run(&Request::shell(fill), None);
+    assert!(!run(&executor, &Request::argv(["true"])).oom_killed);
     possible(config(profile), &["allocate-memory=200"]);
     let (with, without) = (cpu_share(limited(cpu)), cpu_share(config(profile)));
     // Nobody knows what else the machine does: less than twice the share, and less than without.
