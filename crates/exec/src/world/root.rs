@@ -1,0 +1,299 @@
+//! The private root: put together from detached mount trees, read-only but for what is meant to be written.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags,
+};
+
+use super::{Bind, READ_ONLY, RootView, World, opening};
+use crate::stage::setup::{Step, StepError};
+use crate::sys;
+
+/// Directories that hold the system's programs and libraries.
+const SYSTEM_DIRECTORIES: [&str; 7] = [
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+];
+/// What of `/etc` programs need and everybody may know.
+const SYSTEM_CONFIGURATION: [&str; 10] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl",
+];
+const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+/// Where the new root is mounted for the moment before it becomes the root. Nobody else sees it, and no
+/// source of a mount is ever below it.
+const WORKBENCH: &str = "/proc";
+
+pub(super) fn build(
+    world: &World,
+    binds: &[(&Bind, OwnedFd)],
+    own_pids: bool,
+) -> Result<(), StepError> {
+    // Nothing we mount may be seen outside, and nothing mounted outside later may appear here.
+    rustix::mount::mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )
+    .step("make mounts private")?;
+    // Everything that comes from the old root is taken as a detached tree before we leave it…
+    let system = match &world.root {
+        RootView::HostSystem => system_trees()?,
+        RootView::Directory(_) => Vec::new(),
+    };
+    let devices = DEVICES.map(|name| format!("/dev/{name}")).map(|path| {
+        clone_tree(Path::new(&path))
+            .step(format!("bind {path}"))
+            .map(|tree| (path, tree))
+    });
+    let devices = devices.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let proc = new_proc(own_pids).step("mount /proc")?;
+    let base = match &world.root {
+        RootView::HostSystem => {
+            tmpfs(&[("size", "1m"), ("mode", "0755")]).step("mount the root")?
+        }
+        RootView::Directory(directory) => {
+            overlay(directory).step(format!("overlay {}", directory.display()))?
+        }
+    };
+    // …and everything is put together inside the new one: a link in a foreign root file system
+    // (`/workspace` → `/etc`) leads nowhere but to itself.
+    change_root(&base)?;
+
+    for (target, source) in &system {
+        match source {
+            System::Link(to) => {
+                let what = || format!("link {}", target.display());
+                make_parents(target).step(what())?;
+                rustix::fs::symlink(to, *target).step(what())?;
+            }
+            System::Tree(tree) => {
+                sys::mount_setattr(tree.as_fd(), true, READ_ONLY, None).step(opening(target))?;
+                attach(tree, target)?;
+            }
+        }
+    }
+    write_configuration(&world.root).step("write /etc")?;
+    // Devices stay devices: bound without `nodev`.
+    for (target, tree) in &devices {
+        attach(tree, Path::new(target))?;
+    }
+    for (name, to) in [
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "/proc/self/fd/0"),
+        ("/dev/stdout", "/proc/self/fd/1"),
+        ("/dev/stderr", "/proc/self/fd/2"),
+    ] {
+        tolerate_existing(rustix::fs::symlink(to, name)).step(format!("link {name}"))?;
+    }
+    attach(&proc, Path::new("/proc"))?;
+    let inodes = world.tmp_inodes.to_string();
+    for (target, size) in [("/tmp", world.tmp_bytes), ("/dev/shm", world.shm_bytes)] {
+        let size = size.to_string();
+        let options = [
+            ("size", size.as_str()),
+            ("nr_inodes", inodes.as_str()),
+            ("mode", "1777"),
+        ];
+        let mount = tmpfs(&options).step(format!("mount {target}"))?;
+        attach(&mount, Path::new(target))?;
+    }
+    for (bind, tree) in binds {
+        attach(tree, &bind.target)?;
+    }
+    let flags = rustix::mount::MountFlags::BIND
+        | rustix::mount::MountFlags::RDONLY
+        | rustix::mount::MountFlags::NOSUID
+        | rustix::mount::MountFlags::NODEV;
+    rustix::mount::mount_remount("/", flags, "").step("make the root read-only")
+}
+
+enum System {
+    Link(std::ffi::CString),
+    Tree(OwnedFd),
+}
+
+/// What of the host a [`RootView::HostSystem`] shows, as far as it exists.
+pub fn system_paths() -> impl Iterator<Item = &'static Path> {
+    SYSTEM_DIRECTORIES
+        .iter()
+        .chain(&SYSTEM_CONFIGURATION)
+        .map(Path::new)
+}
+
+/// The host's system directories: links stay links (`/bin` → `usr/bin`), directories are bound.
+fn system_trees() -> Result<Vec<(&'static Path, System)>, StepError> {
+    let mut found = Vec::new();
+    for path in system_paths() {
+        match rustix::fs::readlink(path, Vec::new()) {
+            Ok(to) => found.push((path, System::Link(to))),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(_) => {
+                let tree = clone_tree(path).step(opening(path))?;
+                found.push((path, System::Tree(tree)));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn tmpfs(options: &[(&str, &str)]) -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(&context, *key, *value)?;
+    }
+    finish(&context, MountAttrFlags::empty())
+}
+
+fn finish(context: &OwnedFd, attributes: MountAttrFlags) -> io::Result<OwnedFd> {
+    rustix::mount::fsconfig_create(context)?;
+    rustix::mount::fsmount(
+        context,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | attributes,
+    )
+    .map_err(Into::into)
+}
+
+/// A root file system from a directory: mount points may have to be made in it, so a scratch layer lies on
+/// top, which becomes read-only with the rest.
+fn overlay(directory: &Path) -> io::Result<OwnedFd> {
+    let scratch = tmpfs(&[("size", "1m"), ("mode", "0755")])?;
+    move_mount(&scratch, Path::new(WORKBENCH))?;
+    let upper = Path::new(WORKBENCH).join("upper");
+    let work = Path::new(WORKBENCH).join("work");
+    fs::create_dir(&upper)?;
+    fs::create_dir(&work)?;
+    let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in [
+        ("lowerdir", directory),
+        ("upperdir", upper.as_path()),
+        ("workdir", work.as_path()),
+    ] {
+        rustix::mount::fsconfig_set_string(&context, key, value)?;
+    }
+    // In a user namespace overlayfs keeps its notes in user.* attributes.
+    rustix::mount::fsconfig_set_flag(&context, "userxattr")?;
+    finish(&context, MountAttrFlags::empty())
+}
+
+/// A `/proc` of this pid namespace, read-only. It must be made while the old one is still visible: the
+/// kernel does not let a user namespace see more of `/proc` than it could before.
+fn new_proc(own_pids: bool) -> io::Result<OwnedFd> {
+    if !own_pids {
+        // Only when a test switches the pid namespace off: then the host's has to do.
+        return clone_tree(Path::new("/proc"));
+    }
+    let context = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    finish(
+        &context,
+        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )
+}
+
+fn move_mount(tree: &OwnedFd, target: &Path) -> io::Result<()> {
+    rustix::mount::move_mount(
+        tree,
+        "",
+        CWD,
+        target,
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )
+    .map_err(Into::into)
+}
+
+/// Mounts `tree` at `target`, making the directory or empty file it needs and the directories above.
+fn attach(tree: &OwnedFd, target: &Path) -> Result<(), StepError> {
+    let place = || {
+        make_parents(target)?;
+        let mode = rustix::fs::fstat(tree)?.st_mode;
+        if rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory {
+            tolerate_existing(rustix::fs::mkdir(target, Mode::from_raw_mode(0o755)))?;
+        } else {
+            let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            rustix::fs::open(target, flags, Mode::from_raw_mode(0o644))?;
+        }
+        move_mount(tree, target)
+    };
+    place().step(format!("mount {}", target.display()))
+}
+
+fn make_parents(target: &Path) -> io::Result<()> {
+    let mut parents: Vec<&Path> = target.ancestors().skip(1).collect();
+    parents.reverse();
+    for parent in parents {
+        tolerate_existing(rustix::fs::mkdir(parent, Mode::from_raw_mode(0o755)))?;
+    }
+    Ok(())
+}
+
+fn tolerate_existing(result: rustix::io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(rustix::io::Errno::EXIST) => Ok(()),
+        other => other.map_err(Into::into),
+    }
+}
+
+/// Accounts, name service and hosts of the world, not of the host. A root from a directory brings its own.
+fn write_configuration(root: &RootView) -> io::Result<()> {
+    const FILES: [(&str, &str); 5] = [
+        (
+            "/etc/passwd",
+            "root:x:0:0:root:/:/bin/sh\nagent:x:1000:1000:agent:/tmp/home:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+        ),
+        ("/etc/group", "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"),
+        ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+        (
+            "/etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nhosts: files dns\n",
+        ),
+        ("/etc/resolv.conf", ""),
+    ];
+    if *root != RootView::HostSystem {
+        return Ok(());
+    }
+    for directory in ["/etc", "/run", "/var"] {
+        tolerate_existing(rustix::fs::mkdir(directory, Mode::from_raw_mode(0o755)))?;
+    }
+    rustix::fs::symlink("/tmp", "/var/tmp")?;
+    rustix::fs::symlink("/run", "/var/run")?;
+    for (path, contents) in FILES {
+        fs::write(path, contents)?;
+    }
+    Ok(())
+}
+
+/// Makes `base` the root and lets go of the old one, with whatever is mounted below it.
+fn change_root(base: &OwnedFd) -> Result<(), StepError> {
+    const HERE: &CStr = c".";
+    move_mount(base, Path::new(WORKBENCH)).step("mount the root")?;
+    rustix::process::chdir(WORKBENCH).step("enter the new root")?;
+    // With both arguments the same, the old root ends up on top of the new one (pivot_root(2)).
+    rustix::process::pivot_root(HERE, HERE).step("change the root")?;
+    rustix::mount::unmount(HERE, UnmountFlags::DETACH).step("leave the old root")?;
+    rustix::process::chdir("/").step("enter the new root")
+}
+
+pub(super) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
+    rustix::mount::open_tree(
+        CWD,
+        path,
+        OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE,
+    )
+    .map_err(Into::into)
+}
