@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod docs;
 mod fuzz;
+mod kube;
 mod output;
 mod process;
 mod setup;
@@ -30,6 +31,9 @@ enum Command {
     Bench(bench::Arguments),
     /// Fuzz every target for a while (needs a nightly toolchain).
     Fuzz(fuzz::Arguments),
+    /// A real Kubernetes for our tests, built from released modules.
+    #[command(subcommand)]
+    Kube(kube::Command),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         Command::Docs => docs::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Kube(command) => return kube::main(command),
     };
     output::exit_code(result)
 }

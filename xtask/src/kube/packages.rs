@@ -1,0 +1,107 @@
+//! What the cluster takes from Debian, and how it gets there.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::command::{on_path, output, search_path, words};
+use super::unsupported::Unsupported;
+
+/// A package and how to see that it is there, whoever installed it.
+#[derive(Debug)]
+pub struct Package {
+    name: &'static str,
+    proof: Proof,
+}
+
+#[derive(Debug)]
+enum Proof {
+    Program(&'static str),
+    File(&'static str),
+}
+
+pub const FOR_CGO: [Package; 2] = [
+    program("gcc", "cc"),
+    Package {
+        name: "libseccomp-dev",
+        proof: Proof::File("/usr/include/seccomp.h"),
+    },
+];
+
+pub const FOR_CONTROL_PLANE: [Package; 3] = [
+    program("etcd-server", "etcd"),
+    program("iproute2", "ip"),
+    program("util-linux", "unshare"),
+];
+
+pub const FOR_NODE: [Package; 6] = [
+    Package {
+        name: "containernetworking-plugins",
+        proof: Proof::File("/usr/lib/cni/ptp"),
+    },
+    program("nftables", "nft"),
+    program("iptables", "iptables"),
+    program("conntrack", "conntrack"),
+    program("busybox-static", "busybox"),
+    program("mount", "mount"),
+];
+
+const fn program(name: &'static str, binary: &'static str) -> Package {
+    Package {
+        name,
+        proof: Proof::Program(binary),
+    }
+}
+
+impl Package {
+    fn is_there(&self) -> bool {
+        match self.proof {
+            Proof::Program(binary) => on_path(binary),
+            Proof::File(path) => Path::new(path).exists(),
+        }
+    }
+}
+
+/// Installs what is missing of `packages` when this is possible; says what to install when it is not.
+pub fn require(packages: &[Package]) -> Result<()> {
+    let missing = missing(packages);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.join(" ");
+    if !on_path("apt-get") {
+        return Err(Unsupported::new(format!("programs of the Debian packages {names}"))).with_context(|| {
+            format!("this machine has no apt-get\nhint: install what these packages hold by your own means: {names}")
+        });
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Unsupported::new(format!("the Debian packages {names}"))).with_context(|| {
+            format!("only root can install them\nhint: sudo apt-get install {names}")
+        });
+    }
+    eprintln!("installing {names}");
+    // The list of packages of a fresh machine is empty or old; a failure to renew it shows in the install.
+    let _ = output(words(&["apt-get", "update", "-qq"]).env("PATH", search_path()));
+    let mut install = words(&["apt-get", "install", "-y", "-qq", "--no-install-recommends"]);
+    install
+        .args(&missing)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("PATH", search_path());
+    output(&mut install).with_context(|| format!("cannot install {names}"))?;
+    let still = self::missing(packages);
+    if !still.is_empty() {
+        bail!(
+            "installed {names}, yet these are not where they should be: {}",
+            still.join(" ")
+        );
+    }
+    Ok(())
+}
+
+fn missing(packages: &[Package]) -> Vec<&'static str> {
+    packages
+        .iter()
+        .filter(|package| !package.is_there())
+        .map(|package| package.name)
+        .collect()
+}
