@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use super::command::{self, on_path, output, program};
+use super::command::{on_path, output, program};
 use super::lock;
 use super::packages;
 use super::parts::{Part, VersionPiece};
@@ -332,16 +332,6 @@ fn remove_folder(path: &Path) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// The search path with the binaries of these parts first.
-pub fn search_path(built: &[Built]) -> String {
-    let mut folders: Vec<_> = built
-        .iter()
-        .map(|built| built.folder.display().to_string())
-        .collect();
-    folders.push(command::search_path());
-    folders.join(":")
 }
 
 #[cfg(test)]

@@ -20,11 +20,11 @@ pub fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A command from words, for the many short calls of system tools.
-pub fn words(line: &[&str]) -> Command {
-    let (name, arguments) = line.split_first().unwrap_or((&"true", &[]));
-    let mut command = program(name);
-    command.args(arguments);
+/// A command from a line of plain words, for the many short calls of system tools.
+pub fn line(text: &str) -> Command {
+    let mut words = text.split_ascii_whitespace();
+    let mut command = program(words.next().unwrap_or("true"));
+    command.args(words);
     command
 }
 
@@ -45,8 +45,8 @@ pub fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Runs to the end where only success matters.
-pub fn check(line: &[&str]) -> Result<()> {
-    output(&mut words(line)).map(drop)
+pub fn check(text: &str) -> Result<()> {
+    output(&mut line(text)).map(drop)
 }
 
 /// Whether the command runs and succeeds; used for questions whose "no" is an ordinary answer.

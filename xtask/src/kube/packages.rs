@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use super::command::{on_path, output, search_path, words};
+use super::command::{line, on_path, output, search_path};
 use super::unsupported::Unsupported;
 
 /// A package and how to see that it is there, whoever installed it.
@@ -69,20 +69,17 @@ pub fn require(packages: &[Package]) -> Result<()> {
         return Ok(());
     }
     let names = missing.join(" ");
+    let feature = format!("what the Debian packages {names} hold");
     if !on_path("apt-get") {
-        return Err(Unsupported::new(format!("programs of the Debian packages {names}"))).with_context(|| {
-            format!("this machine has no apt-get\nhint: install what these packages hold by your own means: {names}")
-        });
+        return Err(Unsupported::new(feature, "install these by your own means").into());
     }
     if !rustix::process::geteuid().is_root() {
-        return Err(Unsupported::new(format!("the Debian packages {names}"))).with_context(|| {
-            format!("only root can install them\nhint: sudo apt-get install {names}")
-        });
+        return Err(Unsupported::new(feature, format!("sudo apt-get install {names}")).into());
     }
     eprintln!("installing {names}");
     // The list of packages of a fresh machine is empty or old; a failure to renew it shows in the install.
-    let _ = output(words(&["apt-get", "update", "-qq"]).env("PATH", search_path()));
-    let mut install = words(&["apt-get", "install", "-y", "-qq", "--no-install-recommends"]);
+    let _ = output(line("apt-get update -qq").env("PATH", search_path()));
+    let mut install = line("apt-get install -y -qq --no-install-recommends");
     install
         .args(&missing)
         .env("DEBIAN_FRONTEND", "noninteractive")

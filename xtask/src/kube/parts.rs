@@ -143,7 +143,8 @@ pub const HELM: Part = Part {
     ..plain("helm")
 };
 
-/// Every part, in the order in which they are built.
+/// Every part.
+#[cfg(test)]
 pub const ALL: [&Part; 7] = [
     &KUBERNETES,
     &CONTAINERD,

@@ -26,12 +26,17 @@ impl Root {
             .with_context(|| {
                 format!("no cache folder is known\nhint: set HOME or {ROOT_VARIABLE}")
             })?;
+        Self::at(&folder)
+    }
+
+    /// The given folder, created where it is missing.
+    pub fn at(folder: &Path) -> Result<Self> {
         for sub in ["parts", "clusters"] {
             let path = folder.join(sub);
             fs::create_dir_all(&path)
                 .with_context(|| format!("cannot create {}", path.display()))?;
         }
-        let folder = fs::canonicalize(&folder)
+        let folder = fs::canonicalize(folder)
             .with_context(|| format!("cannot resolve {}", folder.display()))?;
         Ok(Self(folder))
     }
@@ -59,3 +64,6 @@ pub fn workspace() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_owned()
 }
+
+/// The folder, below the one outside the tree, with the logs of the cluster that failed last.
+pub const LAST_FAILURE: &str = "last-failure";

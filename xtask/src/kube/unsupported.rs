@@ -5,24 +5,30 @@ use std::process::ExitCode;
 /// The exit code that says "this machine lacks something"; the automake convention for a skipped test.
 pub const EXIT_UNSUPPORTED: u8 = 77;
 
-/// What the machine lacks.
+/// What the machine lacks, and what to do about it.
 #[derive(Debug)]
 pub struct Unsupported {
     feature: String,
+    hint: String,
 }
 
 impl Unsupported {
-    pub fn new(feature: impl Into<String>) -> Self {
+    pub fn new(feature: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             feature: feature.into(),
+            hint: hint.into(),
         }
     }
 }
 
 impl std::fmt::Display for Unsupported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Tests read the feature from this line.
-        write!(f, "unsupported: {}", self.feature)
+        // Tests read the feature from the first line.
+        write!(
+            f,
+            "this machine lacks {}\nhint: {}",
+            self.feature, self.hint
+        )
     }
 }
 
