@@ -4,11 +4,13 @@
 //! - [`skip!`]: a test that this machine cannot run says so and is counted.
 //! - [`processes`], [`wait_until`]: who is still alive, and waiting without sleeping.
 //! - [`as_user`]: what must hold for an ordinary user, tested by root as well.
+//! - [`cluster`]: a real Kubernetes, shared by the tests of one run.
 //! - [`cases`]: whole matrices in `make test-full`, a seeded sample of them otherwise.
 //! - [`bench`]: the rows that a bench program writes.
 //! - [`static_build`]: binaries that run in an empty root.
 
 pub mod as_user;
+pub mod cluster;
 pub mod bench;
 pub mod cases;
 pub mod probe;

@@ -13,6 +13,14 @@ const MOUNT: &str = "/sys/fs/cgroup";
 /// The kernel lets go of a cgroup a moment after its last process.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Creates the folder `name` in every hierarchy that takes one: the kubelet looks for it before the first container.
+pub fn create(name: &str) {
+    for hierarchy in hierarchies() {
+        // Not every folder there is a hierarchy; one that is and refuses shows when the first container starts.
+        let _ = fs::create_dir(hierarchy.join(name));
+    }
+}
+
 /// Removes the folder `name` and all below it from every hierarchy. Its processes must be ending.
 pub fn remove(name: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
@@ -53,11 +61,14 @@ fn places(name: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Version 2 alone is mounted at the top; version 1 has one folder per hierarchy there.
+/// Version 2 alone is mounted at the top; version 1 has one folder per hierarchy there, version 2 among them.
 fn hierarchies() -> Vec<PathBuf> {
-    let mut found = vec![PathBuf::from(MOUNT)];
-    found.extend(folders(Path::new(MOUNT)));
-    found
+    let top = Path::new(MOUNT);
+    if top.join("cgroup.controllers").is_file() {
+        vec![top.to_owned()]
+    } else {
+        folders(top)
+    }
 }
 
 /// Children first; a cgroup folder can be removed only when it has none.

@@ -247,7 +247,11 @@ fn supervise(plan: &Plan, running: Vec<(&'static str, Child)>) -> Result<()> {
             // Users hold a shared lock. Whoever comes after we took the exclusive one finds the cluster ending.
             match lock::try_exclusive(&lease)? {
                 None => last_used = Instant::now(),
-                Some(_held) if last_used.elapsed() > Duration::from_secs(idle) => return Ok(()),
+                Some(held) if last_used.elapsed() > Duration::from_secs(idle) => {
+                    // Kept to the end of the process: nobody may come in between.
+                    std::mem::forget(held);
+                    return Ok(());
+                }
                 Some(_) => {}
             }
         }

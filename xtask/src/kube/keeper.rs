@@ -88,6 +88,7 @@ fn keep(root: &Root, instance: &Instance, request: Request) -> Result<()> {
         Image::pause()?.write(&instance.file("images/pause.tar"))?;
     }
     link.create()?;
+    cgroups::create(&link.cgroup());
     clock.step("files and keys");
     let outcome = run_inside(instance, link);
     link.remove();

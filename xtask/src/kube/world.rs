@@ -72,6 +72,11 @@ fn bind(from: &Path, to: &Path) -> Result<()> {
 
 /// Shows the kubelet the settings it wants without changing the machine's.
 pub fn cover_kubelet_settings() -> Result<()> {
+    // A pod with users of its own may mount /proc only where an uncovered one can be seen already (the kernel's
+    // `mount_too_revealing`), and the ones below cover parts of it.
+    let whole = Path::new("/run/kube/proc");
+    make_folder(whole)?;
+    mount("proc", whole, "proc", MountFlags::empty(), None).context("cannot mount /proc again")?;
     for (name, value) in KUBELET_SETTINGS {
         let own = format!("{STATE}/settings/{}", name.replace('/', "."));
         make_folder(Path::new(&format!("{STATE}/settings")))?;

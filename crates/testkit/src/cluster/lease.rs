@@ -1,0 +1,137 @@
+//! Gets a cluster from `cargo xtask kube` and keeps it as long as this process lives.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use serde::Deserialize;
+
+use super::Tier;
+use crate::static_build::workspace_root;
+
+/// Names the built xtask, to save asking cargo for it.
+pub const XTASK_VARIABLE: &str = "SYMPOZIUM_XTASK";
+
+/// What `cargo xtask kube` exits with when the machine lacks something.
+const EXIT_UNSUPPORTED: i32 = 77;
+/// How its message says what.
+const LACKS: &str = "this machine lacks ";
+/// A cluster may end between our finding it and our taking its lease; then the next one is ours.
+const ATTEMPTS: usize = 5;
+/// The cluster looks at its lease for a moment, ten times a second; the lock is busy for that long.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A cluster of ours, held.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    pub name: String,
+    pub kubeconfig: PathBuf,
+    pub audit_log: PathBuf,
+    pub host_address: Ipv4Addr,
+    programs: Vec<PathBuf>,
+    lease: PathBuf,
+    /// The shared lock, for the life of this process.
+    #[serde(skip)]
+    lock: Option<File>,
+}
+
+impl Lease {
+    /// A program that was built with the cluster.
+    pub fn program(&self, name: &str) -> Option<PathBuf> {
+        self.programs
+            .iter()
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
+    }
+}
+
+/// Starts or finds the cluster of this test run for a tier. The inner error is what the machine lacks.
+pub fn take(tier: Tier) -> Result<Result<Lease, String>> {
+    for _ in 0..ATTEMPTS {
+        let mut command = xtask();
+        command.args([
+            "kube",
+            "lease",
+            "--tier",
+            tier.name(),
+            "--name",
+            &cluster_name(tier),
+        ]);
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .context("starting cargo xtask kube")?;
+        let messages = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(EXIT_UNSUPPORTED) {
+            let missing = messages
+                .lines()
+                .find_map(|line| Some(line.split_once(LACKS)?.1));
+            return Ok(Err(missing
+                .unwrap_or("something a test cluster needs")
+                .to_owned()));
+        }
+        if !output.status.success() {
+            bail!("cargo xtask kube lease: {}\n{messages}", output.status);
+        }
+        let mut lease: Lease =
+            serde_json::from_slice(&output.stdout).context("reading the record of the cluster")?;
+        if let Some(lock) = hold(&lease) {
+            lease.lock = Some(lock);
+            return Ok(Ok(lease));
+        }
+    }
+    bail!(
+        "the test cluster for {} ended {ATTEMPTS} times before it could be used",
+        tier.name()
+    )
+}
+
+/// `None` when the cluster is about to end.
+fn hold(lease: &Lease) -> Option<File> {
+    let file = File::open(&lease.lease).ok()?;
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    while flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+        if Instant::now() > deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The lock counts only when the cluster has not been removed in the meantime.
+    fs::exists(&lease.kubeconfig)
+        .unwrap_or(false)
+        .then_some(file)
+}
+
+/// One cluster per checkout, run and tier. Without a name for the run, runs close to each other share a cluster.
+fn cluster_name(tier: Tier) -> String {
+    let mut hasher = DefaultHasher::new();
+    workspace_root().hash(&mut hasher);
+    std::env::var_os("SYMPOZIUM_TEST_RUN").hash(&mut hasher);
+    let short = match tier {
+        Tier::ControlPlane => "control",
+        Tier::Node => "node",
+        Tier::Gvisor => "gvisor",
+        Tier::AgentSandbox => "sandbox",
+    };
+    format!("test-{:08x}-{short}", hasher.finish() >> 32)
+}
+
+/// `cargo xtask`, or the built program when the caller has one.
+pub fn xtask() -> Command {
+    if let Some(built) = std::env::var_os(XTASK_VARIABLE) {
+        return crate::command(built);
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = crate::command(cargo);
+    command
+        .current_dir(workspace_root())
+        .args(["run", "--quiet", "--package", "xtask", "--"]);
+    command
+}

@@ -1,0 +1,257 @@
+//! A real Kubernetes for tests, shared by the tests of one run.
+//!
+//! ```no_run
+//! use sympozium_testkit::cluster::{Cluster, Security, Tier};
+//!
+//! # fn main() -> anyhow::Result<()> {
+//! // `None`: this machine cannot run it, and the skip is recorded.
+//! let Some(cluster) = Cluster::shared(Tier::ControlPlane)? else { return Ok(()) };
+//! let namespace = cluster.namespace("example", Security::Restricted)?;
+//! namespace.kubectl().run(&["get", "serviceaccounts"])?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The first test of a run that asks for a tier starts a cluster of it (`cargo xtask kube lease`); the others, in this
+//! process or another, find that one. Everybody holds a shared lock on its lease, which the kernel drops with the
+//! process; a cluster whose lease is free for a while ends by itself. So nothing has to be cleaned up, and a killed
+//! test run leaves nothing.
+//!
+//! With `SYMPOZIUM_TEST_KUBECONFIG` set, the cluster it names is used instead; tests that need the node's internals
+//! (image import, audit log) are then skipped and counted.
+
+mod audit;
+mod image;
+mod kubectl;
+mod lease;
+mod namespace;
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+pub use audit::{AuditLog, Call, Mark};
+pub use image::Image;
+pub use kubectl::{Kubectl, Printed};
+pub use lease::xtask;
+pub use namespace::{Namespace, Security};
+
+/// Names a kubeconfig: use that cluster instead of one of our own.
+pub const KUBECONFIG_VARIABLE: &str = "SYMPOZIUM_TEST_KUBECONFIG";
+/// Names the tier that one cluster is started with for every test that it covers, instead of one cluster per tier.
+pub const TIER_VARIABLE: &str = "SYMPOZIUM_TEST_TIER";
+
+/// How much of Kubernetes a test needs. Ask for the least: it is there sooner, and on more machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tier {
+    /// API server, etcd, controller manager. No pod ever runs.
+    ControlPlane,
+    /// Also a node: pods run, Services work, NetworkPolicies are enforced.
+    Node,
+    /// Also gVisor, as RuntimeClass `gvisor`.
+    Gvisor,
+    /// Also the agent-sandbox controller and its kinds.
+    AgentSandbox,
+}
+
+impl Tier {
+    /// The name of the tier for `cargo xtask kube`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ControlPlane => "control-plane",
+            Self::Node => "node",
+            Self::Gvisor => "node+gvisor",
+            Self::AgentSandbox => "node+gvisor+agent-sandbox",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [
+            Self::ControlPlane,
+            Self::Node,
+            Self::Gvisor,
+            Self::AgentSandbox,
+        ]
+        .into_iter()
+        .find(|tier| tier.name() == name)
+    }
+}
+
+/// A cluster that is ready.
+#[derive(Debug)]
+pub struct Cluster {
+    kubeconfig: PathBuf,
+    kubectl: PathBuf,
+    own: Option<lease::Lease>,
+}
+
+impl Cluster {
+    /// The cluster that the tests of this run share for `tier`, or `None` and a recorded skip when there can be none.
+    ///
+    /// # Errors
+    ///
+    /// When there should be one and is not: a failed build or start, or no Go toolchain.
+    pub fn shared(tier: Tier) -> Result<Option<&'static Self>> {
+        static CLUSTERS: LazyLock<Mutex<HashMap<Tier, Option<&'static Cluster>>>> =
+            LazyLock::new(Mutex::default);
+        // Held during the start: the other tests of this process wait for it instead of starting their own.
+        let mut clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = clusters.get(&tier) {
+            if known.is_none() {
+                crate::skips::record("no test cluster on this machine");
+            }
+            return Ok(*known);
+        }
+        let cluster = match Self::find(tier)? {
+            // A process has as many clusters as there are tiers, for as long as it lives.
+            Ok(cluster) => Some(&*Box::leak(Box::new(cluster))),
+            Err(missing) => {
+                crate::skips::record(&missing);
+                None
+            }
+        };
+        clusters.insert(tier, cluster);
+        Ok(cluster)
+    }
+
+    /// The inner error is what this machine, or the cluster we were told to use, lacks.
+    fn find(tier: Tier) -> Result<Result<Self, String>> {
+        if let Some(kubeconfig) = std::env::var_os(KUBECONFIG_VARIABLE) {
+            return Self::existing(PathBuf::from(kubeconfig), tier);
+        }
+        let preferred = std::env::var(TIER_VARIABLE)
+            .ok()
+            .and_then(|name| Tier::from_name(&name));
+        if let Some(preferred) = preferred.filter(|preferred| *preferred > tier)
+            && let Ok(lease) = lease::take(preferred)?
+        {
+            return Self::leased(lease).map(Ok);
+        }
+        match lease::take(tier)? {
+            Ok(lease) => Self::leased(lease).map(Ok),
+            Err(missing) => Ok(Err(missing)),
+        }
+    }
+
+    fn leased(lease: lease::Lease) -> Result<Self> {
+        let kubectl = lease
+            .program("kubectl")
+            .context("the test cluster comes without kubectl")?;
+        Ok(Self {
+            kubeconfig: lease.kubeconfig.clone(),
+            kubectl,
+            own: Some(lease),
+        })
+    }
+
+    fn existing(kubeconfig: PathBuf, tier: Tier) -> Result<Result<Self, String>> {
+        let cluster = Self {
+            kubeconfig,
+            kubectl: PathBuf::from("kubectl"),
+            own: None,
+        };
+        let kubectl = cluster.kubectl();
+        kubectl.run(&["version"]).with_context(|| {
+            format!("{KUBECONFIG_VARIABLE} names a cluster that does not answer")
+        })?;
+        let needs: &[(&str, &str)] = match tier {
+            Tier::ControlPlane => &[],
+            Tier::Node => &[("nodes", "a node")],
+            Tier::Gvisor => &[("runtimeclass/gvisor", "RuntimeClass gvisor")],
+            Tier::AgentSandbox => &[(
+                "crd/sandboxclaims.extensions.agents.x-k8s.io",
+                "agent-sandbox",
+            )],
+        };
+        for (object, name) in needs {
+            let there = kubectl.attempt(&["get", object, "-o", "name"])?;
+            if !there.success || there.stdout.trim().is_empty() {
+                return Ok(Err(format!("the given cluster has no {name}")));
+            }
+        }
+        Ok(Ok(cluster))
+    }
+
+    /// For clients other than `kubectl`.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The cluster's administrator, in no namespace of its own.
+    pub fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.kubectl, &self.kubeconfig)
+    }
+
+    /// A namespace for one test, removed when it is dropped. `label` is for people who look at the cluster.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses it, or its service account does not come.
+    pub fn namespace(&self, label: &str, security: Security) -> Result<Namespace> {
+        Namespace::open(self, label, security)
+    }
+
+    /// Who called what since the cluster was started; `None` and a recorded skip on a cluster that is not ours.
+    pub fn audit(&self) -> Option<AuditLog> {
+        self.internals("audit log")
+            .map(|lease| AuditLog::new(lease.audit_log.clone(), self.kubectl()))
+    }
+
+    /// The address at which the cluster's API server and pods reach a server of the test; `None` and a recorded skip
+    /// on a cluster that is not ours.
+    pub fn host_address(&self) -> Option<Ipv4Addr> {
+        self.internals("way from the cluster to the test")
+            .map(|lease| lease.host_address)
+    }
+
+    /// Loads an image into the node; `false` and a recorded skip on a cluster that is not ours. Images that this
+    /// process loaded before are not loaded again.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be built or imported.
+    pub fn import(&self, image: &Image) -> Result<bool> {
+        match self.internals("import of images") {
+            Some(lease) => image.import(lease).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn internals(&self, what: &str) -> Option<&lease::Lease> {
+        if self.own.is_none() {
+            crate::skips::record(&format!("no {what} on the given cluster"));
+        }
+        self.own.as_ref()
+    }
+}
+
+/// Asks until there is an answer, for at most `patience`.
+///
+/// # Errors
+///
+/// When there is none by then; the message has `what` and the last failure.
+pub fn eventually<T>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let last = ask();
+        if let Ok(Some(answer)) = last {
+            return Ok(answer);
+        }
+        if Instant::now() > deadline {
+            let detail = last
+                .err()
+                .map(|error| format!(": {error:#}"))
+                .unwrap_or_default();
+            bail!("waited {} s for {what}{detail}", patience.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,121 @@
+//! A namespace for one test.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use super::{Cluster, Kubectl, eventually};
+
+/// How long the controller manager may take for a namespace's service account.
+const ACCOUNT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The Pod Security level that a namespace enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Security {
+    /// What our runs get.
+    Restricted,
+    /// Anything goes; for the parts of a test that are not under test.
+    Privileged,
+}
+
+/// Removed, with all that is in it, when dropped; nobody waits for that.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+    kubectl: Kubectl,
+    admin: Kubectl,
+}
+
+impl Namespace {
+    pub(super) fn open(cluster: &Cluster, label: &str, security: Security) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // Tests of one run share a cluster but not a process.
+        let name = format!(
+            "t-{label}-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let level = match security {
+            Security::Restricted => "restricted",
+            Security::Privileged => "privileged",
+        };
+        let admin = cluster.kubectl();
+        admin.create(&json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}},
+        }))?;
+        let namespace = Self {
+            kubectl: admin.clone().in_namespace(&name),
+            name,
+            admin,
+        };
+        // Without it the first pod of a test would be refused.
+        eventually("the namespace's service account", ACCOUNT_PATIENCE, || {
+            Ok(namespace
+                .kubectl
+                .attempt(&["get", "serviceaccount", "default"])?
+                .success
+                .then_some(()))
+        })?;
+        Ok(namespace)
+    }
+
+    /// Its name, different for every test of a run.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The cluster's administrator, in this namespace.
+    pub fn kubectl(&self) -> &Kubectl {
+        &self.kubectl
+    }
+
+    /// Creates an object in this namespace.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses it.
+    pub fn create(&self, object: &Value) -> Result<Value> {
+        self.kubectl.create(object)
+    }
+
+    /// Waits until a pod is in `phase` (`Running`: with every container ready).
+    ///
+    /// # Errors
+    ///
+    /// When it is not in time; the message has the pod's events.
+    pub fn wait_for_pod(&self, pod: &str, phase: &str, patience: Duration) -> Result<Value> {
+        let outcome = eventually(&format!("pod {pod} to be {phase}"), patience, || {
+            let object = self.kubectl.json(&["get", "pod", pod])?;
+            let containers = object["status"]["containerStatuses"].as_array();
+            let ready = containers.is_some_and(|all| all.iter().all(|one| one["ready"] == true));
+            Ok(
+                (object["status"]["phase"] == phase && (phase != "Running" || ready))
+                    .then_some(object),
+            )
+        });
+        outcome.or_else(|error| {
+            let status = self.kubectl.attempt(&["describe", "pod", pod])?.stdout;
+            let tail: Vec<_> = status.lines().rev().take(15).collect();
+            bail!(
+                "{error:#}\n{}",
+                tail.into_iter().rev().collect::<Vec<_>>().join("\n")
+            )
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Best effort: a cluster of ours goes as a whole, and on another one the name says whose it is.
+        let _ = self.admin.attempt(&[
+            "delete",
+            "namespace",
+            &self.name,
+            "--wait=false",
+            "--ignore-not-found",
+        ]);
+    }
+}

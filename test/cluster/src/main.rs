@@ -1,0 +1,125 @@
+//! The program that pods of the smoke suite run: it tries one thing and says what came of it.
+//!
+//! Built static; uses nothing but the kernel, so it runs alone in an image, under runc and under gVisor.
+
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+
+/// A connection that a policy drops is never answered; this is when we give up.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for another container of the pod.
+const PARTNER_PATIENCE: Duration = Duration::from_secs(30);
+const GREETING: &str = "hello from the other side";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["listen", port] => listen(port),
+        ["connect", address] => connect(address),
+        ["serve-socket", path] => serve_socket(path),
+        ["call-socket", path, word] => call_socket(path, word),
+        ["await-event", folder, name] => await_event(folder, name),
+        _ => Err(io::Error::other(
+            "usage: cluster-probe listen|connect|serve-socket|call-socket|await-event …",
+        )),
+    };
+    let (text, code) = match outcome {
+        Ok(text) => (text, ExitCode::SUCCESS),
+        Err(error) => (format!("failed: {error}"), ExitCode::FAILURE),
+    };
+    let _ = writeln!(io::stdout(), "{text}");
+    code
+}
+
+/// Greets everybody who connects, until killed.
+fn listen(port: &str) -> io::Result<String> {
+    let port: u16 = port.parse().map_err(io::Error::other)?;
+    for connection in TcpListener::bind(("0.0.0.0", port))?.incoming() {
+        // A caller who is gone already is none of our business.
+        let _ = connection.and_then(|mut connection| writeln!(connection, "{GREETING}"));
+    }
+    Ok(String::new())
+}
+
+/// Connects, and reads what the server says within a moment; servers that wait for us to speak say nothing.
+fn connect(address: &str) -> io::Result<String> {
+    let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+    let mut connection = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
+    connection.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let mut buffer = [0; 256];
+    let read = connection.read(&mut buffer).unwrap_or(0);
+    Ok(format!(
+        "connected: {}",
+        String::from_utf8_lossy(&buffer[..read]).trim()
+    ))
+}
+
+/// Answers one call on a Unix socket with what it said.
+fn serve_socket(path: &str) -> io::Result<String> {
+    let (connection, _) = UnixListener::bind(path)?.accept()?;
+    let mut line = String::new();
+    BufReader::new(&connection).read_line(&mut line)?;
+    writeln!(&connection, "echo {}", line.trim())?;
+    Ok(format!("served {}", line.trim()))
+}
+
+/// Calls a Unix socket that another container serves, once it is there.
+fn call_socket(path: &str, word: &str) -> io::Result<String> {
+    let deadline = Instant::now() + PARTNER_PATIENCE;
+    let connection = loop {
+        match UnixStream::connect(path) {
+            Ok(connection) => break connection,
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    writeln!(&connection, "{word}")?;
+    let mut line = String::new();
+    BufReader::new(&connection).read_line(&mut line)?;
+    Ok(line.trim().to_owned())
+}
+
+/// Waits for the event of a file that another container creates. Looking is not allowed: only the event counts.
+fn await_event(folder: &str, name: &str) -> io::Result<String> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+    inotify::add_watch(
+        &watch,
+        folder,
+        inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO,
+    )?;
+    // The partner begins when it sees this.
+    std::fs::write(format!("{folder}/watching"), "")?;
+    let deadline = Instant::now() + PARTNER_PATIENCE;
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut reader = inotify::Reader::new(&watch, &mut buffer);
+    while Instant::now() < deadline {
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&second))?;
+        loop {
+            match reader.next() {
+                Ok(event)
+                    if event
+                        .file_name()
+                        .is_some_and(|file| file.to_bytes() == name.as_bytes()) =>
+                {
+                    return Ok(format!("event for {name}"));
+                }
+                Ok(_) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Err(io::Error::other(format!("no event for {name}")))
+}

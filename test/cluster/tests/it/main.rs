@@ -1,0 +1,8 @@
+//! The smoke suite of the test cluster: what other suites rely on, each line of it tried for real.
+
+mod agent_sandbox;
+mod control_plane;
+mod gvisor;
+mod network;
+mod node;
+mod pods;

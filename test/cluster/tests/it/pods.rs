@@ -1,0 +1,83 @@
+//! Pods of the suite.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use sympozium_testkit::cluster::{Cluster, Image, Namespace};
+use sympozium_testkit::static_build;
+
+/// How long a pod may take on a loaded two-core machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The image with the shell and `cluster-probe`; `None` (and a recorded skip) where none can be loaded.
+pub fn image(cluster: &Cluster) -> Result<Option<String>> {
+    let probe = static_build::binary("sympozium-cluster-tests", "cluster-probe")?;
+    let image = Image::with_shell("sympozium.test/probe:1").with_program(&probe);
+    Ok(cluster.import(&image)?.then(|| image.name().to_owned()))
+}
+
+/// A container that the `restricted` level admits.
+pub fn container(name: &str, image: &str, script: &str) -> Value {
+    json!({
+        "name": name, "image": image, "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", script],
+        "securityContext": {
+            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    })
+}
+
+/// The pod-wide half of `restricted`, with what every pod of the suite has.
+pub fn spec(containers: &[Value]) -> Value {
+    json!({
+        "restartPolicy": "Never",
+        // So that a removed pod is gone at once; the shell as first process ignores the polite signal.
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": false,
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": 1000, "fsGroup": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": containers,
+    })
+}
+
+pub fn pod(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec})
+}
+
+/// Starts a pod that only waits, for commands to be run in it.
+pub fn start_idle(namespace: &Namespace, name: &str, image: &str) -> Result<()> {
+    namespace.create(&pod(name, spec(&[container("main", image, "sleep 600")])))?;
+    namespace.wait_for_pod(name, "Running", PATIENCE).map(drop)
+}
+
+/// Starts a pod that greets on a port, and gives its address.
+pub fn start_server(namespace: &Namespace, name: &str, image: &str, port: u16) -> Result<String> {
+    let script = format!("exec cluster-probe listen {port}");
+    let mut server = container("main", image, &script);
+    // Ready means that it listens, not only that it was started.
+    server["readinessProbe"] = json!({"tcpSocket": {"port": port}, "periodSeconds": 1});
+    namespace.create(&pod(name, spec(&[server])))?;
+    let running = namespace.wait_for_pod(name, "Running", PATIENCE)?;
+    Ok(running["status"]["podIP"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+/// Whether a command in a pod can open a connection, and what it was told.
+pub fn connect(namespace: &Namespace, from: &str, address: &str) -> Result<Result<String, String>> {
+    let printed =
+        namespace
+            .kubectl()
+            .attempt(&["exec", from, "--", "cluster-probe", "connect", address])?;
+    let said = printed.stdout.trim().to_owned();
+    Ok(if printed.success {
+        Ok(said)
+    } else {
+        Err(said + &printed.stderr)
+    })
+}
