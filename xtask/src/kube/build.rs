@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use super::command::{on_path, output, program};
+use super::command::{output, program};
 use super::lock;
 use super::packages;
 use super::parts::{Part, VersionPiece};
@@ -213,19 +213,17 @@ fn go(folder: &Path) -> std::process::Command {
 }
 
 fn toolchain() -> Result<String> {
-    if !on_path("go") {
-        bail!(
+    let mut version = program("go");
+    version
+        .env("GOTOOLCHAIN", "local")
+        .args(["env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64"]);
+    match version.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
             "no Go toolchain on the search path: the test cluster is built from released Go modules\n\
-             hint: install Go 1.26 or newer and put its bin folder on PATH, then run `cargo xtask kube build` again"
-        );
+             hint: install Go 1.26 or newer and put its bin folder on PATH, then run this again"
+        ),
+        _ => output(&mut version),
     }
-    output(program("go").env("GOTOOLCHAIN", "local").args([
-        "env",
-        "GOVERSION",
-        "GOOS",
-        "GOARCH",
-        "GOAMD64",
-    ]))
 }
 
 /// The version that a `go.mod` requires of a module, whether in a block or on a line of its own.

@@ -13,7 +13,7 @@ use super::parts::{self, Tier};
 use super::paths::Root;
 use super::state::{Instance, Record};
 use super::up::{Lifetime, Wish};
-use super::{build, end, init, inspect, keeper, up};
+use super::{build, end, init, inspect, keeper, leaks, suite, up};
 
 /// The cluster of a person who names none.
 const DEFAULT_NAME: &str = "dev";
@@ -49,6 +49,8 @@ pub enum Command {
     },
     /// List the clusters
     Status,
+    /// List what is left of clusters that nobody holds any more; fails when there is something
+    Leaks,
     /// Run a command in the cluster's namespaces, with its programs on the path
     Exec {
         #[command(flatten)]
@@ -72,6 +74,8 @@ pub enum Command {
     },
     /// Write an image archive from static binaries
     Image(ImageArguments),
+    /// Try the harness itself: build, start, test, end, and show what took how long
+    Test,
     /// Start or find a cluster that ends by itself when its lease is free; prints its record as JSON
     #[command(hide = true)]
     Lease {
@@ -150,6 +154,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
             introduce(&record, helm)?;
         }
         Command::Down { name, all } => down(&root, &name.name, all)?,
+        Command::Test => return suite::run(&root),
+        Command::Leaks => return leaks(&root),
         Command::Status => inspect::status(&root)?,
         Command::Exec { name, command } => return inspect::exec(&root, &name.name, &command),
         Command::Logs {
@@ -207,6 +213,19 @@ fn down(root: &Root, name: &str, all: bool) -> Result<()> {
         end::down(root, &instance)?;
     }
     end::sweep(root)
+}
+
+fn leaks(root: &Root) -> Result<ExitCode> {
+    let left = leaks::list(root)?;
+    let mut out = std::io::stdout().lock();
+    for thing in &left {
+        writeln!(out, "{thing}").context("cannot print")?;
+    }
+    Ok(if left.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Prints two lines for a shell; everything else of `up` went to standard error.

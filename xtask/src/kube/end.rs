@@ -47,6 +47,17 @@ pub fn down(root: &Root, instance: &Instance) -> Result<()> {
     sweep(root)
 }
 
+/// Ends the clusters that the tests of one run shared.
+pub fn down_of_run(root: &Root, run: &str) -> Result<()> {
+    let prefix = format!("test-{run}-");
+    for instance in Instance::all(root)? {
+        if instance.name.starts_with(&prefix) {
+            down(root, &instance)?;
+        }
+    }
+    sweep(root)
+}
+
 /// Removes what killed owners left, of every cluster that no keeper holds.
 pub fn sweep(root: &Root) -> Result<()> {
     for instance in Instance::all(root)? {

@@ -121,6 +121,22 @@ pub fn interfaces() -> Result<Vec<String>> {
         .collect())
 }
 
+/// Those of the names (of interfaces, of cgroups) whose number no cluster holds.
+pub fn unheld(names: &[String]) -> Vec<String> {
+    let number = |name: &str| -> Option<u8> {
+        let digits = name
+            .trim_end_matches('p')
+            .rsplit(|c: char| !c.is_ascii_digit())
+            .next()?;
+        digits.parse().ok()
+    };
+    let held = |name: &str| {
+        let lock = number(name).map(|index| lock::try_exclusive(&lock_path(index)));
+        matches!(lock, Some(Ok(None)))
+    };
+    names.iter().filter(|name| !held(name)).cloned().collect()
+}
+
 /// Numbers are the machine's, not one user's or checkout's: interfaces and cgroups are named after them.
 fn lock_path(index: u8) -> PathBuf {
     let folder = if Path::new("/run/lock").is_dir() {
@@ -168,6 +184,27 @@ fn used_prefixes() -> Result<Vec<Prefix>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_cluster_holds_is_left_over() {
+        let names = [
+            "szkube200",
+            "szkube201p",
+            "/sys/fs/cgroup/memory/sympozium-kube-202",
+            "szkubeX",
+        ]
+        .map(str::to_owned);
+        assert_eq!(unheld(&names), names);
+        let held = lock::try_exclusive(&lock_path(202)).unwrap().unwrap();
+        assert_eq!(unheld(&names), [&names[..2], &names[3..]].concat());
+        for index in [200, 201] {
+            lock::try_exclusive(&lock_path(index))
+                .unwrap()
+                .unwrap()
+                .remove();
+        }
+        held.remove();
+    }
 
     #[test]
     fn a_pair_collides_with_wider_equal_and_narrower_routes() {

@@ -13,7 +13,7 @@ use super::keeper::{Request, STAY};
 use super::parts::{self, Tier};
 use super::paths::Root;
 use super::state::{Instance, Record};
-use super::{end, lock, preflight};
+use super::{end, lock, preflight, times};
 
 /// How long to wait for a cluster that another process is starting.
 const OTHER_PATIENCE: Duration = Duration::from_secs(180);
@@ -105,18 +105,15 @@ fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
         let line = line.context("cannot read from the keeper")?;
         match serde_json::from_str(&line).with_context(|| format!("cannot read {line:?}"))? {
             Event::Step { name, milliseconds } => {
-                eprintln!(
-                    "  {name:<26}{}",
-                    seconds(Duration::from_millis(milliseconds))
-                );
+                let took = Duration::from_millis(milliseconds);
+                times::note(&format!("start {}: {name}", wish.tier), took);
+                eprintln!("  {name:<26}{}", seconds(took));
             }
             Event::Ready(record) => {
                 say(&mut stdin, STAY)?;
-                eprintln!(
-                    "  {:<26}{}",
-                    format!("cluster {} ready", wish.name),
-                    seconds(begin.elapsed())
-                );
+                times::note(&format!("start {}", wish.tier), begin.elapsed());
+                let done = format!("cluster {} ready", wish.name);
+                eprintln!("  {done:<26}{}", seconds(begin.elapsed()));
                 return Ok(Some(*record));
             }
             Event::Failed(text) => bail!("the cluster did not start: {text}"),

@@ -18,6 +18,9 @@ use crate::static_build::workspace_root;
 /// Names the built xtask, to save asking cargo for it.
 pub const XTASK_VARIABLE: &str = "SYMPOZIUM_XTASK";
 
+/// Names the test run, in letters and digits: its clusters are its own.
+pub const RUN_VARIABLE: &str = "SYMPOZIUM_TEST_RUN";
+
 /// What `cargo xtask kube` exits with when the machine lacks something.
 const EXIT_UNSUPPORTED: i32 = 77;
 /// How its message says what.
@@ -109,18 +112,20 @@ fn hold(lease: &Lease) -> Option<File> {
         .then_some(file)
 }
 
-/// One cluster per checkout, run and tier. Without a name for the run, runs close to each other share a cluster.
+/// One cluster per run and tier. A run without a name is known by its checkout, so that runs close to each other share.
 fn cluster_name(tier: Tier) -> String {
-    let mut hasher = DefaultHasher::new();
-    workspace_root().hash(&mut hasher);
-    std::env::var_os("SYMPOZIUM_TEST_RUN").hash(&mut hasher);
+    let run = std::env::var(RUN_VARIABLE).unwrap_or_else(|_| {
+        let mut hasher = DefaultHasher::new();
+        workspace_root().hash(&mut hasher);
+        format!("{:08x}", hasher.finish() >> 32)
+    });
     let short = match tier {
         Tier::ControlPlane => "control",
         Tier::Node => "node",
         Tier::Gvisor => "gvisor",
         Tier::AgentSandbox => "sandbox",
     };
-    format!("test-{:08x}-{short}", hasher.finish() >> 32)
+    format!("test-{run}-{short}")
 }
 
 /// `cargo xtask`, or the built program when the caller has one.

@@ -3,6 +3,8 @@
 mod agent_sandbox;
 mod control_plane;
 mod gvisor;
+mod lifecycle;
 mod network;
 mod node;
 mod pods;
+mod refusals;

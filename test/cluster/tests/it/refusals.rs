@@ -1,0 +1,68 @@
+//! What happens where there can be no cluster: one clear message, told apart from a failure.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, Result};
+use sympozium_testkit::static_build::{target_directory, workspace_root};
+use sympozium_testkit::{command, skips};
+
+/// The built xtask itself: cargo would need a home and a toolchain that these callers do not have.
+fn xtask() -> Result<Command> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = command(cargo)
+        .current_dir(workspace_root())
+        .args(["build", "--quiet", "--package", "xtask"])
+        .status()?;
+    anyhow::ensure!(status.success(), "xtask cannot be built");
+    Ok(command(target_directory().join("debug/xtask")))
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn no_go_toolchain_is_one_clear_error_with_the_remedy() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut build = xtask()?;
+    // A search path without Go; the cache is empty, so something would have to be built.
+    build
+        .args(["kube", "build"])
+        .env("PATH", folder.path())
+        .env("SYMPOZIUM_KUBE_ROOT", folder.path().join("root"));
+    let output = build.output()?;
+    assert_eq!(output.status.code(), Some(1));
+    let message = said(&output);
+    assert!(message.starts_with("error: no Go toolchain"), "{message}");
+    assert!(message.contains("\nhint: install Go"), "{message}");
+    assert_eq!(message.lines().count(), 2, "{message}");
+    Ok(())
+}
+
+#[test]
+fn without_root_the_machine_lacks_it_and_the_exit_code_says_skip() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        skips::record("root privileges");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777))?;
+    // A copy, because the build folder may be closed to others.
+    let copy = folder.path().join("xtask");
+    std::fs::copy(xtask()?.get_program(), &copy).context("copying xtask")?;
+    let mut up = command(&copy);
+    up.args(["kube", "up"])
+        .env("SYMPOZIUM_KUBE_ROOT", folder.path().join("root"))
+        .uid(65_534)
+        .gid(65_534);
+    let output = up.output()?;
+    let message = said(&output);
+    assert_eq!(output.status.code(), Some(77), "{message}");
+    assert!(
+        message.starts_with("error: this machine lacks root privileges\nhint: "),
+        "{message}"
+    );
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! `cargo xtask kube test`: build, start, try everything, end, and say what took how long.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use super::command::program;
+use super::parts::{self, Tier};
+use super::paths::{self, Root};
+use super::unsupported::Unsupported;
+use super::{build, end, leaks, preflight, times};
+
+const PACKAGE: &str = "sympozium-cluster-tests";
+/// Every tier in one cluster: the tests of the suite share it.
+const TIER: Tier = Tier {
+    node: true,
+    gvisor: true,
+    agent_sandbox: true,
+};
+
+/// Runs the harness's own suites. A test that fails makes this fail, and so does anything left behind.
+pub fn run(root: &Root) -> Result<ExitCode> {
+    let folder = std::env::temp_dir().join(format!("sympozium-kube-times-{}", std::process::id()));
+    let outcome = run_steps(root, &folder);
+    eprintln!("\n{}", times::table(&folder));
+    let _ = std::fs::remove_file(&folder);
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+fn run_steps(root: &Root, times_file: &std::path::Path) -> Result<()> {
+    if std::env::var_os("SYMPOZIUM_TEST_KUBECONFIG").is_none() {
+        prepare(root, times_file)?;
+    }
+    // Alone and first: it measures.
+    let mut failed = Vec::new();
+    for suite in ["warm", "it"] {
+        if !test(suite, times_file)? {
+            failed.push(suite);
+        }
+    }
+    let start = Instant::now();
+    end::down_of_run(root, &run_name())?;
+    note(times_file, "tear-down", start);
+    let left = leaks::list(root)?;
+    if !left.is_empty() {
+        bail!("left behind:\n{}", left.join("\n"));
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// Builds what the tests need. A machine that cannot run a cluster needs nothing: its tests are skipped, and say why.
+fn prepare(root: &Root, times_file: &std::path::Path) -> Result<()> {
+    let start = Instant::now();
+    match preflight::check(TIER) {
+        Err(error) if error.downcast_ref::<Unsupported>().is_some() => {
+            eprintln!("{error:#}");
+            return Ok(());
+        }
+        checked => checked?,
+    }
+    note(times_file, "packages and checks of the machine", start);
+    let mut wanted = TIER.parts();
+    wanted.push(&parts::HELM);
+    for part in wanted {
+        let start = Instant::now();
+        build::build(root, &[part])?;
+        note(times_file, &format!("part {}", part.name), start);
+    }
+    Ok(())
+}
+
+fn test(suite: &str, times_file: &std::path::Path) -> Result<bool> {
+    let start = Instant::now();
+    let own = std::env::current_exe().context("cannot find this program")?;
+    let mut cargo = program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(paths::workspace())
+        .args(["test", "--package", PACKAGE, "--test", suite]);
+    cargo
+        .env("SYMPOZIUM_XTASK", own)
+        .env("SYMPOZIUM_TEST_TIER", TIER.to_string());
+    cargo
+        .env("SYMPOZIUM_TEST_RUN", run_name())
+        .env(times::VARIABLE, times_file);
+    let status = cargo.status().context("cannot start cargo test")?;
+    note(times_file, &format!("tests: {suite}"), start);
+    Ok(status.success())
+}
+
+/// Makes the clusters of this run its own, so that ending them ends nobody else's.
+fn run_name() -> String {
+    format!("{}", std::process::id())
+}
+
+fn note(times_file: &std::path::Path, step: &str, start: Instant) {
+    times::note_in(times_file, step, start.elapsed());
+}
