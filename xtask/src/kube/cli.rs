@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
 use super::image::Image;
-use super::parts::{self, Tier};
+use super::parts::{self, Part, Tier};
 use super::paths::Root;
 use super::state::{Instance, Record};
 use super::up::{Lifetime, Wish};
@@ -25,6 +25,9 @@ pub enum Command {
     Build {
         #[arg(long, default_value = "node+gvisor+agent-sandbox", help = TIER_HELP)]
         tier: Tier,
+        /// Build this part only
+        #[arg(long, conflicts_with = "tier")]
+        part: Option<String>,
         /// Also build Helm
         #[arg(long)]
         helm: bool,
@@ -132,7 +135,14 @@ fn pair(text: &str) -> Result<(String, PathBuf)> {
 pub fn run(command: Command) -> Result<ExitCode> {
     let root = Root::find()?;
     match command {
-        Command::Build { tier, helm } => build(&root, tier, helm)?,
+        Command::Build { tier, part, helm } => {
+            let mut wanted = match part {
+                Some(name) => vec![parts::find(&name)?],
+                None => tier.parts(),
+            };
+            wanted.extend(helm.then_some(&parts::HELM));
+            build(&root, &wanted)?;
+        }
         Command::Up {
             name,
             tier,
@@ -192,10 +202,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn build(root: &Root, tier: Tier, helm: bool) -> Result<()> {
-    let mut wanted = tier.parts();
-    wanted.extend(helm.then_some(&parts::HELM));
-    for built in build::build(root, &wanted)? {
+fn build(root: &Root, wanted: &[&'static Part]) -> Result<()> {
+    for built in build::build(root, wanted)? {
         let took = built.took.map_or_else(
             || "cached".to_owned(),
             |took| format!("{:.0} s", took.as_secs_f64()),

@@ -118,7 +118,8 @@ fn mounts(root: &Root) -> Result<Vec<String>> {
 
 /// Clusters make rules in their own network namespace only; here there must be none.
 fn rules() -> Result<Vec<String>> {
-    if !on_path("nft") {
+    // Without the program, or the right to ask, no cluster can have been started either.
+    if !on_path("nft") || !rustix::process::geteuid().is_root() {
         return Ok(Vec::new());
     }
     let text = output(&mut line("nft list ruleset"))?;

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 /// One upstream project, built from its released module.
 #[derive(Debug, PartialEq, Eq)]
@@ -144,7 +144,6 @@ pub const HELM: Part = Part {
 };
 
 /// Every part.
-#[cfg(test)]
 pub const ALL: [&Part; 7] = [
     &KUBERNETES,
     &CONTAINERD,
@@ -154,6 +153,18 @@ pub const ALL: [&Part; 7] = [
     &AGENT_SANDBOX,
     &HELM,
 ];
+
+/// The part of that name.
+pub fn find(name: &str) -> Result<&'static Part> {
+    let names: Vec<_> = ALL.iter().map(|part| part.name).collect();
+    let found = ALL.into_iter().find(|part| part.name == name);
+    found.with_context(|| {
+        format!(
+            "no part is called {name:?}\nhint: there are {}",
+            names.join(", ")
+        )
+    })
+}
 
 const fn plain(name: &'static str) -> Part {
     Part {

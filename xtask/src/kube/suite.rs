@@ -1,5 +1,6 @@
 //! `cargo xtask kube test`: build, start, try everything, end, and say what took how long.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -28,23 +29,24 @@ pub fn run(root: &Root) -> Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-fn run_steps(root: &Root, times_file: &std::path::Path) -> Result<()> {
-    if std::env::var_os("SYMPOZIUM_TEST_KUBECONFIG").is_none() {
-        prepare(root, times_file)?;
-    }
-    // Alone and first: it measures.
+fn run_steps(root: &Root, times_file: &Path) -> Result<()> {
+    let given = std::env::var_os("SYMPOZIUM_TEST_KUBECONFIG").is_some();
+    let own = !given && prepare(root, times_file)?;
     let mut failed = Vec::new();
+    // The one that measures runs alone and first.
     for suite in ["warm", "it"] {
         if !test(suite, times_file)? {
             failed.push(suite);
         }
     }
-    let start = Instant::now();
-    end::down_of_run(root, &run_name())?;
-    note(times_file, "tear-down", start);
-    let left = leaks::list(root)?;
-    if !left.is_empty() {
-        bail!("left behind:\n{}", left.join("\n"));
+    if own {
+        let start = Instant::now();
+        end::down_of_run(root, &run_name())?;
+        note(times_file, "tear-down", start);
+        let left = leaks::list(root)?;
+        if !left.is_empty() {
+            bail!("left behind:\n{}", left.join("\n"));
+        }
     }
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
@@ -52,13 +54,14 @@ fn run_steps(root: &Root, times_file: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds what the tests need. A machine that cannot run a cluster needs nothing: its tests are skipped, and say why.
-fn prepare(root: &Root, times_file: &std::path::Path) -> Result<()> {
+/// Builds what the tests need. On a machine that cannot run a cluster (`false`) they need nothing: they are skipped,
+/// and say why.
+fn prepare(root: &Root, times_file: &Path) -> Result<bool> {
     let start = Instant::now();
     match preflight::check(TIER) {
         Err(error) if error.downcast_ref::<Unsupported>().is_some() => {
             eprintln!("{error:#}");
-            return Ok(());
+            return Ok(false);
         }
         checked => checked?,
     }
@@ -70,16 +73,21 @@ fn prepare(root: &Root, times_file: &std::path::Path) -> Result<()> {
         build::build(root, &[part])?;
         note(times_file, &format!("part {}", part.name), start);
     }
-    Ok(())
+    Ok(true)
 }
 
-fn test(suite: &str, times_file: &std::path::Path) -> Result<bool> {
+fn test(suite: &str, times_file: &Path) -> Result<bool> {
     let start = Instant::now();
     let own = std::env::current_exe().context("cannot find this program")?;
     let mut cargo = program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .current_dir(paths::workspace())
-        .args(["test", "--package", PACKAGE, "--test", suite]);
+    cargo.current_dir(paths::workspace()).args([
+        "test",
+        "--locked",
+        "--package",
+        PACKAGE,
+        "--test",
+        suite,
+    ]);
     cargo
         .env("SYMPOZIUM_XTASK", own)
         .env("SYMPOZIUM_TEST_TIER", TIER.to_string());
@@ -96,6 +104,6 @@ fn run_name() -> String {
     format!("{}", std::process::id())
 }
 
-fn note(times_file: &std::path::Path, step: &str, start: Instant) {
+fn note(times_file: &Path, step: &str, start: Instant) {
     times::note_in(times_file, step, start.elapsed());
 }

@@ -40,7 +40,7 @@ pub fn table(path: &Path) -> String {
         times.push(took);
     }
     let mut rows = vec![format!(
-        "{:<44}{:>6}{:>11}{:>11}",
+        "{:<58}{:>6}{:>11}{:>11}",
         "step", "times", "mean", "longest"
     )];
     for step in order {
@@ -49,7 +49,7 @@ pub fn table(path: &Path) -> String {
         let mean = times.iter().sum::<Duration>() / count;
         let longest = times.iter().max().copied().unwrap_or_default();
         rows.push(format!(
-            "{step:<44}{count:>6}{:>11}{:>11}",
+            "{step:<58}{count:>6}{:>11}{:>11}",
             seconds(mean),
             seconds(longest)
         ));

@@ -27,6 +27,7 @@ mod lease;
 mod namespace;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -96,26 +97,24 @@ impl Cluster {
     ///
     /// When there should be one and is not: a failed build or start, or no Go toolchain.
     pub fn shared(tier: Tier) -> Result<Option<&'static Self>> {
-        static CLUSTERS: LazyLock<Mutex<HashMap<Tier, Option<&'static Cluster>>>> =
-            LazyLock::new(Mutex::default);
+        type Found = Result<&'static Cluster, String>;
+        static CLUSTERS: LazyLock<Mutex<HashMap<Tier, Found>>> = LazyLock::new(Mutex::default);
         // Held during the start: the other tests of this process wait for it instead of starting their own.
         let mut clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = clusters.get(&tier) {
-            if known.is_none() {
-                crate::skips::record("no test cluster on this machine");
-            }
-            return Ok(*known);
-        }
-        let cluster = match Self::find(tier)? {
+        let found = match clusters.entry(tier) {
+            Entry::Occupied(known) => known.into_mut(),
             // A process has as many clusters as there are tiers, for as long as it lives.
-            Ok(cluster) => Some(&*Box::leak(Box::new(cluster))),
-            Err(missing) => {
-                crate::skips::record(&missing);
-                None
+            Entry::Vacant(place) => {
+                place.insert(Self::find(tier)?.map(|cluster| &*Box::leak(Box::new(cluster))))
             }
         };
-        clusters.insert(tier, cluster);
-        Ok(cluster)
+        match found {
+            Ok(cluster) => Ok(Some(cluster)),
+            Err(missing) => {
+                crate::skips::record(missing);
+                Ok(None)
+            }
+        }
     }
 
     /// The inner error is what this machine, or the cluster we were told to use, lacks.
@@ -160,7 +159,7 @@ impl Cluster {
         })?;
         let needs: &[(&str, &str)] = match tier {
             Tier::ControlPlane => &[],
-            Tier::Node => &[("nodes", "a node")],
+            Tier::Node => &[("nodes", "node")],
             Tier::Gvisor => &[("runtimeclass/gvisor", "RuntimeClass gvisor")],
             Tier::AgentSandbox => &[(
                 "crd/sandboxclaims.extensions.agents.x-k8s.io",

@@ -187,8 +187,7 @@ struct Bearer {
 impl Bearer {
     fn new(cluster: &'static Cluster, token: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let text = std::fs::read_to_string(cluster.kubeconfig())?;
-        let mut config: serde_json::Value = serde_json::from_str(&text)?;
+        let mut config = cluster.kubectl().json(&["config", "view", "--raw", "--minify"])?;
         config["users"][0]["user"] = json!({"token": token.trim()});
         std::fs::write(folder.path().join("config"), config.to_string())?;
         Ok(Self { folder, cluster })

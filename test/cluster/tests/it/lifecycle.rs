@@ -128,6 +128,81 @@ fn a_person_gets_kubectl_and_helm_that_work() -> Result<()> {
     own.down()
 }
 
+/// What a test run that was killed leaves.
+#[test]
+fn a_leased_cluster_ends_by_itself_when_nobody_holds_it() -> Result<()> {
+    if !possible(Tier::ControlPlane)? {
+        return Ok(());
+    }
+    let own = Own::name("leased");
+    let lease = [
+        "lease",
+        "--name",
+        &own.0,
+        "--tier",
+        "control-plane",
+        "--idle-seconds",
+        "1",
+    ];
+    run(&lease)?;
+    eventually("the cluster to end", Duration::from_secs(30), || {
+        Ok((!run(&["status"])?.contains(&own.0)).then_some(()))
+    })?;
+    assert_eq!(first_process_of(&own), None);
+    Ok(())
+}
+
+/// Half a cluster would make tests fail for the wrong reason.
+#[test]
+fn a_cluster_whose_component_dies_ends_as_a_whole() -> Result<()> {
+    if !possible(Tier::ControlPlane)? {
+        return Ok(());
+    }
+    let own = Own::name("broken");
+    own.up("control-plane")?;
+    let init = first_process_of(&own).context("the cluster has no first process")?;
+    let manager = find_process(|pid, command| {
+        command.contains("/kube-controller-manager ") && parent(pid) == Some(init)
+    });
+    kill(manager).context("no controller manager was found")?;
+    eventually("the cluster to end", Duration::from_secs(30), || {
+        Ok((!run(&["status"])?.contains(&own.0)).then_some(()))
+    })
+}
+
+#[test]
+fn two_builds_of_a_part_at_once_build_it_once() -> Result<()> {
+    if !possible(Tier::Node)? {
+        return Ok(());
+    }
+    let root = tempfile::tempdir()?;
+    let build = || {
+        let mut command = kube(&["build", "--part", "runc"]);
+        command.env("SYMPOZIUM_KUBE_ROOT", root.path());
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+    };
+    let (first, second) = (build()?, build()?);
+    let mut built = 0;
+    for racer in [first, second] {
+        let output = racer.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        anyhow::ensure!(output.status.success(), "{said}");
+        built += usize::from(said.contains(": built in "));
+    }
+    assert_eq!(built, 1);
+    let parts = fs::read_dir(root.path().join("parts"))?.flatten();
+    let folders: Vec<_> = parts
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.path())
+        .collect();
+    assert_eq!(folders.len(), 1, "{folders:?}");
+    assert!(folders[0].join("runc").is_file());
+    Ok(())
+}
+
 /// The promise of the harness. In full: 20 cycles, 5 of them killed; else a sample of 4, 2 of them killed.
 #[test]
 fn nothing_stays_after_many_cycles_some_of_them_killed() -> Result<()> {
@@ -231,7 +306,7 @@ fn kill(pid: Option<u32>) -> Option<()> {
 }
 
 fn first_process_of(own: &Own) -> Option<u32> {
-    find_process(|command| {
+    find_process(|_, command| {
         command.contains(" kube init ")
             && command.trim_end().ends_with(&own.0)
             && !command.starts_with("unshare")
@@ -254,11 +329,11 @@ fn parent(pid: u32) -> Option<u32> {
         .ok()
 }
 
-fn find_process(wanted: impl Fn(&str) -> bool) -> Option<u32> {
+fn find_process(wanted: impl Fn(u32, &str) -> bool) -> Option<u32> {
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let command = fs::read(entry.path().join("cmdline")).ok()?;
-        wanted(&String::from_utf8_lossy(&command).replace('\0', " ")).then_some(pid)
+        wanted(pid, &String::from_utf8_lossy(&command).replace('\0', " ")).then_some(pid)
     })
 }
 
@@ -288,6 +363,16 @@ impl Listing {
                     names.insert(path.display().to_string());
                 }
             }
+        }
+        // The kubelet would change these for the whole machine.
+        for setting in [
+            "vm/overcommit_memory",
+            "vm/panic_on_oom",
+            "kernel/panic",
+            "kernel/panic_on_oops",
+        ] {
+            let value = fs::read_to_string(format!("/proc/sys/{setting}"))?;
+            names.insert(format!("{setting} = {}", value.trim()));
         }
         let rules = command("nft").args(["list", "ruleset"]).output()?;
         names.extend(

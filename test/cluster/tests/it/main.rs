@@ -2,6 +2,7 @@
 
 mod agent_sandbox;
 mod control_plane;
+mod given;
 mod gvisor;
 mod lifecycle;
 mod network;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result};
@@ -47,11 +48,7 @@ fn without_root_the_machine_lacks_it_and_the_exit_code_says_skip() -> Result<()>
         skips::record("root privileges");
         return Ok(());
     }
-    let folder = tempfile::tempdir()?;
-    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777))?;
-    // A copy, because the build folder may be closed to others.
-    let copy = folder.path().join("xtask");
-    std::fs::copy(xtask()?.get_program(), &copy).context("copying xtask")?;
+    let (folder, copy) = copy_for_others()?;
     let mut up = command(&copy);
     up.args(["kube", "up"])
         .env("SYMPOZIUM_KUBE_ROOT", folder.path().join("root"))
@@ -65,4 +62,48 @@ fn without_root_the_machine_lacks_it_and_the_exit_code_says_skip() -> Result<()>
         "{message}"
     );
     Ok(())
+}
+
+/// The whole way of a skip: the machine's lack, by way of the handle, to the list that a test run counts.
+#[test]
+fn without_root_every_test_is_skipped_and_counted_with_the_reason() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        skips::record("root privileges");
+        return Ok(());
+    }
+    let (folder, copy) = copy_for_others()?;
+    let tests = folder.path().join("it");
+    std::fs::copy(std::env::current_exe()?, &tests).context("copying the tests")?;
+    let list = folder.path().join("skips");
+    let mut run = command(&tests);
+    run.args(["control_plane::", "network::"])
+        .uid(65_534)
+        .gid(65_534)
+        .current_dir(folder.path());
+    run.env("SYMPOZIUM_XTASK", &copy)
+        .env("SYMPOZIUM_KUBE_ROOT", folder.path().join("root"));
+    run.env("SYMPOZIUM_SKIPS_FILE", &list)
+        .env_remove("SYMPOZIUM_TEST_KUBECONFIG");
+    let output = run.output()?;
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let recorded = std::fs::read_to_string(&list)?;
+    let reasons: Vec<_> = recorded
+        .lines()
+        .filter_map(|line| Some(line.split_once('\t')?.0))
+        .collect();
+    assert_eq!(reasons, ["root privileges"; 6]);
+    Ok(())
+}
+
+/// A folder that everybody may use, with a copy of xtask, because the build folder may be closed to others.
+fn copy_for_others() -> Result<(tempfile::TempDir, PathBuf)> {
+    let folder = tempfile::tempdir()?;
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777))?;
+    let copy = folder.path().join("xtask");
+    std::fs::copy(xtask()?.get_program(), &copy).context("copying xtask")?;
+    Ok((folder, copy))
 }
