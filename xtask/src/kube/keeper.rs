@@ -109,7 +109,9 @@ fn run_inside(instance: &Instance, link: Link) -> Result<()> {
 }
 
 fn spawn(instance: &Instance) -> Result<Child> {
-    let own = std::env::current_exe().context("cannot find this program")?;
+    // A copy: the path of this program may lead to another build by now.
+    let own = instance.file("init");
+    fs::copy("/proc/self/exe", &own).context("cannot copy this program")?;
     let log =
         File::create(instance.file("logs/init.log")).context("cannot create the first log")?;
     let mut command =

@@ -82,8 +82,8 @@ fn suitable(record: Record, wish: &Wish) -> Result<Record> {
 /// Hands the wish to a keeper; `None` when the cluster of that name belongs to another one.
 fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
     let begin = Instant::now();
-    let own = std::env::current_exe().context("cannot find this program")?;
-    let mut keeper = program(own);
+    // Not by its path: that may lead to another build by now.
+    let mut keeper = program("/proc/self/exe");
     keeper
         .args(["kube", "keep"])
         .env(super::paths::ROOT_VARIABLE, root.path())

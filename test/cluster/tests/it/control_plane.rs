@@ -187,7 +187,9 @@ struct Bearer {
 impl Bearer {
     fn new(cluster: &'static Cluster, token: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut config = cluster.kubectl().json(&["config", "view", "--raw", "--minify"])?;
+        let mut config = cluster
+            .kubectl()
+            .json(&["config", "view", "--raw", "--minify"])?;
         config["users"][0]["user"] = json!({"token": token.trim()});
         std::fs::write(folder.path().join("config"), config.to_string())?;
         Ok(Self { folder, cluster })

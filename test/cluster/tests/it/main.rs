@@ -2,10 +2,13 @@
 
 mod agent_sandbox;
 mod control_plane;
+mod cycles;
 mod given;
 mod gvisor;
 mod lifecycle;
 mod network;
 mod node;
+mod own;
 mod pods;
+mod processes;
 mod refusals;
