@@ -10,9 +10,9 @@
 //! - [`static_build`]: binaries that run in an empty root.
 
 pub mod as_user;
-pub mod cluster;
 pub mod bench;
 pub mod cases;
+pub mod cluster;
 pub mod probe;
 pub mod processes;
 pub mod skips;

@@ -32,6 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sympozium-controller", &["sympozium-api", "sympozium-plan"]),
     ("sympozium-server", &["sympozium-api", "sympozium-plan"]),
     ("sympozium", ANY),
+    ("sympozium-cluster-tests", &[]),
     ("sympozium-probe", &[]),
     ("sympozium-testkit", ANY),
     ("xtask", ANY),

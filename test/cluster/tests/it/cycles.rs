@@ -6,17 +6,12 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use sympozium_testkit::cluster::{Tier, eventually};
-use sympozium_testkit::command;
+use sympozium_testkit::{cases, command};
 
 use crate::own::{Own, kube, possible};
 use crate::processes::{first_process_of, keeper_of, kill, parent};
-
-/// Runs everything, where the default is a sample.
-const FULL_VARIABLE: &str = "SYMPOZIUM_TEST_FULL";
-/// Chooses the moments of the kills; the one used is printed.
-const SEED_VARIABLE: &str = "SYMPOZIUM_TEST_SEED";
 
 /// In full: 20 cycles, 5 of them killed; else a sample of 4, 2 of them killed.
 #[test]
@@ -24,12 +19,8 @@ fn nothing_stays_after_many_cycles_some_of_them_killed() -> Result<()> {
     if !possible(Tier::Node)? {
         return Ok(());
     }
-    let (cycles, kill_every) = if std::env::var_os(FULL_VARIABLE).is_some() {
-        (20, 4)
-    } else {
-        (4, 2)
-    };
-    let mut random = Random::new()?;
+    let (cycles, kill_every) = if cases::is_full() { (20, 4) } else { (4, 2) };
+    let mut random = Random::new();
     let before = Listing::take()?;
     let own = Own::name("cycle");
     for cycle in 1..=cycles {
@@ -169,24 +160,17 @@ impl Listing {
     }
 }
 
-/// Small and seeded: a failure can be repeated (xorshift64).
+/// Which moments and victims are chosen follows from the seed of the test run, so that a failure can be repeated.
 struct Random(u64);
 
 impl Random {
-    fn new() -> Result<Self> {
-        let seed = match std::env::var(SEED_VARIABLE) {
-            Ok(text) => text
-                .parse()
-                .with_context(|| format!("{SEED_VARIABLE} is no number"))?,
-            Err(_) => std::time::UNIX_EPOCH.elapsed()?.as_nanos() as u64 | 1,
-        };
-        eprintln!("{SEED_VARIABLE}={seed}");
-        if seed == 0 {
-            bail!("{SEED_VARIABLE} must not be 0");
-        }
-        Ok(Self(seed))
+    fn new() -> Self {
+        eprintln!("{}={}", cases::SEED, cases::seed());
+        // Spread out: a small seed would begin with small numbers.
+        Self(cases::seed().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
+    /// The next number below `end` (xorshift64).
     fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
