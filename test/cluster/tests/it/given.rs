@@ -42,6 +42,7 @@ fn a_given_cluster_is_used_and_what_needs_its_internals_is_skipped() -> Result<(
     let output = tests
         .env("PATH", path)
         .env("SYMPOZIUM_SKIPS_FILE", &list)
+        .env("CARGO_PKG_NAME", "it")
         .output()?;
     kube(&["down"])?;
 
@@ -54,8 +55,8 @@ fn a_given_cluster_is_used_and_what_needs_its_internals_is_skipped() -> Result<(
     let mut skipped: Vec<_> = recorded.lines().collect();
     skipped.sort_unstable();
     let expected = [
-        "no audit log on the given cluster\tcontrol_plane::the_audit_log_says_which_calls_were_made_by_whom",
-        "the given cluster has no node\tnetwork::services_and_the_api_server_are_reachable_by_service_address",
+        "no audit log on the given cluster\tit/control_plane::the_audit_log_says_which_calls_were_made_by_whom",
+        "the given cluster has no node\tit/network::services_and_the_api_server_are_reachable_by_service_address",
     ];
     assert_eq!(skipped, expected);
     Ok(())
