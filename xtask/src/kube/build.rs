@@ -76,14 +76,16 @@ fn build_part(root: &Root, part: &'static Part, toolchain: &str) -> Result<Built
     if part.cgo {
         packages::require(&packages::FOR_CGO)?;
     }
-    // Under the lock nobody else uses this folder: what is there was left by a killed build.
-    let building = root.parts().join(format!(".building-{}", part.name));
-    remove_folder(&building)?;
+    // Under the lock, what others left was left by killed builds. Their compilers may still be writing, each into its
+    // own folder: that is why every build has one of its own.
+    let prefix = format!(".building-{}.", part.name);
+    remove_folders(&root.parts(), &prefix)?;
+    let building = root.parts().join(format!("{prefix}{}", std::process::id()));
     let start = Instant::now();
     plan.run(&pins, &building)?;
     fs::rename(building.join("result"), &built.folder)
         .with_context(|| format!("cannot move the result to {}", built.folder.display()))?;
-    remove_folder(&building)?;
+    remove_folders(&root.parts(), &prefix)?;
     let took = start.elapsed();
     eprintln!(
         "{} {}: built in {:.0} s",
@@ -323,13 +325,17 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn remove_folder(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+fn remove_folders(parent: &Path, prefix: &str) -> Result<()> {
+    for entry in
+        fs::read_dir(parent).with_context(|| format!("cannot list {}", parent.display()))?
+    {
+        let entry = entry.with_context(|| format!("cannot list {}", parent.display()))?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("cannot remove {}", entry.path().display()))?;
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 #[cfg(test)]

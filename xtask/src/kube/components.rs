@@ -63,6 +63,8 @@ pub fn api_server(plan: &Plan) -> Result<Component> {
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             // A call is in the log before its caller goes on, so that a test can read it right after.
             "--audit-log-mode=blocking",
+            // One file for the life of the cluster: tests remember places in it. In megabytes.
+            "--audit-log-maxsize=100000",
             "--profiling=false",
         ],
     );

@@ -46,6 +46,9 @@ pub const FOR_NODE: [Package; 6] = [
     program("mount", "mount"),
 ];
 
+/// Two clusters may start at once; the second waits for the first one's installation.
+const INSTALL: &str = "apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300";
+
 const fn program(name: &'static str, binary: &'static str) -> Package {
     Package {
         name,
@@ -79,7 +82,7 @@ pub fn require(packages: &[Package]) -> Result<()> {
     eprintln!("installing {names}");
     // The list of packages of a fresh machine is empty or old; a failure to renew it shows in the install.
     let _ = output(line("apt-get update -qq").env("PATH", search_path()));
-    let mut install = line("apt-get install -y -qq --no-install-recommends");
+    let mut install = line(INSTALL);
     install
         .args(&missing)
         .env("DEBIAN_FRONTEND", "noninteractive")

@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::command::{line, succeeds};
 use super::packages;
 use super::parts::Tier;
+use super::paths::Root;
 use super::unsupported::Unsupported;
 
 /// Checks the machine and installs missing Debian packages.
@@ -38,6 +39,26 @@ pub fn check(tier: Tier) -> Result<()> {
         needs("iptables with conntrack and NFQUEUE", queue)?;
     }
     Ok(())
+}
+
+/// What can be asked only with a built part: whether gVisor's way of catching system calls works here.
+pub fn check_gvisor(root: &Root, programs: &Path) -> Result<()> {
+    let scratch = root
+        .clusters()
+        .join(format!(".runsc-{}", std::process::id()));
+    let attempt = format!(
+        "unshare --mount --pid --fork --mount-proc {}/runsc --root {} --ignore-cgroups --network=none \
+         --platform=systrap do true",
+        programs.display(),
+        scratch.display()
+    );
+    let outcome = needs(
+        "what gVisor's systrap platform needs of the kernel",
+        &attempt,
+    );
+    // Made by runsc, whether it succeeded or not.
+    let _ = std::fs::remove_dir_all(&scratch);
+    outcome
 }
 
 fn needs(feature: &str, attempt: &str) -> Result<()> {

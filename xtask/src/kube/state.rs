@@ -52,7 +52,8 @@ impl Instance {
             .with_context(|| format!("cannot list {}", clusters.display()))?
         {
             let entry = entry.with_context(|| format!("cannot list {}", clusters.display()))?;
-            if entry.path().is_dir() {
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if entry.path().is_dir() && !hidden {
                 found.push(Self::new(root, &entry.file_name().to_string_lossy())?);
             }
         }

@@ -42,6 +42,9 @@ pub struct Wish {
 pub fn up(root: &Root, wish: &Wish) -> Result<Record> {
     preflight::check(wish.tier)?;
     let built = build::build(root, &wish.tier.parts())?;
+    if let Some(gvisor) = built.iter().find(|built| *built.part == parts::GVISOR) {
+        preflight::check_gvisor(root, &gvisor.folder)?;
+    }
     end::sweep(root)?;
     let instance = Instance::new(root, &wish.name)?;
     let deadline = Instant::now() + OTHER_PATIENCE;
