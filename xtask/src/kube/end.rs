@@ -1,7 +1,7 @@
 //! Ends clusters and removes what is left of them.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -22,7 +22,7 @@ pub fn down(root: &Root, instance: &Instance) -> Result<()> {
     }
     // The keeper lets go of its lock when everything is removed. A keeper that has not started its first process yet
     // is found a moment later.
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         match lock::try_exclusive(&instance.lock)? {
             Some(lock) => {
@@ -30,7 +30,7 @@ pub fn down(root: &Root, instance: &Instance) -> Result<()> {
                 lock.remove();
                 break;
             }
-            None if std::time::Instant::now() > deadline => {
+            None if Instant::now() > deadline => {
                 bail!(
                     "cluster {} does not end\nhint: `cargo xtask kube status` shows its processes",
                     instance.name
@@ -96,16 +96,11 @@ pub fn remove_remains(instance: &Instance) -> Result<()> {
         return Ok(());
     }
     // The first process ends by itself when its keeper is gone; one that hangs is killed.
-    let patience = if lock::exclusive_within(&instance.init_lock(), NOTICE)?.is_some() {
-        None
-    } else {
-        Some(PATIENCE)
-    };
-    if let Some(patience) = patience {
+    if lock::exclusive_within(&instance.init_lock(), NOTICE)?.is_none() {
         if let Some(init) = instance.init()? {
             init.kill();
         }
-        lock::exclusive_within(&instance.init_lock(), patience)?
+        lock::exclusive_within(&instance.init_lock(), PATIENCE)?
             .with_context(|| format!("what is left of cluster {} does not end", instance.name))?;
     }
     remove_folder(instance)
@@ -113,7 +108,7 @@ pub fn remove_remains(instance: &Instance) -> Result<()> {
 
 /// Removes the state folder, whose mounts went with their namespace.
 pub fn remove_folder(instance: &Instance) -> Result<()> {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         match fs::remove_dir_all(&instance.folder) {
             Ok(()) => return Ok(()),
@@ -121,7 +116,7 @@ pub fn remove_folder(instance: &Instance) -> Result<()> {
             // The kernel takes a namespace's mounts apart a moment after its last process.
             Err(error)
                 if error.kind() == std::io::ErrorKind::ResourceBusy
-                    && std::time::Instant::now() < deadline =>
+                    && Instant::now() < deadline =>
             {
                 std::thread::sleep(Duration::from_millis(50));
             }

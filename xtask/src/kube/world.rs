@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_move, unmount};
 
 use super::command::{check, line, succeeds};
 use super::config::{NODE, PARTS, POLICY_QUEUE, STATE};
@@ -52,6 +52,9 @@ pub fn cover_file_system(plan: &Plan) -> Result<()> {
     mount_move(PASSAGE, inside).context("cannot move the folder outside the tree to its place")?;
     bind(&inside.join("parts"), Path::new(PARTS))?;
     bind(&inside.join("clusters").join(&plan.name), Path::new(STATE))?;
+    // What is bound stays; the other clusters of the folder are none of this one's business.
+    unmount(inside, UnmountFlags::DETACH)
+        .context("cannot let go of the folder outside the tree")?;
     for covered in ["/var/lib", "/var/log"] {
         let own = format!("{STATE}{covered}");
         make_folder(Path::new(&own))?;

@@ -115,7 +115,7 @@ fn parse(text: &str) -> Vec<Call> {
         .collect()
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Line {
     stage: String,
@@ -127,22 +127,6 @@ struct Line {
     response_status: Value,
     #[serde(rename = "requestURI")]
     request_uri: String,
-}
-
-impl Default for Line {
-    fn default() -> Self {
-        let (text, value) = (String::new(), Value::Null);
-        Self {
-            stage: text.clone(),
-            verb: text.clone(),
-            user: value.clone(),
-            impersonated_user: value.clone(),
-            user_agent: text.clone(),
-            object_ref: value.clone(),
-            response_status: value,
-            request_uri: text,
-        }
-    }
 }
 
 impl Line {

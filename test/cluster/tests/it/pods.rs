@@ -68,16 +68,18 @@ pub fn start_server(namespace: &Namespace, name: &str, image: &str, port: u16) -
         .to_owned())
 }
 
-/// Whether a command in a pod can open a connection, and what it was told.
+/// What a pod was told when it connected, or why it could not. Not being able to ask is an error, not a "no".
 pub fn connect(namespace: &Namespace, from: &str, address: &str) -> Result<Result<String, String>> {
-    let printed =
-        namespace
-            .kubectl()
-            .attempt(&["exec", from, "--", "cluster-probe", "connect", address])?;
+    let ask = ["exec", from, "--", "cluster-probe", "connect", address];
+    let printed = namespace.kubectl().attempt(&ask)?;
     let said = printed.stdout.trim().to_owned();
-    Ok(if printed.success {
-        Ok(said)
-    } else {
-        Err(said + &printed.stderr)
-    })
+    if printed.success {
+        return Ok(Ok(said));
+    }
+    anyhow::ensure!(
+        said.starts_with("failed: "),
+        "no answer from pod {from}: {}",
+        printed.stderr
+    );
+    Ok(Err(said))
 }
