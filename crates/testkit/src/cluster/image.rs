@@ -49,7 +49,7 @@ impl Image {
         }
         let folder = tempfile::tempdir().context("creating a folder for the image")?;
         let archive = folder.path().join("image.tar");
-        let mut write = xtask();
+        let mut write = xtask()?;
         write
             .args([
                 "kube",
@@ -66,7 +66,7 @@ impl Image {
                 .arg("--add")
                 .arg(format!("{inside}={}", file.display()));
         }
-        let mut import = xtask();
+        let mut import = xtask()?;
         import
             .args(["kube", "import", "--name", &lease.name])
             .arg(&archive);

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -13,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 
 use super::Tier;
-use crate::static_build::workspace_root;
+use crate::static_build::{target_directory, workspace_root};
 
 /// Names the built xtask, to save asking cargo for it.
 pub const XTASK_VARIABLE: &str = "SYMPOZIUM_XTASK";
@@ -58,7 +59,7 @@ impl Lease {
 /// Starts or finds the cluster of this test run for a tier. The inner error is what the machine lacks.
 pub fn take(tier: Tier) -> Result<Result<Lease, String>> {
     for _ in 0..ATTEMPTS {
-        let mut command = xtask();
+        let mut command = xtask()?;
         command.args([
             "kube",
             "lease",
@@ -128,15 +129,36 @@ fn cluster_name(tier: Tier) -> String {
     format!("test-{run}-{short}")
 }
 
-/// `cargo xtask`, or the built program when the caller has one.
-pub fn xtask() -> Command {
-    if let Some(built) = std::env::var_os(XTASK_VARIABLE) {
-        return crate::command(built);
+/// The project's tooling itself, not by way of cargo: a test that kills it must hit it.
+///
+/// # Errors
+///
+/// When it cannot be built; within one test process that is tried until it works.
+pub fn xtask() -> Result<Command> {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(given) = std::env::var_os(XTASK_VARIABLE) {
+        return Ok(crate::command(given));
+    }
+    if let Some(built) = BUILT.get() {
+        return Ok(crate::command(built));
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = crate::command(cargo);
-    command
-        .current_dir(workspace_root())
-        .args(["run", "--quiet", "--package", "xtask", "--"]);
-    command
+    let mut build = crate::command(cargo);
+    build.current_dir(workspace_root()).args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--package",
+        "xtask",
+    ]);
+    let output = build.output().context("starting cargo")?;
+    if !output.status.success() {
+        bail!(
+            "building xtask: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(crate::command(
+        BUILT.get_or_init(|| target_directory().join("debug/xtask")),
+    ))
 }

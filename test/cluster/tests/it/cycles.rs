@@ -41,7 +41,7 @@ fn nothing_stays_after_many_cycles_some_of_them_killed() -> Result<()> {
     }
     // The last one was killed, and nobody came after it but this.
     own.down()?;
-    let left = kube(&["leaks"]).output()?;
+    let left = kube(&["leaks"])?.output()?;
     assert!(
         left.status.success(),
         "left behind:\n{}",
@@ -72,7 +72,7 @@ fn use_node(own: &Own) -> Result<()> {
 /// Starts a cluster and kills one of the processes that it hangs on, at a random moment of its start or just after.
 fn kill_one(own: &Own, tier: &str, random: &mut Random) -> Result<()> {
     let moment = Duration::from_millis(random.below(7000));
-    let mut up = kube(&["up", "--no-helm", "--name", &own.0, "--tier", tier]);
+    let mut up = kube(&["up", "--no-helm", "--name", &own.0, "--tier", tier])?;
     let mut owner = up.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?;
     std::thread::sleep(moment);
     let starting = owner.try_wait()?.is_none();

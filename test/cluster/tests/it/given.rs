@@ -16,12 +16,13 @@ fn a_given_cluster_is_used_and_what_needs_its_internals_is_skipped() -> Result<(
         return Ok(());
     }
     let name = format!("given-{}", std::process::id());
-    let kube = |arguments: &[&str]| {
-        xtask()
+    let kube = |arguments: &[&str]| -> Result<_> {
+        let output = xtask()?
             .args(["kube", arguments[0], "--name", &name])
             .args(&arguments[1..])
             .stdin(Stdio::null())
-            .output()
+            .output()?;
+        Ok(output)
     };
     let up = kube(&["up", "--no-helm", "--tier", "control-plane"])?;
     let lines = String::from_utf8(up.stdout)?;

@@ -118,13 +118,11 @@ fn two_builds_of_a_part_at_once_build_it_once() -> Result<()> {
         return Ok(());
     }
     let root = tempfile::tempdir()?;
-    let build = || {
-        let mut command = kube(&["build", "--part", "runc"]);
+    let build = || -> Result<_> {
+        let mut command = kube(&["build", "--part", "runc"])?;
         command.env("SYMPOZIUM_KUBE_ROOT", root.path());
-        command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command.spawn()?)
     };
     let (first, second) = (build()?, build()?);
     let mut built = 0;

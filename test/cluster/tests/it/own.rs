@@ -6,15 +6,15 @@ use anyhow::Result;
 use sympozium_testkit::cluster::{Cluster, KUBECONFIG_VARIABLE, Tier, xtask};
 use sympozium_testkit::skips;
 
-pub fn kube(arguments: &[&str]) -> Command {
-    let mut command = xtask();
+pub fn kube(arguments: &[&str]) -> Result<Command> {
+    let mut command = xtask()?;
     command.arg("kube").args(arguments).stdin(Stdio::null());
-    command
+    Ok(command)
 }
 
 /// Runs to the end, successfully.
 pub fn run(arguments: &[&str]) -> Result<String> {
-    let output = kube(arguments).output()?;
+    let output = kube(arguments)?.output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(
         output.status.success(),
@@ -41,7 +41,7 @@ impl Own {
     }
 
     pub fn kubectl(&self, arguments: &[&str]) -> Result<Output> {
-        Ok(kube(&[&["exec", "--name", &self.0, "--", "kubectl"], arguments].concat()).output()?)
+        Ok(kube(&[&["exec", "--name", &self.0, "--", "kubectl"], arguments].concat())?.output()?)
     }
 }
 

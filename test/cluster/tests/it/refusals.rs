@@ -3,24 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use anyhow::{Context as _, Result};
-use sympozium_testkit::static_build::{target_directory, workspace_root};
+use sympozium_testkit::cluster::xtask;
 use sympozium_testkit::{command, skips};
-
-/// The built xtask itself: cargo would need a home and a toolchain that these callers do not have.
-fn xtask() -> Result<Command> {
-    if let Some(built) = std::env::var_os("SYMPOZIUM_XTASK") {
-        return Ok(command(built));
-    }
-    let mut build = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .current_dir(workspace_root())
-        .args(["build", "--quiet", "--package", "xtask"]);
-    anyhow::ensure!(build.status()?.success(), "xtask cannot be built");
-    Ok(command(target_directory().join("debug/xtask")))
-}
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -20,13 +20,13 @@ fn a_node_starts_in_time_when_everything_is_built() -> Result<()> {
         return Ok(());
     }
     let name = format!("warm-{}", std::process::id());
-    let kube = |command: &str, options: &[&str]| {
-        let mut xtask = xtask();
+    let kube = |command: &str, options: &[&str]| -> Result<_> {
+        let mut xtask = xtask()?;
         xtask
             .args(["kube", command, "--name", &name])
             .args(options)
             .stdin(Stdio::null());
-        xtask.output()
+        Ok(xtask.output()?)
     };
     // The first one builds what is missing, which is not what is measured.
     let first = kube("up", &["--tier", "node", "--no-helm"])?;
