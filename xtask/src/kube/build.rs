@@ -210,7 +210,9 @@ fn go(folder: &Path) -> std::process::Command {
         .current_dir(folder)
         .env("GOFLAGS", "")
         .env("GOWORK", "off")
-        .env("GOTOOLCHAIN", "local");
+        .env("GOTOOLCHAIN", "local")
+        // Compilers that collect garbage less often: a twelfth less time for some hundred megabytes more memory.
+        .env("GOGC", "400");
     command
 }
 
