@@ -68,16 +68,12 @@ impl<'a> Flow<'a> {
                 program.as_fd(),
             ],
         )?;
-        let stream = |pipe| Stream {
-            pipe: Some(pipe),
-            captured: Captured::default(),
-        };
         let longest = request.timeout + request.grace + DRAIN_LIMIT + PATIENCE;
         Ok(Self {
             worker,
             stdin: stdin.map(|(_, ours)| (ours, request.stdin.as_slice())),
-            stdout: stream(stdout),
-            stderr: stream(stderr),
+            stdout: Stream::new(stdout)?,
+            stderr: Stream::new(stderr)?,
             output_bytes: request.output_bytes,
             lingering: false,
             told_drained: false,
@@ -203,6 +199,17 @@ struct Ready {
 }
 
 impl Stream {
+    /// Never blocks: a command can open its output for reading, by `/proc/self/fd/1`, and be quicker than we are
+    /// after a poll.
+    fn new(pipe: OwnedFd) -> io::Result<Self> {
+        // Only our end: the two ends of a pipe have flags of their own.
+        rustix::io::ioctl_fionbio(&pipe, true)?;
+        Ok(Self {
+            pipe: Some(pipe),
+            captured: Captured::default(),
+        })
+    }
+
     /// Reads once; call it when the pipe is readable.
     fn read(&mut self, chunk: &mut [u8], cap: usize) -> io::Result<()> {
         let Some(pipe) = &self.pipe else {
@@ -224,8 +231,6 @@ impl Stream {
             return Ok(());
         };
         let mut left = usize::try_from(rustix::io::ioctl_fionread(&pipe)?).unwrap_or(usize::MAX);
-        // He could read as well, and we would wait for what he took.
-        rustix::io::ioctl_fionbio(&pipe, true)?;
         while left > 0 {
             let room = chunk.len().min(left);
             match rustix::io::read(&pipe, &mut chunk[..room]) {
@@ -249,16 +254,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn output_that_somebody_else_read_is_not_waited_for() {
+        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let mut stream = Stream::new(ours).unwrap();
+        // A poll said that there is something, and the command took it back.
+        stream.read(&mut [0; 10], 100).unwrap();
+        assert!(stream.pipe.is_some() && stream.captured.bytes.is_empty());
+        drop(theirs);
+    }
+
+    #[test]
     fn somebody_who_still_writes_is_not_waited_for() {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let mut theirs = std::fs::File::from(theirs);
         theirs.write_all(&[b'x'; 1000]).unwrap();
         // As a writer who is always quicker than we are: more is there before each look.
         let mut chunk = [0; 10];
-        let mut stream = Stream {
-            pipe: Some(ours),
-            captured: Captured::default(),
-        };
+        let mut stream = Stream::new(ours).unwrap();
         let flood = std::thread::spawn(move || while theirs.write_all(&[b'y'; 4096]).is_ok() {});
         stream.read_rest(&mut chunk, 100).unwrap();
         assert_eq!(stream.captured.bytes.len(), 100);
