@@ -123,8 +123,6 @@ pub(crate) fn spawn(birth: &Birth<'_>, stack: &mut ChildStack) -> io::Result<Chi
     let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else {
         return Err(clone_error);
     };
-    // SAFETY: the kernel stored a fresh descriptor that nobody else owns.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     // SAFETY: a plain read of a value the child may have written before it ended; volatile because the
     // compiler does not know that the child shares this memory.
     let failed_with = unsafe { ptr::read_volatile(&raw const handover.failed_with) };
@@ -132,7 +130,27 @@ pub(crate) fn spawn(birth: &Birth<'_>, stack: &mut ChildStack) -> io::Result<Chi
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
         return Err(io::Error::from_raw_os_error(failed_with));
     }
-    Ok(Child { pid, pidfd })
+    child(pid, pidfd)
+}
+
+/// A child with the descriptor that `clone` stored, or with one opened now: kernels that do not know
+/// `CLONE_PIDFD` (Linux before 5.2, some user-space kernels) ignore it and store nothing. Where there is none at
+/// all, the child is ended: it could not be waited for.
+fn child(pid: Pid, stored: RawFd) -> io::Result<Child> {
+    if stored >= 0 {
+        // SAFETY: the kernel stored a fresh descriptor that nobody else owns.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(stored) };
+        return Ok(Child { pid, pidfd });
+    }
+    // It is our child and unreaped, so the number means what it says.
+    match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+        Ok(pidfd) => Ok(Child { pid, pidfd }),
+        Err(error) => {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+            Err(error.into())
+        }
+    }
 }
 
 /// The child's side of [`spawn`], from clone to exec: one straight sequence of system calls.
@@ -311,11 +329,7 @@ pub(crate) fn fork(parent: ParentIs) -> io::Result<Fork> {
     };
     match i32::try_from(pid).ok().and_then(Pid::from_raw) {
         None if pid == 0 => Ok(Fork::Child),
-        Some(pid) if pid.as_raw_pid() > 0 => Ok(Fork::Parent(Child {
-            pid,
-            // SAFETY: the kernel stored a fresh descriptor that nobody else owns.
-            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
-        })),
+        Some(pid) if pid.as_raw_pid() > 0 => child(pid, pidfd).map(Fork::Parent),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -532,4 +546,17 @@ pub(crate) fn signal_all_in_reach(signal: rustix::process::Signal) {
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: never returns and touches no memory.
     unsafe { libc::_exit(code) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_stores_no_descriptor_is_got_by_with() {
+        let own = rustix::process::getpid();
+        let child = child(own, -1).unwrap();
+        assert!(child.pidfd.as_raw_fd() >= 0);
+        assert_eq!(child.pid, own);
+    }
 }
