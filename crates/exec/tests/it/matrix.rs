@@ -110,7 +110,6 @@ const SUPERVISOR: &[&str] = &[
     "set-scheduler",
     "set-scheduler-parameters",
     "set-scheduler-attributes",
-    "set-affinity",
     "change-limits",
 ];
 

@@ -57,7 +57,6 @@ fn in_a_container() {
         notices(&config, Layer::Seccomp, &[], "vsock-socket");
         notices(&config, Layer::Seccomp, &[], "change-limits");
         notices(&config, Layer::Seccomp, &[], "set-scheduler");
-        notices(&config, Layer::Seccomp, &[], "set-affinity");
         notices(&config, Layer::Seccomp, &[], "set-priority-of-user");
         notices(&config, Layer::Seccomp, &[], "setuid-by-chmod=/dev/shm");
         // Without scopes, a guard in seccomp stands in for the processes whose pids are known.
