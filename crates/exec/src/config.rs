@@ -133,7 +133,7 @@ impl Config {
         self
     }
 
-    /// Takes `path` as the only place where commands are looked up and may work.
+    /// Takes `directory` as the working directory of requests that name none.
     pub fn working_in(mut self, directory: impl AsRef<Path>) -> Self {
         self.working_directory = directory.as_ref().to_owned();
         self

@@ -43,6 +43,7 @@ pub struct Executor {
     runner: Runner,
     root: OwnedFd,
     null: OwnedFd,
+    end_of_keeper: OwnedFd,
     pool: Mutex<Pool>,
     freed: Condvar,
     // Fields drop in this order: first every worker's socket and the keeper, then the cgroup they were in.
@@ -139,6 +140,9 @@ pub enum RunError {
         #[source]
         source: io::Error,
     },
+    /// The sandbox was killed from outside, or lost its init to a lack of memory. It runs nothing any more.
+    #[error("the sandbox is gone")]
+    Gone,
     /// Cancelled before it started.
     #[error("the command was cancelled before it started")]
     Cancelled,
@@ -197,13 +201,18 @@ impl Executor {
         }
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| StartError::Stage(error.into()))?;
+        let end_of_keeper = started.link.end_of_keeper().map_err(StartError::Stage)?;
         Ok(Self {
             config,
             report: Arc::new(report),
             runner,
             root: started.root,
             null,
-            pool: Mutex::default(),
+            end_of_keeper,
+            pool: Mutex::new(Pool {
+                workers: usize::from(started.worker.is_some()),
+                idle: started.worker.into_iter().collect(),
+            }),
             freed: Condvar::new(),
             keeper: Mutex::new(started.link),
             cgroup: started.cgroup,
@@ -223,8 +232,15 @@ impl Executor {
     pub fn run(&self, request: &Request, cancel: Option<&Cancel>) -> Result<Outcome, RunError> {
         let argv = request.arguments()?;
         let envp = self.config.environment.with_request(&request.environment)?;
-        let directory = self.open_working_directory(request)?;
-        let program = self.find(request, &directory)?;
+        let found = self
+            .open_working_directory(request)
+            .and_then(|directory| Ok((self.find(request, &directory)?, directory)));
+        // A world that is gone has no programs either; say what is really wrong.
+        let (program, directory) =
+            found.map_err(|error| match keeper::is_over(&self.end_of_keeper) {
+                true => RunError::Gone,
+                false => error,
+            })?;
         let job = Job {
             script: match &program.kind {
                 Kind::Elf => None,

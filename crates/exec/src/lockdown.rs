@@ -53,8 +53,8 @@ pub enum LockdownError {
 }
 
 impl Lockdown {
-    /// Restricts this process for good: no sockets but Unix, only the given paths, no signal and no
-    /// abstract socket to anybody outside, memory unreadable for others.
+    /// Restricts this process for good: no sockets but Unix, only the given paths and the harmless devices, no
+    /// signal and no abstract socket to anybody outside, memory unreadable for others.
     ///
     /// Call it before the first thread is started and before any input is read. An error means that the
     /// process is not restricted as promised, perhaps partly: end it.

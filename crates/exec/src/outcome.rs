@@ -19,7 +19,8 @@ pub struct Outcome {
     pub timed_out: bool,
     /// The caller cancelled it.
     pub cancelled: bool,
-    /// The kernel killed one of its processes because the sandbox's memory limit was reached.
+    /// The kernel killed a process of the sandbox while this command ran, because the memory limit was reached. With
+    /// several commands at once it may have been another's: the limit is the sandbox's.
     pub oom_killed: bool,
     /// From the start of the command until nothing of it lived.
     pub duration: Duration,

@@ -11,14 +11,19 @@
 
 mod reference;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use sympozium_exec::{Config, Executor, Floor, Layer, Profile, Request};
+use sympozium_exec::{Config, Executor, Floor, Layer, Profile, Request, StageProgram};
 use sympozium_testkit::bench::{Suite, Target};
 use sympozium_testkit::processes::{self, new_marker, with_marker};
-use sympozium_testkit::{as_user, probe};
+use sympozium_testkit::{as_user, probe, static_build};
 
+/// The helper stage as it ships: a static binary.
+static STAGE: LazyLock<PathBuf> = LazyLock::new(|| {
+    static_build::binary("sympozium-exec", "exec-run").expect("the static stage can be built")
+});
 /// Commands in one round of one side.
 const ROUND: u32 = 200;
 const ROUNDS: usize = 15;
@@ -26,7 +31,6 @@ const ROUNDS: usize = 15;
 const MANY: u32 = 10_000;
 
 fn main() {
-    sympozium_exec::stage::enter_if_asked();
     let mut suite = Suite::new("exec");
     rates(&mut suite);
     host(&mut suite);
@@ -44,20 +48,21 @@ fn host_profile() -> Profile {
     }
 }
 
+fn config(profile: Profile) -> Config {
+    let mut config = Config::new(profile);
+    config.stage = StageProgram::At(STAGE.clone());
+    config
+}
+
 fn bare() -> Executor {
-    let mut config = Config::new(Profile::Container)
+    let mut config = config(Profile::Container)
         .leaving_out(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
     config.floor = Floor::none();
     Executor::new(config).expect("an executor without layers")
 }
 
 fn container() -> Executor {
-    let mut config = Config::new(Profile::Container);
-    if as_user::is_root() {
-        // As in a pod: everything of the profile is live, whoever runs the bench.
-        config.floor = Floor::of_profile(Profile::Container);
-    }
-    Executor::new(config).expect("the container profile")
+    Executor::new(config(Profile::Container)).expect("the container profile")
 }
 
 /// `count` commands by `threads` at once, and how long that took.
@@ -117,7 +122,7 @@ fn rates(suite: &mut Suite) {
 
 fn host(suite: &mut Suite) {
     let request = Request::argv(["/bin/true"]);
-    let make = || Executor::new(Config::new(host_profile())).expect("a host sandbox");
+    let make = || Executor::new(config(host_profile())).expect("a host sandbox");
     let bwrap = reference::Bwrap::with_the_same_binds();
     let mut ratios = Vec::new();
     for _ in 0..ROUNDS * 3 {

@@ -36,6 +36,8 @@ const ABOVE_FIXED: i32 = 10;
 /// Host UIDs for worlds made by root. Distributions leave this range alone (systemd's table of UIDs calls
 /// it unused), and no account has one of them.
 const FIRST_WORLD_UID: u32 = 0x7000_0000;
+/// As a mask: the range ends well before the largest UID that old programs can hold (2³¹ − 1).
+const WORLD_UIDS: u32 = 0x07ff_ffff;
 
 /// A keeper that is ready.
 pub(super) struct Started {
@@ -43,6 +45,7 @@ pub(super) struct Started {
     pub(super) live: Live,
     pub(super) root: OwnedFd,
     pub(super) cgroup: Option<Cgroup>,
+    pub(super) worker: Option<OwnedFd>,
 }
 
 /// The control socket and the keeper behind it. Dropping it ends the keeper and all below, and waits.
@@ -50,6 +53,9 @@ pub(super) struct Started {
 pub(super) struct KeeperLink {
     control: Option<OwnedFd>,
     keeper: Child,
+    /// Questions whose answer has not been read. Answers come in the order of the questions, so one that came
+    /// too late is not taken for another's.
+    unanswered: u32,
 }
 
 /// Who runs commands, as this process sees it.
@@ -73,12 +79,13 @@ pub(super) fn runner(config: &Config) -> Runner {
     }
 }
 
-/// A host UID that no other world of this process has.
+/// A host UID that no other world of this process has, and no world of another process that has made fewer than
+/// 4096. (Two that share one still share no pid, mount or user namespace.)
 pub(super) fn world_identity() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let process = rustix::process::getpid().as_raw_pid().cast_unsigned();
     let count = NEXT.fetch_add(1, Ordering::Relaxed);
-    FIRST_WORLD_UID + ((process & 0x3fff) << 8 | (count & 0xff))
+    FIRST_WORLD_UID + (process.wrapping_mul(4096).wrapping_add(count) & WORLD_UIDS)
 }
 
 /// Starts the helper stage and waits until it is ready.
@@ -88,21 +95,30 @@ pub(super) fn start(config: &Config) -> Result<Started, StartError> {
     let mut link = KeeperLink {
         control: Some(control),
         keeper: stage,
+        unanswered: 0,
     };
 
     // Before it does anything: all it starts is then in the group.
     let (cgroup, limited) = limit(config, link.keeper.pid)?;
     wire::send_json(link.control()?, &setup(config), &[]).map_err(StartError::Stage)?;
+    // Asked for ahead: it is forked while we look at the report.
+    let (worker, theirs) = sockets().map_err(StartError::Stage)?;
+    link.say(&Ask::Worker, Some(&theirs))
+        .map_err(StartError::Stage)?;
+    drop(theirs);
     let (mut live, root) = link.wait_until_ready()?;
     live.extend(limited);
     if crate::features::is_gvisor() {
         live.insert(Layer::SandboxKernel, "gVisor".to_owned());
     }
+    // One that could not be forked is asked for again when it is needed, and then it is an error.
+    let worker = link.hear().is_ok().then_some(worker);
     Ok(Started {
         link,
         live,
         root,
         cgroup,
+        worker,
     })
 }
 
@@ -252,16 +268,46 @@ impl KeeperLink {
     }
 
     fn ask(&mut self, ask: &Ask, descriptor: Option<&OwnedFd>) -> io::Result<()> {
-        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        self.say(ask, descriptor)?;
+        self.hear()
+    }
+
+    fn say(&mut self, ask: &Ask, descriptor: Option<&OwnedFd>) -> io::Result<()> {
         let control = self.control.as_ref().ok_or_else(gone)?;
         let descriptors: Vec<_> = descriptor.iter().map(|fd| fd.as_fd()).collect();
         wire::send_json(control, ask, &descriptors)?;
-        wait_readable(control, END_LIMIT)?;
-        match wire::receive_json(control)?.ok_or_else(gone)?.0 {
-            Told::Done => Ok(()),
-            Told::Failed(errno) => Err(io::Error::from_raw_os_error(errno)),
+        self.unanswered += 1;
+        Ok(())
+    }
+
+    /// The answer to the last question.
+    fn hear(&mut self) -> io::Result<()> {
+        let control = self.control.as_ref().ok_or_else(gone)?;
+        loop {
+            wait_readable(control, END_LIMIT)?;
+            let told = wire::receive_json(control)?.ok_or_else(gone)?.0;
+            self.unanswered = self.unanswered.saturating_sub(1);
+            match told {
+                _ if self.unanswered > 0 => {}
+                Told::Done => return Ok(()),
+                Told::Failed(errno) => return Err(io::Error::from_raw_os_error(errno)),
+            }
         }
     }
+
+    /// A descriptor that is readable once the keeper is gone.
+    pub(super) fn end_of_keeper(&self) -> io::Result<OwnedFd> {
+        self.keeper.pidfd.try_clone()
+    }
+}
+
+/// Whether the process behind a pidfd has ended.
+pub(super) fn is_over(process: &OwnedFd) -> bool {
+    wait_readable(process, Duration::ZERO).is_ok()
+}
+
+fn gone() -> io::Error {
+    io::ErrorKind::BrokenPipe.into()
 }
 
 impl Drop for KeeperLink {
@@ -276,8 +322,10 @@ impl Drop for KeeperLink {
 fn reap(child: &Child, limit: Duration) {
     if wait_readable(&child.pidfd, limit).is_err() {
         let _ = rustix::process::pidfd_send_signal(&child.pidfd, Signal::KILL);
+        // What even that does not end within the limit stays a zombie rather than hold us up for ever.
+        let _ = wait_readable(&child.pidfd, limit);
     }
-    let _ = rustix::process::waitpid(Some(child.pid), WaitOptions::empty());
+    let _ = rustix::process::waitpid(Some(child.pid), WaitOptions::NOHANG);
 }
 
 fn wait_readable(fd: &OwnedFd, limit: Duration) -> io::Result<()> {
