@@ -101,9 +101,6 @@ pub const ATTEMPTS: &[Attempt] = &[
     plain("sctp-socket", "make an SCTP socket", |_| {
         socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP)
     }),
-    plain("mptcp-socket", "make a Multipath TCP socket", |_| {
-        socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP)
-    }),
     plain("raw-socket", "make a raw IPv4 socket", |_| {
         socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW)
     }),
