@@ -96,7 +96,7 @@ pub const ATTEMPTS: &[Attempt] = &[
         socket(libc::AF_INET6, libc::SOCK_STREAM, 0)
     }),
     plain("mptcp-socket", "make a multipath TCP socket", |_| {
-        socket(libc::AF_INET, libc::SOCK_STREAM, 262)
+        socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP)
     }),
     plain("sctp-socket", "make an SCTP socket", |_| {
         socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP)
