@@ -166,12 +166,15 @@ fn resident() -> f64 {
         all.extend(processes::children_of(all[next]));
         next += 1;
     }
+    // The keeper and at least one worker: or the measure would be blind.
+    assert!(all.len() > 2, "{all:?}");
     let bytes: u64 = all.into_iter().filter_map(processes::resident_bytes).sum();
     bytes as f64 / f64::from(1 << 20)
 }
 
 fn growth(suite: &mut Suite) {
     let executor = container();
+    println!("resident at the start: {:.1} MiB", resident());
     let probe = probe::path().to_str().expect("a path in UTF-8");
     let flood = |bytes: &str| {
         let mut request = Request::argv([probe, "do", "flood", "stdout", bytes]);
