@@ -2,7 +2,8 @@
 //!
 //! Written here and not by seccompiler, whose programs ask about one call after the other: when a filter is
 //! loaded, the kernel runs it once for every call there is, to know which need no further look. Asking by halves
-//! makes that ten times cheaper (0.5 ms less for each sandbox), and one program can answer with several errors.
+//! makes that cheaper (the whole lock-down of a sandbox fell from about 0.6 to 0.4 ms), and one program can answer
+//! with several errors.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! The executor, its keeper or a worker is killed at any moment: nothing lives on.
 
-use std::io::Write;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -9,7 +8,9 @@ use sympozium_exec::{Profile, Request, RunError};
 use sympozium_testkit::processes::{self, new_marker, with_marker};
 use sympozium_testkit::{cases, probe};
 
-use crate::sandbox::{action, assert_gone, eventually, executor, probe_path, profiles, run, stage};
+use crate::sandbox::{
+    action, assert_gone, eventually, exec_run, executor, probe_path, profiles, run,
+};
 
 /// Moments in `make test`; `make test-full` has [`ALL`].
 const SAMPLE: usize = 8;
@@ -35,17 +36,7 @@ fn separate(profile: Profile, marker: &str) -> Child {
         ],
         "timeoutMillis": 600_000,
     });
-    let mut child = sympozium_testkit::command(stage())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin
-        .write_all(document.to_string().as_bytes())
-        .expect("it reads");
-    child
+    exec_run(&document, Stdio::null())
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What a binary of ours cannot do any more once it has restricted itself.
 
-use std::io::Write;
 use std::process::Stdio;
 
 use serde_json::json;
@@ -8,7 +7,7 @@ use sympozium_testkit::as_user;
 use sympozium_testkit::probe::{self, Findings};
 
 use crate::matrix::Host;
-use crate::sandbox::{STAGE, stage};
+use crate::sandbox::{STAGE, exec_run, stage};
 
 /// Restricts a process to `readable` and `writable` and lets the probe try.
 fn locked_down(
@@ -25,17 +24,9 @@ fn locked_down(
         "argv": argv,
         "lockdown": {"readable": readable, "writable": writable},
     });
-    let mut child = sympozium_testkit::command(stage())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin
-        .write_all(document.to_string().as_bytes())
-        .expect("it reads");
-    drop(stdin);
-    let output = child.wait_with_output().expect("an end");
+    let output = exec_run(&document, Stdio::piped())
+        .wait_with_output()
+        .expect("an end");
     let first = output.stdout.split(|&byte| byte == b'\n').next();
     let told = first.and_then(|line| serde_json::from_slice(line).ok());
     let told = told.unwrap_or_else(|| panic!("{output:?}"));

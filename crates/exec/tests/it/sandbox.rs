@@ -1,6 +1,8 @@
 //! What the tests share: executors in every profile this machine has, with the probe inside.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
 use sympozium_exec::world::{Bind, BindAccess};
 use sympozium_exec::{
@@ -115,4 +117,18 @@ pub fn assert_gone(marker: &str) {
 pub fn eventually(condition: impl FnMut() -> bool) {
     let came_true = sympozium_testkit::wait_until(std::time::Duration::from_secs(60), condition);
     assert!(came_true, "waited a minute in vain");
+}
+
+/// Starts `exec-run`, an executor in a process of its own, and gives it its document.
+pub fn exec_run(document: &serde_json::Value, stdout: Stdio) -> Child {
+    let mut child = sympozium_testkit::command(stage())
+        .stdin(Stdio::piped())
+        .stdout(stdout)
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin
+        .write_all(document.to_string().as_bytes())
+        .expect("it reads");
+    child
 }
