@@ -48,6 +48,8 @@ pub struct Config {
     pub working_directory: PathBuf,
     /// Where programs are looked up.
     pub search_path: Vec<PathBuf>,
+    /// The directory of the skills, as commands see it.
+    pub skills: PathBuf,
     /// The shells that may run a shell line, in order of preference.
     pub shells: Vec<PathBuf>,
     /// What every command's environment starts from.
@@ -109,6 +111,7 @@ impl Config {
                 "/sbin",
                 "/bin",
             ]),
+            skills: PathBuf::from("/usr/local/bin"),
             shells: paths(&["/bin/bash", "/usr/bin/bash", "/bin/sh"]),
             environment: Environment::declared([]),
             max_concurrent: DEFAULT_MAX_CONCURRENT,

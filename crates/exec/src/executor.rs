@@ -3,6 +3,7 @@
 mod flow;
 mod keeper;
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +20,7 @@ use crate::cgroup::{Cgroup, CgroupError};
 use crate::config::Config;
 use crate::environment::EnvironmentError;
 use crate::guarantee::{Guarantee, Layer};
-use crate::lookup::{self, Kind, LookupError, Program, Runner};
+use crate::lookup::{self, Kind, LookupError, Program, Runner, SkillName};
 use crate::outcome::{Ending, Outcome, Usage};
 use crate::report::{IsolationReport, Standing};
 use crate::request::{DRAIN_LIMIT, Invocation, Request, RequestError};
@@ -32,6 +33,9 @@ use keeper::{Idmaps, KeeperLink};
 const MAX_IDLE_WORKERS: usize = 16;
 /// How often a caller that waits for a free worker looks whether it was cancelled.
 const QUEUE_LOOK: Duration = Duration::from_millis(50);
+
+/// Entries of a skills directory that are looked at when skills are listed.
+pub const MAX_SKILLS: usize = 4096;
 
 /// Runs commands in one sandbox. Shared between threads; each call of [`run`](Self::run) blocks its own.
 ///
@@ -302,9 +306,46 @@ impl Executor {
         }
     }
 
+    /// The skills that are there, by name, and for each whether it may be run.
+    ///
+    /// Files whose names cannot be asked for are left out, and so is everything beyond [`MAX_SKILLS`] entries.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn skills(&self) -> io::Result<BTreeMap<SkillName, Result<(), LookupError>>> {
+        let directory = beneath::open(
+            self.root.as_fd(),
+            &self.config.skills,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+            Resolve::IN_ROOT,
+        )?;
+        let mut skills = BTreeMap::new();
+        for entry in rustix::fs::Dir::new(directory)?.take(MAX_SKILLS) {
+            let entry = entry?;
+            let Some(name) =
+                (entry.file_name().to_str().ok()).and_then(|n| SkillName::parse(n).ok())
+            else {
+                continue;
+            };
+            let found =
+                lookup::find_skill(self.root.as_fd(), &self.config.skills, &name, &self.runner);
+            skills.insert(name, found.map(drop));
+        }
+        Ok(skills)
+    }
+
     fn find(&self, request: &Request, directory: &OwnedFd) -> Result<Program, RunError> {
         let root = self.root.as_fd();
         let name = match &request.invocation {
+            Invocation::Skill { name, .. } => {
+                return Ok(lookup::find_skill(
+                    root,
+                    &self.config.skills,
+                    name,
+                    &self.runner,
+                )?);
+            }
             Invocation::Shell(_) => {
                 let mut last = None;
                 for shell in &self.config.shells {

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::lookup::SkillName;
+
 /// Arguments of one command, program name included.
 pub const MAX_ARGUMENTS: usize = 4096;
 /// One argument or shell line. The kernel's own limit is 128 KiB with the final NUL.
@@ -61,6 +63,14 @@ pub enum Invocation {
     Argv(Vec<OsString>),
     /// One line for the shell.
     Shell(OsString),
+    /// A skill of the executor's skills directory, by its name and by the stricter rules of
+    /// [`find_skill`](crate::lookup::find_skill).
+    Skill {
+        /// Which.
+        name: SkillName,
+        /// What follows the name in its argument list, never seen by a shell.
+        arguments: Vec<OsString>,
+    },
 }
 
 impl Request {
@@ -72,6 +82,15 @@ impl Request {
     /// A shell line, and defaults for everything else.
     pub fn shell(line: impl Into<OsString>) -> Self {
         Self::new(Invocation::Shell(line.into()))
+    }
+
+    /// A skill with arguments, and defaults for everything else.
+    pub fn skill<S: Into<OsString>>(
+        name: SkillName,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let arguments = arguments.into_iter().map(Into::into).collect();
+        Self::new(Invocation::Skill { name, arguments })
     }
 
     fn new(invocation: Invocation) -> Self {
@@ -104,12 +123,18 @@ impl Request {
         if self.grace > MAX_GRACE {
             return Err(RequestError::Grace);
         }
+        let count = match &self.invocation {
+            Invocation::Argv(argv) => argv.len(),
+            Invocation::Shell(_) => 3,
+            Invocation::Skill { arguments, .. } => arguments.len() + 1,
+        };
+        bounded("arguments", count, MAX_ARGUMENTS)?;
         let arguments: Vec<OsString> = match &self.invocation {
-            Invocation::Argv(argv) => {
-                bounded("arguments", argv.len(), MAX_ARGUMENTS)?;
-                argv.clone()
-            }
+            Invocation::Argv(argv) => argv.clone(),
             Invocation::Shell(line) => vec!["sh".into(), "-c".into(), line.clone()],
+            Invocation::Skill { name, arguments } => std::iter::once(name.as_str().into())
+                .chain(arguments.iter().cloned())
+                .collect(),
         };
         if arguments.first().is_none_or(|program| program.is_empty()) {
             return Err(RequestError::NoProgram);
@@ -184,6 +209,13 @@ mod tests {
             ),
             (
                 Request::argv(vec!["x"; MAX_ARGUMENTS + 1]),
+                RequestError::TooLarge {
+                    field: "arguments",
+                    limit: MAX_ARGUMENTS,
+                },
+            ),
+            (
+                Request::skill(SkillName::parse("true").unwrap(), vec!["x"; MAX_ARGUMENTS]),
                 RequestError::TooLarge {
                     field: "arguments",
                     limit: MAX_ARGUMENTS,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use sympozium_exec::environment::Environment;
-use sympozium_exec::lookup::LookupError;
+use sympozium_exec::lookup::{LookupError, SkillName};
 use sympozium_exec::request::RequestError;
 use sympozium_exec::world::{Bind, BindAccess};
 use sympozium_exec::{Executor, Layer, Profile, Request, RunError};
@@ -280,4 +280,46 @@ fn files_in_a_writable_directory_keep_their_owner_on_disk() {
     );
     let metadata = directory.path().join("file").metadata().expect("metadata");
     assert_eq!((metadata.uid(), metadata.gid()), owner);
+}
+
+#[test]
+fn skills_are_found_by_name_in_their_directory_only() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
+    let put = |name: &str, mode| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, "#!/bin/sh\necho \"$0 $*\"\n").expect("a script");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("a mode");
+    };
+    put("hello", 0o755);
+    put("not-executable", 0o644);
+    put("world-writable", 0o757);
+    put("no skill name", 0o755);
+    let mut config = config(host()).bind(Bind {
+        source: directory.path().to_owned(),
+        target: "/skills".into(),
+        access: BindAccess::ReadOnly,
+    });
+    config.skills = "/skills".into();
+    let executor = Executor::new(config).expect("an executor");
+    let skill = |name| Request::skill(SkillName::parse(name).expect("a name"), ["you", "$0"]);
+    let outcome = run(&executor, &skill("hello"));
+    assert_eq!(outcome.stdout.text(), "/skills/hello you $0\n");
+    // A program of the search path is no skill.
+    for name in ["true", "not-executable", "world-writable"] {
+        let refused = executor.run(&skill(name), None);
+        assert!(matches!(refused, Err(RunError::Lookup(_))), "{refused:?}");
+    }
+    let listed: Vec<_> = (executor.skills().expect("a list").into_iter())
+        .map(|(name, found)| (name.as_str().to_owned(), found.is_ok()))
+        .collect();
+    let expected = [
+        ("hello", true),
+        ("not-executable", false),
+        ("world-writable", false),
+    ];
+    assert_eq!(
+        listed,
+        expected.map(|(name, found)| (name.to_owned(), found))
+    );
 }
