@@ -1,4 +1,7 @@
-//! What a bench program measured, in the form that `cargo xtask bench` reads.
+//! What a bench program measured, in the form that `cargo xtask bench` reads, and how it measures.
+
+mod measure;
+pub mod raw;
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,6 +10,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use crate::static_build::target_directory;
+pub use measure::{in_threads, median};
 
 /// Names the directory that a bench writes into; `cargo xtask bench` sets it.
 pub const BENCH_DIRECTORY: &str = "SYMPOZIUM_BENCH_DIR";

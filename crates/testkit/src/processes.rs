@@ -41,6 +41,17 @@ pub fn children_of(parent: i32) -> Vec<i32> {
         .collect()
 }
 
+/// `root` and its living descendants.
+pub fn tree_of(root: i32) -> Vec<i32> {
+    let mut tree = vec![root];
+    let mut next = 0;
+    while let Some(&pid) = tree.get(next) {
+        tree.extend(children_of(pid));
+        next += 1;
+    }
+    tree
+}
+
 /// Whether `pid` exists and is not a zombie.
 pub fn is_alive(pid: i32) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))

@@ -16,7 +16,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use sympozium_exec::{Config, Executor, Floor, Layer, Profile, Request, StageProgram};
-use sympozium_testkit::bench::{Suite, Target};
+use sympozium_testkit::bench::raw::spawn;
+use sympozium_testkit::bench::{Suite, Target, in_threads, median};
 use sympozium_testkit::processes::{self, new_marker, with_marker};
 use sympozium_testkit::{as_user, probe, static_build};
 
@@ -74,26 +75,7 @@ fn ours(executor: &Executor, threads: u32, count: u32) -> Duration {
 }
 
 fn raw(threads: u32, count: u32) -> Duration {
-    in_threads(threads, count, reference::spawn_true)
-}
-
-fn in_threads(threads: u32, count: u32, command: impl Fn() + Sync) -> Duration {
-    let started = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                for _ in 0..count / threads {
-                    command();
-                }
-            });
-        }
-    });
-    started.elapsed()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    in_threads(threads, count, || spawn(c"/bin/true", &[]))
 }
 
 /// The rate of ours as a part of the raw rate.
@@ -160,12 +142,7 @@ fn host(suite: &mut Suite) {
 /// Memory of this process and of everything the executor started.
 fn resident() -> f64 {
     let own = i32::try_from(std::process::id()).expect("a pid");
-    let mut all = vec![own];
-    let mut next = 0;
-    while next < all.len() {
-        all.extend(processes::children_of(all[next]));
-        next += 1;
-    }
+    let all = processes::tree_of(own);
     // The keeper and at least one worker: or the measure would be blind.
     assert!(all.len() > 2, "{all:?}");
     let bytes: u64 = all.into_iter().filter_map(processes::resident_bytes).sum();

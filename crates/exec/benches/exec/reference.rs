@@ -1,35 +1,6 @@
-//! What we compare with: the raw system call, and bubblewrap.
-#![expect(
-    unsafe_code,
-    reason = "posix_spawn is the reference, and has no safe wrapper"
-)]
+//! What we compare with besides the raw system call: bubblewrap.
 
-use std::ffi::CStr;
 use std::process::{Command, Stdio};
-use std::ptr;
-
-/// `posix_spawn` of `/bin/true` and a wait, as cheap as it gets.
-pub fn spawn_true() {
-    const TRUE: &CStr = c"/bin/true";
-    let argv = [TRUE.as_ptr().cast_mut(), ptr::null_mut()];
-    let envp = [ptr::null_mut()];
-    let mut pid = 0;
-    let mut status = 0;
-    // SAFETY: all pointers are to live, NUL-terminated values; the child is ours to wait for.
-    unsafe {
-        let error = libc::posix_spawn(
-            &raw mut pid,
-            TRUE.as_ptr(),
-            ptr::null(),
-            ptr::null(),
-            argv.as_ptr(),
-            envp.as_ptr(),
-        );
-        assert_eq!(error, 0);
-        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-    }
-    assert_eq!(status, 0);
-}
 
 /// bubblewrap with every namespace and the directories that a host sandbox has.
 pub struct Bwrap(Vec<String>);
