@@ -1,0 +1,95 @@
+//! Open one name in a directory, and nothing that the name may lead to.
+//!
+//! The kernel does it (`openat2(2)`) where it can. Older gVisor and old seccomp filters lack that call; a single
+//! component needs no walk, so there `O_NOFOLLOW` and a look at the mount do the same.
+
+use std::sync::OnceLock;
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+
+/// Which implementation opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// By `openat2`.
+    Openat2,
+    /// By `openat`, comparing mounts afterwards.
+    Compare,
+}
+
+impl Method {
+    /// The best one here, probed once for the life of the process.
+    pub(crate) fn available() -> Self {
+        static PROBED: OnceLock<Method> = OnceLock::new();
+        *PROBED.get_or_init(|| {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let none = ResolveFlags::empty();
+            match rustix::fs::openat2(rustix::fs::CWD, "/", flags, Mode::empty(), none) {
+                // EPERM is how seccomp filters older than the call answer.
+                Err(Errno::NOSYS | Errno::PERM) => Self::Compare,
+                Ok(_) | Err(_) => Self::Openat2,
+            }
+        })
+    }
+}
+
+/// Opens `name`, one path component, in `directory`: no link is followed, no mount point crossed, nothing waits.
+///
+/// `O_CLOEXEC`, `O_NOFOLLOW`, `O_NONBLOCK` and `O_NOCTTY` are added. With `O_PATH` a link is opened itself.
+///
+/// # Errors
+/// `ELOOP` for a link, `EXDEV` for a mount point, `EINVAL` when `name` is no single component.
+pub(crate) fn open(
+    method: Method,
+    directory: BorrowedFd<'_>,
+    name: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        return Err(Errno::INVAL);
+    }
+    let mut flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    if !flags.contains(OFlags::PATH) {
+        flags |= OFlags::NONBLOCK | OFlags::NOCTTY;
+    }
+    match method {
+        Method::Openat2 => {
+            let resolve = ResolveFlags::BENEATH
+                | ResolveFlags::NO_SYMLINKS
+                | ResolveFlags::NO_MAGICLINKS
+                | ResolveFlags::NO_XDEV;
+            rustix::io::retry_on_intr(|| rustix::fs::openat2(directory, name, flags, mode, resolve))
+        }
+        Method::Compare => {
+            let opened =
+                rustix::io::retry_on_intr(|| rustix::fs::openat(directory, name, flags, mode));
+            let file = match opened {
+                // With O_DIRECTORY the kernel looks at the type first, and a link is none.
+                Err(Errno::NOTDIR) if is_link(directory, name) => return Err(Errno::LOOP),
+                opened => opened?,
+            };
+            if mount_of(directory)? != mount_of(rustix::fd::AsFd::as_fd(&file))? {
+                return Err(Errno::XDEV);
+            }
+            Ok(file)
+        }
+    }
+}
+
+fn is_link(directory: BorrowedFd<'_>, name: &str) -> bool {
+    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Symlink
+    })
+}
+
+/// What tells mounts apart: the mount's id, or the device where the kernel (before 5.8, and gVisor) knows no ids. The
+/// device cannot tell a bind mount of the same file system.
+fn mount_of(file: BorrowedFd<'_>) -> Result<(Option<u64>, u64), Errno> {
+    let by_id = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
+        .ok()
+        .filter(|statx| statx.stx_mask & StatxFlags::MNT_ID.bits() != 0)
+        .map(|statx| statx.stx_mnt_id);
+    Ok((by_id, rustix::fs::fstat(file)?.st_dev))
+}

@@ -1,0 +1,416 @@
+//! The executor's side: requests, one at a time, when there is room for one.
+//!
+//! The caller pulls. What it does not pull stays on the volume and in the kernel's queue, so back-pressure costs
+//! nothing and memory is bounded whatever lies in the directory: a batch of events, a buffer of a directory that is
+//! being listed, and two bounded lists.
+//!
+//! The order for one request is fixed: read and parse it once, claim it, then look whether it is still there. What was
+//! parsed is what runs. A requester that removes the request first and the claim last can therefore never have it run
+//! after it took its result.
+
+mod claimed;
+mod later;
+mod sources;
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+
+use crate::id::{IdProblem, RequestId};
+use crate::message::{DEFAULT_MAX_TIMEOUT, Draft, ExecRequest, MAX_REQUEST_BYTES, RequestProblem};
+use crate::names;
+use crate::volume::{self, Opened, ReadProblem, Volume, VolumeError};
+use crate::watch::{PollReason, WatchMode};
+use claimed::Mine;
+pub use claimed::{Abandoned, AnswerError, Claimed};
+use later::{Later, Reason};
+use sources::{Candidate, Origin, Sources};
+
+/// How long after its last change a request that is not complete may still be in the making.
+pub const GRACE: Duration = Duration::from_secs(1);
+/// How long a request may be in the making altogether.
+pub const MAX_GRACE: Duration = Duration::from_secs(10);
+/// How long after the longest timeout an executor may take to answer for its claim.
+pub const LEASE_GRACE: Duration = Duration::from_secs(30);
+/// How often a request in the making is looked at.
+const RECHECK: Duration = Duration::from_millis(100);
+/// When to look again after something that is not the request's fault.
+const RETRY: Duration = Duration::from_secs(1);
+/// Names looked at in one call of [`Inbox::next`], so that it returns soon whatever lies in the directory.
+const MAX_STEPS: usize = 1024;
+/// Bad names that are remembered so as not to be reported again. Further ones are not reported at all.
+const MAX_TOLD: usize = 1024;
+/// How much of a bad name is reported.
+const MAX_SHOWN_BYTES: usize = 255;
+
+/// What an executor wants.
+#[derive(Debug, Clone)]
+pub struct InboxSettings {
+    /// The pack that it serves; see [`ExecRequest::targets`].
+    pub pack: Option<String>,
+    /// The longest that any executor of this volume lets a command run: others' claims are given up after it.
+    pub max_timeout: Duration,
+    /// How much longer than that a claim is left alone.
+    pub lease_grace: Duration,
+    /// How changes are noticed.
+    pub watch: WatchMode,
+}
+
+impl Default for InboxSettings {
+    fn default() -> Self {
+        Self {
+            pack: None,
+            max_timeout: DEFAULT_MAX_TIMEOUT,
+            lease_grace: LEASE_GRACE,
+            watch: WatchMode::Automatic,
+        }
+    }
+}
+
+/// Something for the executor.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Run it and answer.
+    Request(Claimed, Box<ExecRequest>),
+    /// Do not run it; answer with the problem.
+    Refused(Claimed, RequestProblem),
+    /// Somebody claimed it and never answered. It may have run, in part or in whole: never run it; answer that.
+    Abandoned(Abandoned),
+    /// Nothing to do: for the log.
+    Ignored {
+        /// The name of the entry, with unprintable bytes escaped.
+        name: String,
+        /// What is wrong with it.
+        reason: Ignored,
+    },
+}
+
+/// Why an entry is left alone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Ignored {
+    /// Nobody can answer, because the result would have a bad name too.
+    #[error(transparent)]
+    BadName(#[from] IdProblem),
+    /// It cannot be claimed now, and will be tried again. Said once until a claim succeeds.
+    #[error("it cannot be claimed: {}", volume_trouble(*.0))]
+    NotClaimed(Errno),
+}
+
+/// The end of an inbox: no further call will give anything.
+#[derive(Debug, thiserror::Error)]
+pub enum InboxError {
+    /// The volume cannot be used any more, for one because `tools` was removed.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// It was told before.
+    #[error("the inbox has ended")]
+    Ended,
+}
+
+/// The requests on a volume. See the [module](self) for what it guarantees.
+#[derive(Debug)]
+pub struct Inbox {
+    volume: Volume,
+    settings: InboxSettings,
+    sources: Sources,
+    mine: Mine,
+    later: Later,
+    told: HashSet<u64>,
+    hasher: RandomState,
+    trouble: Option<Errno>,
+    notice: Option<PollReason>,
+    more: bool,
+    ended: bool,
+}
+
+impl Inbox {
+    /// Begins to watch, and will first give what lies there already.
+    #[must_use]
+    pub fn new(volume: &Volume, settings: InboxSettings) -> Self {
+        let sources = Sources::new(volume, settings.watch);
+        Self {
+            notice: sources.polling().cloned(),
+            volume: volume.clone(),
+            settings,
+            sources,
+            mine: Mine::default(),
+            later: Later::default(),
+            told: HashSet::new(),
+            hasher: RandomState::new(),
+            trouble: None,
+            more: false,
+            ended: false,
+        }
+    }
+
+    /// Readable when [`next`](Self::next) may have something. There is none where the directory is polled from the
+    /// start; [`wake_at`](Self::wake_at) is enough then.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.sources.descriptor()
+    }
+
+    /// When to call [`next`](Self::next) even if the descriptor is not readable; in the past when there is more to be
+    /// had at once. `None`: never, it has ended.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Instant> {
+        if self.ended {
+            return None;
+        }
+        if self.more || self.sources.has_more() {
+            return Some(Instant::now());
+        }
+        let scan = self.sources.next_scan();
+        Some(self.later.first().map_or(scan, |later| later.min(scan)))
+    }
+
+    /// Why the directory is polled, if it is.
+    #[must_use]
+    pub fn polling(&self) -> Option<&PollReason> {
+        self.sources.polling()
+    }
+
+    /// As [`polling`](Self::polling), once: for the log. Ask after each call of [`next`](Self::next).
+    pub fn take_notice(&mut self) -> Option<PollReason> {
+        self.notice.take()
+    }
+
+    /// The next thing to do, or `None` for now. Never blocks; call it only when there is room for a request.
+    ///
+    /// # Guarantees
+    /// Over all inboxes on the volume, whoever wrote them, each request is given to at most one caller.
+    ///
+    /// # Caller's duties
+    /// After `None`, call again when the descriptor is readable or [`wake_at`](Self::wake_at) has come; after
+    /// `Some`, as soon as there is room. Answer every [`Claimed`] and every [`Abandoned`].
+    ///
+    /// # Errors
+    /// When `tools` was removed or replaced, or the volume cannot be listed. Nothing more will come then.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator ends; this one only pauses"
+    )]
+    pub fn next(&mut self) -> Result<Option<Arrival>, InboxError> {
+        if self.ended {
+            return Err(InboxError::Ended);
+        }
+        self.more = false;
+        for _ in 0..MAX_STEPS {
+            let now = Instant::now();
+            let arrival = match self.later.due(now) {
+                Some((id, Reason::Growing { since })) => {
+                    self.consider(&id, Origin::Event, Some(since))
+                }
+                Some((id, Reason::Leased)) => self.consider_lease(&id),
+                None => match self.sources.next(&self.volume, now) {
+                    Ok(Some((Candidate::Request(id), origin))) => self.consider(&id, origin, None),
+                    Ok(Some((Candidate::Bad(name, problem), _))) => self.report(&name, problem),
+                    Ok(None) => return Ok(None),
+                    Err(error) => {
+                        self.ended = true;
+                        return Err(error.into());
+                    }
+                },
+            };
+            if arrival.is_some() {
+                return Ok(arrival);
+            }
+        }
+        self.more = true;
+        Ok(None)
+    }
+
+    /// Everything about one request, in the order that the module explains.
+    fn consider(
+        &mut self,
+        id: &RequestId,
+        origin: Origin,
+        first_seen: Option<Instant>,
+    ) -> Option<Arrival> {
+        if self.mine.contains(id) || origin.is_scan() && self.later.contains(id) {
+            return None;
+        }
+        match self.volume.look(&names::result(id)) {
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                self.later.remove(id);
+                return None;
+            }
+            Err(error) => return self.stumble(id, error),
+        }
+        let name = names::request(id);
+        let (opened, content) = self.volume.read(&name, MAX_REQUEST_BYTES);
+        let draft = match content {
+            Ok(bytes) => ExecRequest::draft(&bytes, id),
+            Err(ReadProblem::Missing) => {
+                self.later.remove(id);
+                return None;
+            }
+            Err(ReadProblem::NotNow(error)) => return self.stumble(id, error),
+            Err(problem) => Draft {
+                target: None,
+                request: Err(request_problem(problem)),
+            },
+        };
+        if !draft.targets(self.settings.pack.as_deref()) {
+            return None;
+        }
+        if let Err(problem) = &draft.request
+            && problem.may_pass()
+            && let Some(opened) = &opened
+            && self.wait_for(id, opened, first_seen)
+        {
+            return None;
+        }
+        self.later.remove(id);
+        match self.volume.make_marker(&names::claim(id)) {
+            Ok(true) => self.trouble = None,
+            Ok(false) => return self.consider_lease(id),
+            Err(error) => return self.stumble(id, error),
+        }
+        // From here on the claim is ours, and given back unless it becomes an arrival.
+        let claimed = Claimed::new(&self.volume, id, &self.mine);
+        let still_there = match &opened {
+            Some(opened) => opened.is_still(&self.volume, &name),
+            None => self.volume.look(&name).map(|stat| stat.is_some()),
+        };
+        match still_there {
+            Ok(true) => {}
+            Ok(false) => {
+                claimed.release();
+                return None;
+            }
+            Err(error) => {
+                claimed.release();
+                return self.stumble(id, error);
+            }
+        }
+        if origin == Origin::SafetyScan && opened.is_none_or(|opened| age(opened.changed()) > GRACE)
+        {
+            self.fall_back();
+        }
+        Some(match draft.request {
+            Ok(request) => Arrival::Request(claimed, Box::new(request)),
+            Err(problem) => Arrival::Refused(claimed, problem),
+        })
+    }
+
+    /// Whether a request that is not complete gets more time. Then it is looked at again.
+    fn wait_for(&mut self, id: &RequestId, opened: &Opened, first_seen: Option<Instant>) -> bool {
+        let now = Instant::now();
+        let since = first_seen
+            .or_else(|| self.later.growing_since(id))
+            .unwrap_or(now);
+        if age(opened.changed()) >= GRACE || now.duration_since(since) >= MAX_GRACE {
+            return false;
+        }
+        if !self
+            .later
+            .insert(id, now + RECHECK, Reason::Growing { since })
+        {
+            self.sources.scan_at(now + RETRY);
+        }
+        true
+    }
+
+    /// A request that somebody else has claimed.
+    fn consider_lease(&mut self, id: &RequestId) -> Option<Arrival> {
+        let name = names::request(id);
+        let over = match (
+            self.volume.look(&names::result(id)),
+            self.volume.look(&name),
+        ) {
+            (Ok(None), Ok(Some(_))) => match self.volume.look(&names::claim(id)) {
+                Ok(Some(claim)) => {
+                    let lease = self.settings.max_timeout + self.settings.lease_grace;
+                    lease.saturating_sub(age(volume::changed(&claim)))
+                }
+                // It was claimed and is not any more, while the request is still there: that tells nothing about
+                // whether it ran. Take the claim, so that nobody runs it now, and report it.
+                Ok(None) => match self.volume.make_marker(&names::claim(id)) {
+                    Ok(_) => Duration::ZERO,
+                    Err(error) => return self.stumble(id, error),
+                },
+                Err(error) => return self.stumble(id, error),
+            },
+            (Err(error), _) | (_, Err(error)) => return self.stumble(id, error),
+            _ => return None,
+        };
+        if !over.is_zero() {
+            let now = Instant::now();
+            if !self.later.insert(id, now + over, Reason::Leased) {
+                self.sources.scan_at(now + RETRY);
+            }
+            return None;
+        }
+        match self.volume.make_marker(&names::lapsed(id)) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return self.stumble(id, error),
+        }
+        let abandoned = Abandoned::new(&self.volume, id, &self.mine);
+        // Its holder may have answered, and the requester left, since the look above.
+        let open = matches!(
+            (
+                self.volume.look(&names::result(id)),
+                self.volume.look(&name)
+            ),
+            (Ok(None), Ok(Some(_)))
+        );
+        open.then_some(Arrival::Abandoned(abandoned))
+    }
+
+    /// Something failed that is not the request's fault: look again later.
+    fn stumble(&mut self, id: &RequestId, error: Errno) -> Option<Arrival> {
+        self.sources.start_over_at(Instant::now() + RETRY);
+        (self.trouble.replace(error) != Some(error)).then(|| Arrival::Ignored {
+            name: names::request(id),
+            reason: Ignored::NotClaimed(error),
+        })
+    }
+
+    fn report(&mut self, name: &[u8], problem: IdProblem) -> Option<Arrival> {
+        let fresh = self.told.len() < MAX_TOLD && self.told.insert(self.hasher.hash_one(name));
+        fresh.then(|| Arrival::Ignored {
+            name: name[..name.len().min(MAX_SHOWN_BYTES)]
+                .escape_ascii()
+                .to_string(),
+            reason: Ignored::BadName(problem),
+        })
+    }
+
+    fn fall_back(&mut self) {
+        if self.sources.polling().is_none() {
+            self.sources.poll(PollReason::Silent);
+            self.notice = Some(PollReason::Silent);
+        }
+    }
+}
+
+/// How long ago something was; nothing, when it is said to come.
+fn age(time: SystemTime) -> Duration {
+    SystemTime::now().duration_since(time).unwrap_or_default()
+}
+
+fn request_problem(problem: ReadProblem) -> RequestProblem {
+    match problem {
+        ReadProblem::Kind(kind) => RequestProblem::NotAFile(kind),
+        ReadProblem::HardLinked { links } => RequestProblem::HardLinked { links },
+        ReadProblem::TooLarge { bytes } => RequestProblem::TooLarge { bytes },
+        ReadProblem::Missing => RequestProblem::Unreadable(Errno::NOENT.to_string()),
+        ReadProblem::NotNow(error) | ReadProblem::Unreadable(error) => {
+            RequestProblem::Unreadable(error.to_string())
+        }
+    }
+}
+
+fn volume_trouble(error: Errno) -> String {
+    match error {
+        Errno::NOSPC | Errno::DQUOT => "the volume is full".to_owned(),
+        Errno::ROFS => "the volume is read-only".to_owned(),
+        error => error.to_string(),
+    }
+}

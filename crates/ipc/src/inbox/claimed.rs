@@ -1,0 +1,165 @@
+//! What an executor holds while it works on a request.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::id::RequestId;
+use crate::message::{ExecResult, ResultProblem};
+use crate::names;
+use crate::volume::{Existing, Volume, VolumeError};
+
+/// Why a result is not on the volume. It may be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The result is about another request.
+    #[error("the result is for {given}, and the claim for {claimed}")]
+    OtherId {
+        /// The id in the result.
+        given: RequestId,
+        /// The id of the claim.
+        claimed: RequestId,
+    },
+    /// No reader would take it.
+    #[error(transparent)]
+    Result(#[from] ResultProblem),
+    /// It cannot be written, for one because the volume is full or read-only.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
+
+/// The requests that this process is working on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mine(Arc<Mutex<HashSet<RequestId>>>);
+
+impl Mine {
+    pub(super) fn contains(&self, id: &RequestId) -> bool {
+        self.lock().contains(id)
+    }
+
+    // A set is whole after any panic, so a poisoned lock is as good as another.
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is ours to run or refuse, and nobody else's.
+///
+/// Dropped without an answer it counts as claimed by somebody who died: it is reported as [`Abandoned`] when its
+/// lease is over, and never run again.
+#[derive(Debug)]
+pub struct Claimed {
+    volume: Volume,
+    id: RequestId,
+    mine: Mine,
+}
+
+impl Claimed {
+    pub(super) fn new(volume: &Volume, id: &RequestId, mine: &Mine) -> Self {
+        mine.lock().insert(id.clone());
+        Self {
+            volume: volume.clone(),
+            id: id.clone(),
+            mine: mine.clone(),
+        }
+    }
+
+    /// Which request.
+    #[must_use]
+    pub fn id(&self) -> &RequestId {
+        &self.id
+    }
+
+    /// Puts the result in its place, whole or not at all. After an error it may be tried again.
+    ///
+    /// # Errors
+    /// When it is for another request, too large, or cannot be written.
+    pub fn answer(&self, result: &ExecResult) -> Result<(), AnswerError> {
+        let json = checked(&self.id, result)?;
+        Ok(self
+            .volume
+            .write(&names::result(&self.id), &json, Existing::Replace)?)
+    }
+
+    /// Gives the request back, to be claimed again by anybody.
+    ///
+    /// # Caller's duties
+    /// Only when nothing of it has run.
+    pub fn release(self) {
+        self.volume.remove_marker(&names::claim(&self.id));
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.mine.lock().remove(&self.id);
+    }
+}
+
+/// A request whose claim is older than any command may run, and which has no result.
+///
+/// Dropped without an answer it is given again, by a later look at the directory, to whoever comes first.
+#[derive(Debug)]
+pub struct Abandoned {
+    volume: Volume,
+    id: RequestId,
+    mine: Mine,
+    answered: AtomicBool,
+}
+
+impl Abandoned {
+    pub(super) fn new(volume: &Volume, id: &RequestId, mine: &Mine) -> Self {
+        mine.lock().insert(id.clone());
+        Self {
+            volume: volume.clone(),
+            id: id.clone(),
+            mine: mine.clone(),
+            answered: AtomicBool::new(false),
+        }
+    }
+
+    /// Which request.
+    #[must_use]
+    pub fn id(&self) -> &RequestId {
+        &self.id
+    }
+
+    /// Says that nobody knows what became of the request. A result that its holder has written meanwhile stays.
+    ///
+    /// # Errors
+    /// As [`Claimed::answer`].
+    pub fn answer(&self, result: &ExecResult) -> Result<(), AnswerError> {
+        let json = checked(&self.id, result)?;
+        match self
+            .volume
+            .write(&names::result(&self.id), &json, Existing::Keep)
+        {
+            Err(VolumeError::Write { source, .. })
+                if source.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {}
+            written => written?,
+        }
+        self.answered.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if !self.answered.load(Ordering::Relaxed) {
+            self.volume.remove_marker(&names::lapsed(&self.id));
+        }
+        self.mine.lock().remove(&self.id);
+    }
+}
+
+fn checked(claimed: &RequestId, result: &ExecResult) -> Result<Vec<u8>, AnswerError> {
+    if result.id != *claimed {
+        return Err(AnswerError::OtherId {
+            given: result.id.clone(),
+            claimed: claimed.clone(),
+        });
+    }
+    Ok(result.to_json()?)
+}

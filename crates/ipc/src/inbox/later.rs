@@ -1,0 +1,122 @@
+//! Requests to be looked at again at a certain time: a bounded list.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
+
+use crate::id::RequestId;
+
+/// How many requests are remembered. Further ones are found again by listing the directory.
+pub(super) const MAX_LATER: usize = 1024;
+
+/// Why it is looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// It may still be in the making.
+    Growing {
+        /// When it was first seen like that.
+        since: Instant,
+    },
+    /// Somebody else has claimed it and may still answer.
+    Leased,
+}
+
+/// The list, by time and by id.
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    times: BTreeSet<(Instant, RequestId)>,
+    reasons: HashMap<RequestId, (Instant, Reason)>,
+}
+
+impl Later {
+    /// Puts a request on the list, in place of what was there about it. `false`: the list is full.
+    pub(super) fn insert(&mut self, id: &RequestId, at: Instant, reason: Reason) -> bool {
+        self.remove(id);
+        if self.reasons.len() >= MAX_LATER {
+            return false;
+        }
+        self.times.insert((at, id.clone()));
+        self.reasons.insert(id.clone(), (at, reason));
+        true
+    }
+
+    pub(super) fn remove(&mut self, id: &RequestId) {
+        if let Some((id, (at, _))) = self.reasons.remove_entry(id) {
+            self.times.remove(&(at, id));
+        }
+    }
+
+    pub(super) fn contains(&self, id: &RequestId) -> bool {
+        self.reasons.contains_key(id)
+    }
+
+    /// Since when a request has been in the making.
+    pub(super) fn growing_since(&self, id: &RequestId) -> Option<Instant> {
+        match self.reasons.get(id)? {
+            (_, Reason::Growing { since }) => Some(*since),
+            (_, Reason::Leased) => None,
+        }
+    }
+
+    /// When the first one is due.
+    pub(super) fn first(&self) -> Option<Instant> {
+        self.times.first().map(|(at, _)| *at)
+    }
+
+    /// Takes one whose time has come off the list.
+    pub(super) fn due(&mut self, now: Instant) -> Option<(RequestId, Reason)> {
+        if self.first()? > now {
+            return None;
+        }
+        let (_, id) = self.times.pop_first()?;
+        let (_, reason) = self.reasons.remove(&id)?;
+        Some((id, reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn id(number: usize) -> RequestId {
+        RequestId::from_nanoseconds(number as u64)
+    }
+
+    #[test]
+    fn what_is_due_comes_in_order_and_once() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut later = Later::default();
+        assert!(later.insert(&id(1), at(3), Reason::Leased));
+        assert!(later.insert(&id(2), at(1), Reason::Growing { since: now }));
+        assert!(later.insert(&id(1), at(2), Reason::Leased), "it moves");
+        assert_eq!(later.growing_since(&id(2)), Some(now));
+        assert_eq!(later.growing_since(&id(1)), None);
+        assert_eq!(later.due(now), None);
+        assert_eq!(later.first(), Some(at(1)));
+        assert_eq!(
+            later.due(at(5)),
+            Some((id(2), Reason::Growing { since: now }))
+        );
+        assert_eq!(later.due(at(5)), Some((id(1), Reason::Leased)));
+        assert_eq!(later.due(at(5)), None);
+        assert!(!later.contains(&id(1)));
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_room_comes_back() {
+        let now = Instant::now();
+        let mut later = Later::default();
+        for number in 0..MAX_LATER {
+            assert!(later.insert(&id(number), now, Reason::Leased));
+        }
+        assert!(!later.insert(&id(MAX_LATER), now, Reason::Leased));
+        assert!(
+            later.insert(&id(7), now, Reason::Leased),
+            "it has its place"
+        );
+        later.remove(&id(0));
+        assert!(later.insert(&id(MAX_LATER), now, Reason::Leased));
+    }
+}

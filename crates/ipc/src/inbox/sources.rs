@@ -1,0 +1,219 @@
+//! Where the names of requests come from: events, and listings of the directory.
+//!
+//! A listing goes on only as far as somebody pulls, so a directory of any size costs one buffer, and each name is
+//! looked at once per listing. Events come before names of a listing; a request that a routine listing finds is
+//! therefore one that no event has announced.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use rustix::fd::BorrowedFd;
+use rustix::fs::Dir;
+use rustix::fs::inotify::WatchFlags;
+use rustix::io::Errno;
+
+use crate::id::{IdProblem, RequestId};
+use crate::names::{self, Entry};
+use crate::volume::{Volume, VolumeError};
+use crate::watch::{Notice, PollReason, Watch, WatchMode};
+
+/// A name to be looked at.
+#[derive(Debug)]
+pub(super) enum Candidate {
+    Request(RequestId),
+    Bad(Box<[u8]>, IdProblem),
+}
+
+/// Who gave the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// An event, or our own list.
+    Event,
+    /// A listing that was expected to find something: at the start, after lost events, while polling.
+    Scan,
+    /// A listing that should find nothing.
+    SafetyScan,
+}
+
+impl Origin {
+    pub(super) fn is_scan(self) -> bool {
+        self != Self::Event
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Sources {
+    watch: Watch,
+    root_watch: Option<i32>,
+    announced: VecDeque<Candidate>,
+    scan: Option<(Dir, Origin)>,
+    next_scan: Instant,
+    next_origin: Origin,
+    check_tools: bool,
+}
+
+impl Sources {
+    pub(super) fn new(volume: &Volume, mode: WatchMode) -> Self {
+        let mut watch = Watch::new(mode, volume.tools());
+        // CREATE too: links, FIFOs and directories are never closed after writing, and a file may get its name by
+        // link(2). All of them want an answer.
+        watch.add(
+            volume.tools(),
+            WatchFlags::CLOSE_WRITE
+                | WatchFlags::MOVED_TO
+                | WatchFlags::CREATE
+                | WatchFlags::DELETE_SELF
+                | WatchFlags::MOVE_SELF,
+        );
+        // A directory that somebody holds open is not told to be deleted, but its parent loses a name.
+        let root_watch = watch.add(volume.root(), WatchFlags::DELETE | WatchFlags::MOVED_FROM);
+        Self {
+            watch,
+            root_watch,
+            announced: VecDeque::new(),
+            scan: None,
+            next_scan: Instant::now(),
+            next_origin: Origin::Scan,
+            check_tools: false,
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.descriptor()
+    }
+
+    pub(super) fn polling(&self) -> Option<&PollReason> {
+        self.watch.polling()
+    }
+
+    pub(super) fn poll(&mut self, reason: PollReason) {
+        self.watch.poll(reason);
+    }
+
+    pub(super) fn has_more(&self) -> bool {
+        !self.announced.is_empty() || self.scan.is_some()
+    }
+
+    pub(super) fn next_scan(&self) -> Instant {
+        self.next_scan
+    }
+
+    /// Lists the directory at `at` or earlier.
+    pub(super) fn scan_at(&mut self, at: Instant) {
+        self.next_scan = self.next_scan.min(at);
+        self.next_origin = Origin::Scan;
+    }
+
+    /// Leaves off and begins a new listing at `at`.
+    pub(super) fn start_over_at(&mut self, at: Instant) {
+        self.scan = None;
+        self.next_scan = at;
+        self.next_origin = Origin::Scan;
+    }
+
+    /// The next name, or `None` when there is none for now.
+    pub(super) fn next(
+        &mut self,
+        volume: &Volume,
+        now: Instant,
+    ) -> Result<Option<(Candidate, Origin)>, VolumeError> {
+        if self.announced.is_empty() {
+            self.read_events(now);
+        }
+        if self.check_tools {
+            volume.check_tools()?;
+            self.check_tools = false;
+        }
+        if let Some(candidate) = self.announced.pop_front() {
+            return Ok(Some((candidate, Origin::Event)));
+        }
+        if self.scan.is_none() && self.next_scan <= now {
+            volume.check_tools()?;
+            self.begin_scan(volume, now)?;
+        }
+        self.go_on(now)
+    }
+
+    /// Takes one batch of events; only names of requests are kept.
+    fn read_events(&mut self, now: Instant) {
+        let Self {
+            watch,
+            root_watch,
+            announced,
+            check_tools,
+            ..
+        } = self;
+        let mut overflow = false;
+        watch.read(|notice| match notice {
+            Notice::Name(watch, name) if Some(watch) == *root_watch => {
+                *check_tools |= name == names::TOOLS.as_bytes();
+            }
+            Notice::Name(_, name) => announced.extend(candidate(name)),
+            Notice::Itself => *check_tools = true,
+            Notice::Overflow => overflow = true,
+        });
+        if overflow {
+            // What is being listed may have passed the place of what was lost.
+            self.scan_at(now);
+            if let Some((_, origin)) = &mut self.scan {
+                *origin = Origin::Scan;
+            }
+        }
+    }
+
+    fn begin_scan(&mut self, volume: &Volume, now: Instant) -> Result<(), VolumeError> {
+        let origin = std::mem::replace(&mut self.next_origin, Origin::SafetyScan);
+        self.next_scan = now + self.watch.interval();
+        match volume.list() {
+            Ok(directory) => {
+                let polled = self.watch.polling().is_some();
+                self.scan = Some((directory, if polled { Origin::Scan } else { origin }));
+                Ok(())
+            }
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+                self.next_origin = Origin::Scan;
+                Ok(())
+            }
+            Err(error) => Err(list_error(error)),
+        }
+    }
+
+    fn go_on(&mut self, now: Instant) -> Result<Option<(Candidate, Origin)>, VolumeError> {
+        let Some((directory, origin)) = &mut self.scan else {
+            return Ok(None);
+        };
+        let origin = *origin;
+        loop {
+            match directory.read() {
+                Some(Ok(entry)) => {
+                    if let Some(candidate) = candidate(entry.file_name().to_bytes()) {
+                        return Ok(Some((candidate, origin)));
+                    }
+                }
+                Some(Err(error)) => return Err(list_error(error)),
+                None => {
+                    self.scan = None;
+                    if self.next_origin == Origin::SafetyScan {
+                        self.next_scan = now + self.watch.interval();
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+fn candidate(name: &[u8]) -> Option<Candidate> {
+    match Entry::of(name) {
+        Entry::Request(id) => Some(Candidate::Request(id)),
+        Entry::BadRequestName(problem) => Some(Candidate::Bad(name.into(), problem)),
+        _ => None,
+    }
+}
+
+fn list_error(error: Errno) -> VolumeError {
+    VolumeError::Look {
+        name: names::TOOLS.to_owned(),
+        source: error.into(),
+    }
+}

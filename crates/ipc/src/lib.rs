@@ -1,0 +1,34 @@
+//! The file protocol on a skill's `/ipc` volume: how a command is asked for, claimed and answered.
+//!
+//! A requester writes `tools/exec-request-{id}.json`; one executor wins it by making the directory
+//! `tools/.claim-{id}`, runs it, and renames `tools/exec-result-{id}.json` into place; the requester reads the
+//! result and removes all three. The file `done` beside `tools` tells executors to leave.
+//!
+//! Both sides share the volume with programs that nobody vouches for, so everything on it is hostile input: a
+//! name is one component beneath a directory descriptor, no link is followed, no mount crossed, nothing is opened
+//! that could block, and every file has a size limit and is parsed once. This crate never runs a command and
+//! never decides whether one may run.
+//!
+//! Start reading at [`Inbox`] for the executor's side and at [`Requester`] for the other; [`message`] has what the
+//! files say, [`names`] what they are called, [`Volume`] how they are read and written. Nothing here is
+//! asynchronous: callers wait for the descriptors that the types give out.
+
+#![warn(missing_docs)]
+
+mod beneath;
+pub mod done;
+pub mod id;
+pub mod inbox;
+pub mod message;
+pub mod names;
+pub mod requester;
+pub mod volume;
+pub mod watch;
+
+pub use done::{DoneCheck, DoneWatch};
+pub use id::RequestId;
+pub use inbox::{Abandoned, Arrival, Claimed, Inbox, InboxError, InboxSettings};
+pub use message::{ExecRequest, ExecResult, RequestProblem, ResultMeta, ResultProblem};
+pub use requester::Requester;
+pub use volume::{FileKind, Volume, VolumeError};
+pub use watch::{PollReason, WatchMode};

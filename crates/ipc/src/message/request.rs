@@ -1,0 +1,465 @@
+//! `exec-request-{id}.json`: one command that somebody wants to be run.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::fields::{Damage, Fields};
+use super::quote::shell_word;
+use crate::id::{IdProblem, RequestId};
+use crate::volume::FileKind;
+
+/// The largest request file.
+pub const MAX_REQUEST_BYTES: usize = 1 << 20;
+/// The longest `command`, argument or shell line: what the kernel takes as one argument of a program
+/// (`MAX_ARG_STRLEN`), without its closing NUL.
+pub const MAX_WORD_BYTES: usize = 128 * 1024 - 1;
+/// The most entries in `args` and in `argv`.
+pub const MAX_ARGUMENTS: usize = 4096;
+/// The longest `workDir`: the kernel's `PATH_MAX`, without its closing NUL.
+pub const MAX_WORK_DIR_BYTES: usize = 4095;
+/// The largest `_meta`, as it stands in the file.
+pub const MAX_META_BYTES: usize = 16 * 1024;
+/// How deep the JSON of a message may be nested.
+pub const MAX_DEPTH: usize = 32;
+/// The timeout of a request that names none, or one below a second.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest timeout, unless the executor is told another.
+pub const DEFAULT_MAX_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A request, with every field as it was sent and every bound kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExecRequest {
+    /// The id, which is also in the file's name.
+    pub id: RequestId,
+    /// What the shell is to run. May be empty, as it is when `argv` says what to run.
+    pub command: String,
+    /// Further words for `command`; see [`shell_line`](Self::shell_line).
+    pub args: Vec<String>,
+    /// Where to run it.
+    pub work_dir: Option<String>,
+    /// Seconds, as sent; see [`effective_timeout`](Self::effective_timeout).
+    pub timeout: Option<i64>,
+    /// The pack that is meant, as sent; see [`targets`](Self::targets).
+    pub target: Option<String>,
+    /// When not empty: the program and its arguments, to be run without a shell, in place of `command`.
+    pub argv: Vec<String>,
+    /// What the command reads.
+    pub stdin: Option<String>,
+    /// Whatever the requester wants to say to whoever can read it, such as the ids of a trace.
+    pub meta: Option<Map<String, Value>>,
+}
+
+/// Why a request is not run. Each text names the field and the limit, because the requester gets to read it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestProblem {
+    /// The file stops before its JSON does.
+    #[error("the request ends early: its JSON is not complete")]
+    EndsEarly,
+    /// The file is no JSON.
+    #[error("the request is not JSON: {0}")]
+    NotJson(String),
+    /// The JSON is a list, a number or the like.
+    #[error("the request must be a JSON object")]
+    NotAnObject,
+    /// Brackets within brackets.
+    #[error("the request is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// A known field is there more than once, and readers would disagree about which one counts.
+    #[error("the field `{0}` is there more than once")]
+    Twice(&'static str),
+    /// A field that must be there is not.
+    #[error("the field `{0}` is missing")]
+    Missing(&'static str),
+    /// A field is of another type.
+    #[error("the field `{field}` must be {expected}")]
+    WrongType {
+        /// Which one.
+        field: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A field, or one entry of it, is too long.
+    #[error("the field `{field}` has {bytes} bytes, and may have {limit}")]
+    TooLong {
+        /// Which one.
+        field: &'static str,
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// A list has too many entries.
+    #[error("the field `{field}` has more than {limit} entries")]
+    TooMany {
+        /// Which one.
+        field: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A NUL cannot be part of an argument or of a path.
+    #[error("the field `{0}` holds a NUL character")]
+    Nul(&'static str),
+    /// The id in the file breaks the rules.
+    #[error("the field `id` is not usable: {0}")]
+    Id(#[from] IdProblem),
+    /// The file is not named after the id in it.
+    #[error("the field `id` does not equal the id in the file's name")]
+    OtherId,
+    /// The file is too large.
+    #[error("the request has {bytes} bytes, and may have {MAX_REQUEST_BYTES}")]
+    TooLarge {
+        /// How large it is.
+        bytes: u64,
+    },
+    /// The entry is a link, a directory, a FIFO or the like.
+    #[error("the request must be a regular file, and is {0}")]
+    NotAFile(FileKind),
+    /// The file has a second name, behind which it could be changed or be somebody else's.
+    #[error("the request has {links} names (hard links), and may have 1")]
+    HardLinked {
+        /// How many names it has.
+        links: u64,
+    },
+    /// The file cannot be read.
+    #[error("the request cannot be read: {0}")]
+    Unreadable(String),
+}
+
+impl RequestProblem {
+    /// Whether a writer that is not done yet looks like this, so that looking again may help.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::EndsEarly | Self::HardLinked { .. })
+    }
+}
+
+impl From<Damage> for RequestProblem {
+    fn from(damage: Damage) -> Self {
+        match damage {
+            Damage::EndsEarly => Self::EndsEarly,
+            Damage::TooDeep => Self::TooDeep,
+            Damage::NotJson(what) => Self::NotJson(what),
+            Damage::NotAnObject => Self::NotAnObject,
+            Damage::Twice(field) => Self::Twice(field),
+        }
+    }
+}
+
+/// What a file says, as far as it can be read: the addressee is known even when the rest is refused, because a
+/// request for somebody else is theirs to refuse.
+pub(crate) struct Draft {
+    /// The target, when it can be told.
+    pub(crate) target: Option<String>,
+    /// The request.
+    pub(crate) request: Result<ExecRequest, RequestProblem>,
+}
+
+const ID: &str = "id";
+const COMMAND: &str = "command";
+const ARGS: &str = "args";
+const WORK_DIR: &str = "workDir";
+const TIMEOUT: &str = "timeout";
+const TARGET: &str = "target";
+const ARGV: &str = "argv";
+const STDIN: &str = "stdin";
+const META: &str = "_meta";
+const NAMES: &[&str; 9] = &[
+    ID, COMMAND, ARGS, WORK_DIR, TIMEOUT, TARGET, ARGV, STDIN, META,
+];
+
+impl ExecRequest {
+    /// A request for a shell command, with every other field left out.
+    #[must_use]
+    pub fn new(id: RequestId, command: impl Into<String>) -> Self {
+        Self {
+            id,
+            command: command.into(),
+            args: Vec::new(),
+            work_dir: None,
+            timeout: None,
+            target: None,
+            argv: Vec::new(),
+            stdin: None,
+            meta: None,
+        }
+    }
+
+    /// Reads a request. `file_id` is the id in the file's name.
+    ///
+    /// Unknown fields are ignored and `null` counts as absent. Memory is bounded by the size of `bytes`.
+    ///
+    /// # Errors
+    /// The first problem found; nothing of such a request may be run.
+    pub fn parse(bytes: &[u8], file_id: &RequestId) -> Result<Self, RequestProblem> {
+        Self::draft(bytes, file_id).request
+    }
+
+    pub(crate) fn draft(bytes: &[u8], file_id: &RequestId) -> Draft {
+        if bytes.len() > MAX_REQUEST_BYTES {
+            let bytes = bytes.len() as u64;
+            return Draft {
+                target: None,
+                request: Err(RequestProblem::TooLarge { bytes }),
+            };
+        }
+        match Fields::split(bytes, NAMES, MAX_DEPTH) {
+            Ok(fields) => {
+                let target = fields.get::<String>(TARGET).ok().flatten();
+                Draft {
+                    target,
+                    request: Self::from_fields(&fields, file_id),
+                }
+            }
+            Err(damage) => Draft {
+                target: None,
+                request: Err(damage.into()),
+            },
+        }
+    }
+
+    fn from_fields(fields: &Fields<'_, 9>, file_id: &RequestId) -> Result<Self, RequestProblem> {
+        let id = text(fields, ID)?.ok_or(RequestProblem::Missing(ID))?;
+        if id != file_id.as_str() {
+            RequestId::parse(&id)?;
+            return Err(RequestProblem::OtherId);
+        }
+        let argv = words(fields, ARGV)?;
+        let command = match argument(fields, COMMAND, MAX_WORD_BYTES)? {
+            Some(command) => command,
+            None if argv.is_empty() => return Err(RequestProblem::Missing(COMMAND)),
+            None => String::new(),
+        };
+        let timeout = fields
+            .get::<i64>(TIMEOUT)
+            .map_err(|()| RequestProblem::WrongType {
+                field: TIMEOUT,
+                expected: "a whole number of seconds, without quotes or fraction",
+            })?;
+        let request = Self {
+            id: file_id.clone(),
+            command,
+            args: words(fields, ARGS)?,
+            work_dir: argument(fields, WORK_DIR, MAX_WORK_DIR_BYTES)?,
+            timeout,
+            target: text(fields, TARGET)?,
+            argv,
+            stdin: text(fields, STDIN)?,
+            meta: meta(fields)?,
+        };
+        let line = request.shell_line().len();
+        if line > MAX_WORD_BYTES {
+            return Err(RequestProblem::TooLong {
+                field: ARGS,
+                bytes: line,
+                limit: MAX_WORD_BYTES,
+            });
+        }
+        Ok(request)
+    }
+
+    /// The JSON of this request, which is known to be one that [`parse`](Self::parse) takes.
+    ///
+    /// # Errors
+    /// What an executor would refuse is not worth sending.
+    pub fn to_json(&self) -> Result<Vec<u8>, RequestProblem> {
+        let wire = Wire {
+            id: self.id.as_str(),
+            command: &self.command,
+            args: &self.args,
+            work_dir: self.work_dir.as_deref(),
+            timeout: self.timeout,
+            target: self.target.as_deref(),
+            argv: &self.argv,
+            stdin: self.stdin.as_deref(),
+            meta: self.meta.as_ref(),
+        };
+        let json = serde_json::to_vec(&wire)
+            .map_err(|error| RequestProblem::NotJson(error.to_string()))?;
+        Self::parse(&json, &self.id)?;
+        Ok(json)
+    }
+
+    /// How long the command may take: what was asked for, at most `max`. Nothing, or less than a second, asks for
+    /// [`DEFAULT_TIMEOUT`].
+    #[must_use]
+    pub fn effective_timeout(&self, max: Duration) -> Duration {
+        let asked = match self.timeout.map(u64::try_from) {
+            Some(Ok(seconds)) if seconds >= 1 => Duration::from_secs(seconds),
+            _ => DEFAULT_TIMEOUT,
+        };
+        asked.min(max)
+    }
+
+    /// `command`, followed by each of `args` quoted as one word.
+    ///
+    /// Newlines at the end of `command` would cut it off from its arguments. The shell executors lose them too, when
+    /// they read the field into a variable.
+    #[must_use]
+    pub fn shell_line(&self) -> String {
+        if self.args.is_empty() {
+            return self.command.clone();
+        }
+        let mut line = self.command.trim_end_matches('\n').to_owned();
+        for word in &self.args {
+            line.push(' ');
+            line.push_str(&shell_word(word));
+        }
+        line
+    }
+
+    /// Whether an executor of `pack` may take this request. Without a target anybody may, and an executor without
+    /// a pack may take anything.
+    #[must_use]
+    pub fn targets(&self, pack: Option<&str>) -> bool {
+        targets(self.target.as_deref(), pack)
+    }
+}
+
+impl Draft {
+    /// As [`ExecRequest::targets`]. What cannot be read counts as addressed to anybody, so that it gets an answer.
+    pub(crate) fn targets(&self, pack: Option<&str>) -> bool {
+        targets(self.target.as_deref(), pack)
+    }
+}
+
+fn targets(target: Option<&str>, pack: Option<&str>) -> bool {
+    let target = normalised(target.unwrap_or_default());
+    match pack {
+        Some(pack) if !pack.is_empty() => target.is_empty() || target == normalised(pack),
+        _ => true,
+    }
+}
+
+/// A pack's name as it is compared: what `tr '[:upper:]' '[:lower:]' | tr -d '[:space:]'` makes of it in the C
+/// locale. Only ASCII changes, so that no look-alike of another alphabet becomes equal.
+pub(crate) fn normalised(name: &str) -> String {
+    // `char::is_ascii_whitespace` leaves out the vertical tab, which `[:space:]` holds.
+    let is_space = |letter: &char| matches!(letter, ' ' | '\t'..='\r');
+    name.chars()
+        .filter(|letter| !is_space(letter))
+        .map(|letter| letter.to_ascii_lowercase())
+        .collect()
+}
+
+fn text(fields: &Fields<'_, 9>, field: &'static str) -> Result<Option<String>, RequestProblem> {
+    let expected = "a string";
+    fields
+        .get(field)
+        .map_err(|()| RequestProblem::WrongType { field, expected })
+}
+
+/// A text that becomes part of a command line or of a path.
+fn argument(
+    fields: &Fields<'_, 9>,
+    field: &'static str,
+    limit: usize,
+) -> Result<Option<String>, RequestProblem> {
+    let text = text(fields, field)?;
+    if let Some(text) = &text {
+        usable(text, field, limit)?;
+    }
+    Ok(text)
+}
+
+fn usable(text: &str, field: &'static str, limit: usize) -> Result<(), RequestProblem> {
+    if text.len() > limit {
+        return Err(RequestProblem::TooLong {
+            field,
+            bytes: text.len(),
+            limit,
+        });
+    }
+    if text.contains('\0') {
+        return Err(RequestProblem::Nul(field));
+    }
+    Ok(())
+}
+
+fn words(fields: &Fields<'_, 9>, field: &'static str) -> Result<Vec<String>, RequestProblem> {
+    let expected = "a list of strings";
+    let words: Option<Words> = fields
+        .get(field)
+        .map_err(|()| RequestProblem::WrongType { field, expected })?;
+    let words = words.map(|words| words.0).unwrap_or_default();
+    if words.len() > MAX_ARGUMENTS {
+        return Err(RequestProblem::TooMany {
+            field,
+            limit: MAX_ARGUMENTS,
+        });
+    }
+    for word in &words {
+        usable(word, field, MAX_WORD_BYTES)?;
+    }
+    Ok(words)
+}
+
+fn meta(fields: &Fields<'_, 9>) -> Result<Option<Map<String, Value>>, RequestProblem> {
+    let bytes = fields.raw(META).map_or(0, str::len);
+    if bytes > MAX_META_BYTES {
+        return Err(RequestProblem::TooLong {
+            field: META,
+            bytes,
+            limit: MAX_META_BYTES,
+        });
+    }
+    let expected = "an object";
+    fields.get(META).map_err(|()| RequestProblem::WrongType {
+        field: META,
+        expected,
+    })
+}
+
+/// A list of strings that stops growing one entry beyond [`MAX_ARGUMENTS`]: a million empty strings take 24 times the
+/// memory of their JSON.
+struct Words(Vec<String>);
+
+impl<'a> Deserialize<'a> for Words {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'a> Visitor<'a> for List {
+            type Value = Words;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list of strings")
+            }
+
+            fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<Words, A::Error> {
+                let mut words = Vec::new();
+                while words.len() <= MAX_ARGUMENTS {
+                    match list.next_element()? {
+                        Some(word) => words.push(word),
+                        None => return Ok(Words(words)),
+                    }
+                }
+                while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+                Ok(Words(words))
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire<'a> {
+    id: &'a str,
+    command: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    args: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work_dir: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    argv: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdin: Option<&'a str>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Map<String, Value>>,
+}

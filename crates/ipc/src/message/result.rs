@@ -1,0 +1,242 @@
+//! `exec-result-{id}.json`: what became of a request.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::fields::{Damage, Fields};
+use super::request::{MAX_DEPTH, MAX_META_BYTES};
+use crate::id::RequestId;
+use crate::volume::FileKind;
+
+/// The largest result file. Two outputs of 51,200 bytes fit even when every byte needs an escape.
+pub const MAX_RESULT_BYTES: usize = 1 << 20;
+
+/// A result: the documented five fields, and what we have to say beyond them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExecResult {
+    /// The id of the request.
+    pub id: RequestId,
+    /// The command's exit code.
+    pub exit_code: i64,
+    /// What it wrote.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+    /// Whether it was ended because its time was over.
+    pub timed_out: bool,
+    /// `_meta`, which only our executors write. From others it is absent, or ignored when it has another shape.
+    pub meta: Option<ResultMeta>,
+}
+
+/// What our executors add to a result. It is a claim by whoever wrote the file, like everything in it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResultMeta {
+    /// Which outputs were cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncated: Option<Truncated>,
+    /// How long the command ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_millis: Option<u64>,
+    /// What isolation was live, as the executor reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Value>,
+    /// What became of it, when it did not simply run: `refused`, `ambiguous`, `cancelled`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+}
+
+/// Which outputs were cut at their limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Truncated {
+    /// Standard output was.
+    #[serde(default)]
+    pub stdout: bool,
+    /// Standard error was.
+    #[serde(default)]
+    pub stderr: bool,
+}
+
+/// Why a result is not believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResultProblem {
+    /// The file is no complete JSON object.
+    #[error("the result is not a JSON object: {0}")]
+    NotJson(String),
+    /// Brackets within brackets.
+    #[error("the result is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// A known field is there more than once.
+    #[error("the field `{0}` of the result is there more than once")]
+    Twice(&'static str),
+    /// A field that must be there is not.
+    #[error("the field `{0}` of the result is missing")]
+    Missing(&'static str),
+    /// A field is of another type.
+    #[error("the field `{field}` of the result must be {expected}")]
+    WrongType {
+        /// Which one.
+        field: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// The result is about another request.
+    #[error("the field `id` of the result does not equal the id of the request")]
+    OtherId,
+    /// The file is too large.
+    #[error("the result has {bytes} bytes, and may have {MAX_RESULT_BYTES}")]
+    TooLarge {
+        /// How large it is.
+        bytes: u64,
+    },
+    /// The entry is a link, a directory, a FIFO or the like.
+    #[error("the result must be a regular file, and is {0}")]
+    NotAFile(FileKind),
+    /// The file has a second name.
+    #[error("the result has {links} names (hard links), and may have 1")]
+    HardLinked {
+        /// How many names it has.
+        links: u64,
+    },
+    /// The file cannot be read.
+    #[error("the result cannot be read: {0}")]
+    Unreadable(String),
+}
+
+impl From<Damage> for ResultProblem {
+    fn from(damage: Damage) -> Self {
+        match damage {
+            Damage::EndsEarly => Self::NotJson("it ends early".to_owned()),
+            Damage::TooDeep => Self::TooDeep,
+            Damage::NotJson(what) => Self::NotJson(what),
+            Damage::NotAnObject => Self::NotJson("it is of another type".to_owned()),
+            Damage::Twice(field) => Self::Twice(field),
+        }
+    }
+}
+
+/// The exit code of a result that the executor, and not a command, is the author of; as `timeout(1)` has it.
+pub const EXECUTOR_FAILED: i64 = 125;
+
+/// Exit codes of a command that was ended from outside: by `timeout(1)`, by SIGKILL, by SIGTERM.
+const ENDED_FROM_OUTSIDE: [i64; 3] = [124, 137, 143];
+
+const ID: &str = "id";
+const EXIT_CODE: &str = "exitCode";
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+const TIMED_OUT: &str = "timedOut";
+const META: &str = "_meta";
+const NAMES: &[&str; 6] = &[ID, EXIT_CODE, STDOUT, STDERR, TIMED_OUT, META];
+
+impl ExecResult {
+    /// Reads the result of the request `id`, written by an executor that nobody vouches for.
+    ///
+    /// A missing `timedOut` is `false`: some executors leave it out. Unknown fields are ignored.
+    ///
+    /// # Errors
+    /// The first problem found.
+    pub fn parse(bytes: &[u8], id: &RequestId) -> Result<Self, ResultProblem> {
+        if bytes.len() > MAX_RESULT_BYTES {
+            let bytes = bytes.len() as u64;
+            return Err(ResultProblem::TooLarge { bytes });
+        }
+        let fields = Fields::split(bytes, NAMES, MAX_DEPTH)?;
+        if required::<String>(&fields, ID, "a string")? != id.as_str() {
+            return Err(ResultProblem::OtherId);
+        }
+        let timed_out = fields
+            .get(TIMED_OUT)
+            .map_err(|()| ResultProblem::WrongType {
+                field: TIMED_OUT,
+                expected: "true or false",
+            })?;
+        let small = fields
+            .raw(META)
+            .is_some_and(|text| text.len() <= MAX_META_BYTES);
+        Ok(Self {
+            id: id.clone(),
+            exit_code: required(&fields, EXIT_CODE, "a whole number")?,
+            stdout: required(&fields, STDOUT, "a string")?,
+            stderr: required(&fields, STDERR, "a string")?,
+            timed_out: timed_out.unwrap_or(false),
+            meta: if small {
+                fields.get(META).ok().flatten()
+            } else {
+                None
+            },
+        })
+    }
+
+    /// A result for a request that was not run, or not seen through. `outcome` is a word for programs, `message` a
+    /// sentence for people, found on standard error.
+    #[must_use]
+    pub fn failed(id: RequestId, outcome: &str, message: impl Into<String>) -> Self {
+        Self {
+            id,
+            exit_code: EXECUTOR_FAILED,
+            stdout: String::new(),
+            stderr: message.into(),
+            timed_out: false,
+            meta: Some(ResultMeta {
+                outcome: Some(outcome.to_owned()),
+                ..ResultMeta::default()
+            }),
+        }
+    }
+
+    /// The JSON of this result, in the documented order of its fields.
+    ///
+    /// # Errors
+    /// [`ResultProblem::TooLarge`]: no reader would take it.
+    pub fn to_json(&self) -> Result<Vec<u8>, ResultProblem> {
+        let wire = Wire {
+            id: self.id.as_str(),
+            exit_code: self.exit_code,
+            stdout: &self.stdout,
+            stderr: &self.stderr,
+            timed_out: self.timed_out,
+            meta: self.meta.as_ref(),
+        };
+        let json =
+            serde_json::to_vec(&wire).map_err(|error| ResultProblem::NotJson(error.to_string()))?;
+        if json.len() > MAX_RESULT_BYTES {
+            let bytes = json.len() as u64;
+            return Err(ResultProblem::TooLarge { bytes });
+        }
+        Ok(json)
+    }
+
+    /// Whether the command timed out, judged by somebody who waited for `elapsed`.
+    ///
+    /// Executors that we did not write may not say so when the command, and not `timeout(1)`, chose the exit code.
+    #[must_use]
+    pub fn timed_out_after(&self, elapsed: Duration, timeout: Duration) -> bool {
+        self.timed_out || ENDED_FROM_OUTSIDE.contains(&self.exit_code) && elapsed >= timeout
+    }
+}
+
+fn required<'a, T: Deserialize<'a>>(
+    fields: &Fields<'a, 6>,
+    field: &'static str,
+    expected: &'static str,
+) -> Result<T, ResultProblem> {
+    fields
+        .get(field)
+        .map_err(|()| ResultProblem::WrongType { field, expected })?
+        .ok_or(ResultProblem::Missing(field))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire<'a> {
+    id: &'a str,
+    exit_code: i64,
+    stdout: &'a str,
+    stderr: &'a str,
+    timed_out: bool,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a ResultMeta>,
+}

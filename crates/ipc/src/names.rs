@@ -1,0 +1,160 @@
+//! What the entries of the `tools` directory are called, and what an entry's name says that it is.
+
+use crate::id::{IdProblem, RequestId};
+
+/// The directory that holds requests, claims and results.
+pub const TOOLS: &str = "tools";
+/// The file beside [`TOOLS`] that tells executors to leave.
+pub const DONE: &str = "done";
+
+const REQUEST: &str = "exec-request-";
+const RESULT: &str = "exec-result-";
+const CLAIM: &str = ".claim-";
+const LAPSED: &str = ".lapsed-";
+const JSON: &str = ".json";
+const TEMPORARY: &str = ".tmp";
+
+/// What a name in `tools` stands for. The file behind it may still be anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A request.
+    Request(RequestId),
+    /// A result.
+    Result(RequestId),
+    /// A claim.
+    Claim(RequestId),
+    /// Somebody answers for a claim whose holder never did.
+    Lapsed(RequestId),
+    /// A file in the making: it ends in `.tmp`.
+    Temporary,
+    /// It is named as a request, and its id breaks the rules.
+    BadRequestName(IdProblem),
+    /// None of our business.
+    Foreign,
+}
+
+impl Entry {
+    /// Reads a file name.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Self {
+        let between = |prefix: &str, suffix: &str| {
+            name.strip_prefix(prefix.as_bytes())?
+                .strip_suffix(suffix.as_bytes())
+        };
+        if let Some(id) = between(REQUEST, JSON) {
+            return RequestId::parse_bytes(id).map_or_else(Self::BadRequestName, Self::Request);
+        }
+        let other = [
+            (between(RESULT, JSON), Self::Result as fn(RequestId) -> Self),
+            (between(CLAIM, ""), Self::Claim),
+            (between(LAPSED, ""), Self::Lapsed),
+        ];
+        for (id, entry) in other {
+            if let Some(id) = id.and_then(|id| RequestId::parse_bytes(id).ok()) {
+                return entry(id);
+            }
+        }
+        if name.ends_with(TEMPORARY.as_bytes()) {
+            return Self::Temporary;
+        }
+        Self::Foreign
+    }
+}
+
+/// `exec-request-{id}.json`
+#[must_use]
+pub fn request(id: &RequestId) -> String {
+    format!("{REQUEST}{id}{JSON}")
+}
+
+/// `exec-result-{id}.json`
+#[must_use]
+pub fn result(id: &RequestId) -> String {
+    format!("{RESULT}{id}{JSON}")
+}
+
+/// `.claim-{id}`: the directory whose making decides who runs a request.
+#[must_use]
+pub fn claim(id: &RequestId) -> String {
+    format!("{CLAIM}{id}")
+}
+
+/// `.lapsed-{id}`: the directory whose making decides who reports that a claim's holder never answered.
+///
+/// It stands beside the claim and not in it, because a claim that somebody planted may be a link or a file.
+#[must_use]
+pub fn lapsed(id: &RequestId) -> String {
+    format!("{LAPSED}{id}")
+}
+
+/// A name for a file in the making that nobody can guess and prepare.
+pub(crate) fn temporary(random: [u8; 16]) -> String {
+    format!(".{:032x}{TEMPORARY}", u128::from_le_bytes(random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> RequestId {
+        RequestId::parse(text).unwrap()
+    }
+
+    #[test]
+    fn every_name_we_make_is_read_back() {
+        for text in ["1", "a.json", "a.tmp", "x".repeat(128).as_str()] {
+            let id = id(text);
+            assert_eq!(
+                Entry::of(request(&id).as_bytes()),
+                Entry::Request(id.clone())
+            );
+            assert_eq!(Entry::of(result(&id).as_bytes()), Entry::Result(id.clone()));
+            assert_eq!(Entry::of(claim(&id).as_bytes()), Entry::Claim(id.clone()));
+            assert_eq!(Entry::of(lapsed(&id).as_bytes()), Entry::Lapsed(id));
+        }
+        assert_eq!(Entry::of(temporary([7; 16]).as_bytes()), Entry::Temporary);
+        assert!(temporary([0; 16]).starts_with(".00"));
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_from_a_request_with_a_bad_id() {
+        let longest = [b"exec-request-".as_slice(), &[b'x'; 237], b".json"].concat();
+        let bad: [(&[u8], _); 7] = [
+            (b"exec-request-.json", IdProblem::Empty),
+            (b"exec-request-..json", IdProblem::Start),
+            (b"exec-request-.claim-1.json", IdProblem::Start),
+            (b"exec-request-a\nb.json", IdProblem::Character),
+            (b"exec-request-a\\b.json", IdProblem::Character),
+            (b"exec-request-\xff.json", IdProblem::Character),
+            (&longest, IdProblem::TooLong { bytes: 237 }),
+        ];
+        for (name, problem) in bad {
+            assert_eq!(
+                Entry::of(name),
+                Entry::BadRequestName(problem),
+                "{}",
+                name.escape_ascii()
+            );
+        }
+        let foreign: [&[u8]; 8] = [
+            b"",
+            b".",
+            b"..",
+            b"mcp-tools.json",
+            b"exec-request-1",
+            b"exec-result-.json",
+            b".claim-",
+            b".claim-../x",
+        ];
+        for name in foreign {
+            assert_eq!(Entry::of(name), Entry::Foreign, "{}", name.escape_ascii());
+        }
+        for name in [
+            b"exec-result-1.json.tmp".as_slice(),
+            b".x.tmp",
+            b"exec-request-1.tmp",
+        ] {
+            assert_eq!(Entry::of(name), Entry::Temporary, "{}", name.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The requester's side: write a request, wait, read and remove the result.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::BorrowedFd;
+use rustix::fs::inotify::WatchFlags;
+
+use crate::id::RequestId;
+use crate::message::{ExecRequest, ExecResult, MAX_RESULT_BYTES, RequestProblem, ResultProblem};
+use crate::names::{self, Entry};
+use crate::volume::{Existing, ReadProblem, Volume, VolumeError};
+use crate::watch::{Notice, PollReason, Watch, WatchMode};
+
+/// The first look for a result that no event has announced comes after this, each further one after twice the time,
+/// up to [`SAFETY_INTERVAL`](crate::watch::SAFETY_INTERVAL).
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+/// Results of one batch of events; a batch is bounded by the buffer it is read into.
+const MAX_READS: usize = 64;
+
+/// Writes requests and takes results.
+#[derive(Debug)]
+pub struct Requester {
+    volume: Volume,
+    watch: Watch,
+    arrived: std::collections::VecDeque<RequestId>,
+    look_at_all: bool,
+    next_look: Instant,
+}
+
+/// Why a request is not on the volume.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// An executor would refuse it.
+    #[error(transparent)]
+    Request(#[from] RequestProblem),
+    /// It cannot be written.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
+
+/// What [`Requester::arrived`] says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrived {
+    /// There is something named as the result of this request; [`Requester::take`] it.
+    Result(RequestId),
+    /// [`Requester::take`] all that are waited for: events were lost, or do not come here.
+    LookAtAll,
+    /// Nothing for now.
+    Nothing,
+}
+
+/// What became of a request that was withdrawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawn {
+    /// Nobody had claimed it, and nobody will.
+    NotStarted,
+    /// Somebody has claimed it, and may run it to its end. [`Requester::take`] clears away what is left.
+    Started,
+}
+
+impl Requester {
+    /// Begins to watch for results.
+    #[must_use]
+    pub fn open(volume: &Volume, mode: WatchMode) -> Self {
+        let mut watch = Watch::new(mode, volume.tools());
+        // CLOSE_WRITE too: not every executor renames. Not CREATE: such a result would be read before it is written.
+        watch.add(
+            volume.tools(),
+            WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE,
+        );
+        Self {
+            volume: volume.clone(),
+            watch,
+            arrived: std::collections::VecDeque::new(),
+            look_at_all: false,
+            next_look: Instant::now() + FIRST_LOOK,
+        }
+    }
+
+    /// Readable when [`arrived`](Self::arrived) may have news. There is none where the directory is polled.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.descriptor()
+    }
+
+    /// When to call [`arrived`](Self::arrived) even without an event, while anything is waited for.
+    #[must_use]
+    pub fn wake_at(&self) -> Instant {
+        if self.look_at_all || !self.arrived.is_empty() {
+            Instant::now()
+        } else {
+            self.next_look
+        }
+    }
+
+    /// Why the directory is polled, if it is.
+    #[must_use]
+    pub fn polling(&self) -> Option<&PollReason> {
+        self.watch.polling()
+    }
+
+    /// Writes a request, whole or not at all.
+    ///
+    /// # Errors
+    /// When an executor would refuse it, or when it cannot be written.
+    pub fn submit(&self, request: &ExecRequest) -> Result<(), SubmitError> {
+        let json = request.to_json()?;
+        // An id is used once; a second request of that name would be run as the first.
+        Ok(self
+            .volume
+            .write(&names::request(&request.id), &json, Existing::Keep)?)
+    }
+
+    /// Takes the result of a request, if it is there, and removes request, result and claim.
+    ///
+    /// # Errors
+    /// When it is not to be believed. Everything is removed in that case too: there will be no other.
+    pub fn take(&self, id: &RequestId) -> Result<Option<ExecResult>, ResultProblem> {
+        let (_, content) = self.volume.read(&names::result(id), MAX_RESULT_BYTES);
+        let result = match content {
+            Ok(bytes) => ExecResult::parse(&bytes, id),
+            Err(ReadProblem::Missing | ReadProblem::NotNow(_)) => return Ok(None),
+            Err(problem) => Err(result_problem(problem)),
+        };
+        self.clear(id);
+        result.map(Some)
+    }
+
+    /// Takes a request back.
+    #[must_use]
+    pub fn withdraw(&self, id: &RequestId) -> Withdrawn {
+        self.volume.remove(&names::request(id));
+        // After the removal: who claims now looks for the request, does not find it, and gives up.
+        match self.volume.look(&names::claim(id)) {
+            Ok(None) => Withdrawn::NotStarted,
+            Ok(Some(_)) | Err(_) => Withdrawn::Started,
+        }
+    }
+
+    /// The request goes first, because an executor that claims late looks whether it is still there; the claim goes
+    /// last, because without it, and with the request still there, somebody would run it again.
+    fn clear(&self, id: &RequestId) {
+        self.volume.remove(&names::request(id));
+        self.volume.remove(&names::result(id));
+        self.volume.remove_marker(&names::claim(id));
+        self.volume.remove_marker(&names::lapsed(id));
+    }
+
+    /// The next news about results. Never blocks. Ids come from file names that anybody may have made: ignore those
+    /// that are not waited for.
+    pub fn arrived(&mut self) -> Arrived {
+        if let Some(id) = self.arrived.pop_front() {
+            return Arrived::Result(id);
+        }
+        let Self {
+            watch,
+            arrived,
+            look_at_all,
+            ..
+        } = self;
+        let mut reads = 0;
+        while arrived.is_empty() && reads < MAX_READS {
+            reads += 1;
+            let any = watch.read(|notice| match notice {
+                Notice::Name(_, name) => {
+                    if let Entry::Result(id) = Entry::of(name) {
+                        arrived.push_back(id);
+                    }
+                }
+                Notice::Overflow | Notice::Itself => *look_at_all = true,
+            });
+            if !any {
+                break;
+            }
+        }
+        if let Some(id) = self.arrived.pop_front() {
+            return Arrived::Result(id);
+        }
+        let now = Instant::now();
+        if std::mem::take(&mut self.look_at_all) || self.next_look <= now {
+            self.next_look = now + self.watch.interval();
+            return Arrived::LookAtAll;
+        }
+        Arrived::Nothing
+    }
+
+    /// Waits for the result of one request and [takes](Self::take) it. `None`: there was none by the deadline.
+    ///
+    /// For a caller with one request at a time: news about others is lost.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn wait(
+        &mut self,
+        id: &RequestId,
+        deadline: Instant,
+    ) -> Result<Option<ExecResult>, ResultProblem> {
+        let mut pause = FIRST_LOOK;
+        let mut announced = true;
+        loop {
+            if let Some(result) = self.take(id)? {
+                // An event may have come since the wait ended.
+                if !announced && !self.wait_for_event(Instant::now()) {
+                    self.watch.poll(PollReason::Silent);
+                }
+                return Ok(Some(result));
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            pause = pause.min(self.watch.interval());
+            announced = self.wait_for_event((now + pause).min(deadline));
+            if !announced {
+                pause *= 2;
+            }
+        }
+    }
+
+    /// Waits until an event comes or the time has, and takes the events. Says whether there were any.
+    fn wait_for_event(&mut self, until: Instant) -> bool {
+        let timeout = until.saturating_duration_since(Instant::now());
+        let Some(descriptor) = self.watch.descriptor() else {
+            std::thread::sleep(timeout);
+            return true;
+        };
+        let timeout = Timespec::try_from(timeout).ok();
+        let mut descriptors = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        // An interrupted wait is a short one.
+        let _ = rustix::event::poll(&mut descriptors, timeout.as_ref());
+        let mut any = false;
+        let mut reads = 0;
+        while self.watch.read(|_| ()) && reads < MAX_READS {
+            any = true;
+            reads += 1;
+        }
+        any || self.watch.polling().is_some()
+    }
+}
+
+fn result_problem(problem: ReadProblem) -> ResultProblem {
+    match problem {
+        ReadProblem::Kind(kind) => ResultProblem::NotAFile(kind),
+        ReadProblem::HardLinked { links } => ResultProblem::HardLinked { links },
+        ReadProblem::TooLarge { bytes } => ResultProblem::TooLarge { bytes },
+        ReadProblem::Missing => ResultProblem::Unreadable("it is not there".to_owned()),
+        ReadProblem::NotNow(error) | ReadProblem::Unreadable(error) => {
+            ResultProblem::Unreadable(error.to_string())
+        }
+    }
+}

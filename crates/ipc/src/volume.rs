@@ -1,0 +1,578 @@
+//! The volume itself: opened once, then used by descriptor, one plain name at a time.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use crate::beneath::{self, Method};
+use crate::names;
+
+/// A directory with `tools` in it, shared with the other side. Clones share the descriptors.
+#[derive(Debug, Clone)]
+pub struct Volume(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    root: OwnedFd,
+    tools: OwnedFd,
+    method: Method,
+}
+
+/// What kind of thing a directory entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A FIFO.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A device.
+    Device,
+    /// Something is mounted there.
+    MountPoint,
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::File => "a regular file",
+            Self::Directory => "a directory",
+            Self::Link => "a symbolic link",
+            Self::Fifo => "a FIFO",
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+            Self::MountPoint => "a mount point",
+        })
+    }
+}
+
+impl FileKind {
+    fn of(mode: u32) -> Self {
+        match FileType::from_raw_mode(mode) {
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Link,
+            FileType::Fifo => Self::Fifo,
+            FileType::Socket => Self::Socket,
+            FileType::CharacterDevice | FileType::BlockDevice => Self::Device,
+            _ => Self::File,
+        }
+    }
+}
+
+/// What is wrong with the volume.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The directory cannot be opened.
+    #[error("cannot open the IPC directory {path}")]
+    Open {
+        /// Which directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `tools` cannot be made or opened.
+    #[error("cannot open {path}/tools")]
+    Tools {
+        /// The IPC directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `tools` is there and is something else than a directory of this volume.
+    #[error("{path}/tools must be a directory of the volume itself, and is {kind}")]
+    ToolsKind {
+        /// The IPC directory.
+        path: PathBuf,
+        /// What it is.
+        kind: FileKind,
+    },
+    /// `tools` was removed or another directory was put in its place.
+    #[error("{path}/tools was removed or replaced while it was in use")]
+    Gone {
+        /// The IPC directory.
+        path: PathBuf,
+    },
+    /// A file cannot be written, for one because the volume is full or read-only. Nothing is left of it.
+    #[error("cannot write {name}")]
+    Write {
+        /// The file's final name.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An entry cannot be looked at.
+    #[error("cannot look at {name}")]
+    Look {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Whether the run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// There is no `done`.
+    No,
+    /// There is a regular file `done`.
+    Yes,
+    /// There is something else of that name, which does not count.
+    Foreign(FileKind),
+}
+
+/// Why a file is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadProblem {
+    /// There is none.
+    Missing,
+    /// It is something else.
+    Kind(FileKind),
+    /// It has several names.
+    HardLinked { links: u64 },
+    /// It is larger than the cap.
+    TooLarge { bytes: u64 },
+    /// This process has run out of something; the file is not to blame.
+    NotNow(Errno),
+    /// It cannot be read.
+    Unreadable(Errno),
+}
+
+/// A file that was opened: who it is, and its descriptor, which keeps its inode number from being used again.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    file: OwnedFd,
+    stat: Stat,
+}
+
+/// Whether a file may take the place of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// Yes.
+    Replace,
+    /// No: `EEXIST`.
+    Keep,
+}
+
+/// How often a random name that is taken is drawn again.
+const MAX_DRAWS: usize = 8;
+
+impl Volume {
+    /// Opens the IPC directory and `tools` in it, which is made (0770) when missing.
+    ///
+    /// `ipc_dir` is the operator's choice, links in it are followed. Nothing below it is trusted.
+    ///
+    /// # Errors
+    /// When either is not a directory; a link, a file or a mount point in the place of `tools` is named.
+    pub fn open(ipc_dir: &Path) -> Result<Self, VolumeError> {
+        Self::open_with(Method::available(), ipc_dir)
+    }
+
+    /// As [`open`](Self::open), without the kernel's `openat2`, for tests of the other way.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_without_openat2(ipc_dir: &Path) -> Result<Self, VolumeError> {
+        Self::open_with(Method::Compare, ipc_dir)
+    }
+
+    fn open_with(method: Method, ipc_dir: &Path) -> Result<Self, VolumeError> {
+        let path = ipc_dir.to_owned();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root =
+            rustix::fs::open(ipc_dir, flags, Mode::empty()).map_err(|error| VolumeError::Open {
+                path: path.clone(),
+                source: error.into(),
+            })?;
+        let tools_error = |error: Errno| VolumeError::Tools {
+            path: path.clone(),
+            source: error.into(),
+        };
+        let is_new = match rustix::fs::mkdirat(&root, names::TOOLS, Mode::from(0o770)) {
+            Ok(()) => true,
+            // Where nothing may be made there may still be one.
+            Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM) => false,
+            Err(error) => return Err(tools_error(error)),
+        };
+        let tools = beneath::open(
+            method,
+            root.as_fd(),
+            names::TOOLS,
+            OFlags::RDONLY | OFlags::DIRECTORY,
+            Mode::empty(),
+        );
+        let tools =
+            tools.map_err(
+                |error| match kind_behind(error, root.as_fd(), names::TOOLS) {
+                    Some(kind) => VolumeError::ToolsKind {
+                        path: path.clone(),
+                        kind,
+                    },
+                    None => tools_error(error),
+                },
+            )?;
+        if is_new {
+            // The umask has taken the group's right to write, which the other side may need.
+            let _ = rustix::fs::fchmod(&tools, Mode::from(0o770));
+        }
+        Ok(Self(Arc::new(Inner {
+            path,
+            root,
+            tools,
+            method,
+        })))
+    }
+
+    /// The path it was opened by, for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Whether the run is over. Only a regular file says so: what a link or a mount points at is not on the volume,
+    /// and nobody who means it makes a directory or a FIFO.
+    ///
+    /// # Errors
+    /// When the entry cannot be looked at.
+    pub fn done(&self) -> Result<Done, VolumeError> {
+        let root = self.0.root.as_fd();
+        match beneath::open(
+            self.0.method,
+            root,
+            names::DONE,
+            OFlags::PATH,
+            Mode::empty(),
+        ) {
+            Ok(file) => match rustix::fs::fstat(&file).map(|stat| FileKind::of(stat.st_mode)) {
+                Ok(FileKind::File) => Ok(Done::Yes),
+                Ok(kind) => Ok(Done::Foreign(kind)),
+                Err(error) => Err(look_error(names::DONE, error)),
+            },
+            Err(Errno::NOENT) => Ok(Done::No),
+            Err(error) => match kind_behind(error, root, names::DONE) {
+                Some(kind) => Ok(Done::Foreign(kind)),
+                None => Err(look_error(names::DONE, error)),
+            },
+        }
+    }
+
+    /// Says that the run is over. To be the last act: executors that leave earlier are started again.
+    ///
+    /// # Errors
+    /// When it cannot be written, for one because something else than a file is in its place.
+    pub fn write_done(&self) -> Result<(), VolumeError> {
+        self.write_in(
+            self.0.root.as_fd(),
+            names::DONE,
+            b"done\n",
+            Existing::Replace,
+        )
+    }
+
+    /// That `tools` is still the directory that was opened.
+    ///
+    /// # Errors
+    /// [`VolumeError::Gone`] when it is not.
+    pub(crate) fn check_tools(&self) -> Result<(), VolumeError> {
+        let ours = rustix::fs::fstat(&self.0.tools);
+        let there = rustix::fs::statat(&self.0.root, names::TOOLS, AtFlags::SYMLINK_NOFOLLOW);
+        match (ours, there) {
+            (Ok(ours), Ok(there)) if identity(&ours) == identity(&there) => Ok(()),
+            (_, Err(Errno::NOENT | Errno::NOTDIR)) | (Ok(_), Ok(_)) => Err(VolumeError::Gone {
+                path: self.0.path.clone(),
+            }),
+            (Err(error), _) | (_, Err(error)) => Err(look_error(names::TOOLS, error)),
+        }
+    }
+
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.0.root.as_fd()
+    }
+
+    pub(crate) fn tools(&self) -> BorrowedFd<'_> {
+        self.0.tools.as_fd()
+    }
+
+    /// Another descriptor of `tools`, with a position of its own, to list it.
+    pub(crate) fn list(&self) -> Result<rustix::fs::Dir, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(&self.0.tools, ".", flags, Mode::empty())?;
+        rustix::fs::Dir::new(directory)
+    }
+
+    /// Reads a file of `tools`, if it is a regular one with one name and at most `cap` bytes. Never waits.
+    ///
+    /// What was read is one moment's content. The answer has who the file was in any case that gets as far as that.
+    pub(crate) fn read(
+        &self,
+        name: &str,
+        cap: usize,
+    ) -> (Option<Opened>, Result<Vec<u8>, ReadProblem>) {
+        let tools = self.0.tools.as_fd();
+        let opened = beneath::open(self.0.method, tools, name, OFlags::RDONLY, Mode::empty());
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) => return (None, Err(open_problem(error, tools, name))),
+        };
+        let stat = match rustix::fs::fstat(&file) {
+            Ok(stat) => stat,
+            Err(error) => return (None, Err(ReadProblem::Unreadable(error))),
+        };
+        let content = read_all(file.as_fd(), &stat, cap);
+        (Some(Opened { file, stat }), content)
+    }
+
+    /// Who is behind a name now. Links are not followed.
+    pub(crate) fn look(&self, name: &str) -> Result<Option<Stat>, Errno> {
+        match rustix::fs::statat(&self.0.tools, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a directory that only one can make. `Ok(false)`: somebody else did.
+    pub(crate) fn make_marker(&self, name: &str) -> Result<bool, Errno> {
+        match rustix::fs::mkdirat(&self.0.tools, name, Mode::from(0o750)) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes whatever is behind a name, if it is no full directory. The answer says whether anything was.
+    pub(crate) fn remove(&self, name: &str) -> bool {
+        let unlink = |flags| rustix::fs::unlinkat(&self.0.tools, name, flags);
+        match unlink(AtFlags::empty()) {
+            Ok(()) => true,
+            Err(Errno::ISDIR | Errno::PERM) => unlink(AtFlags::REMOVEDIR).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// As [`remove`](Self::remove), for what is expected to be a directory.
+    pub(crate) fn remove_marker(&self, name: &str) -> bool {
+        match rustix::fs::unlinkat(&self.0.tools, name, AtFlags::REMOVEDIR) {
+            Ok(()) => true,
+            Err(Errno::NOTDIR) => self.remove(name),
+            Err(_) => false,
+        }
+    }
+
+    /// Puts a whole file in its place in `tools`, or nothing.
+    pub(crate) fn write(
+        &self,
+        name: &str,
+        content: &[u8],
+        existing: Existing,
+    ) -> Result<(), VolumeError> {
+        self.write_in(self.0.tools.as_fd(), name, content, existing)
+    }
+
+    fn write_in(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &str,
+        content: &[u8],
+        existing: Existing,
+    ) -> Result<(), VolumeError> {
+        self.try_write(directory, name, content, existing)
+            .map_err(|error| VolumeError::Write {
+                name: name.to_owned(),
+                source: error.into(),
+            })
+    }
+
+    fn try_write(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &str,
+        content: &[u8],
+        existing: Existing,
+    ) -> Result<(), Errno> {
+        let (temporary, file) = self.create_temporary(directory)?;
+        // Not synced: the volume does not outlive the run, and a reader sees what is in the kernel's cache.
+        let placed = write_all(file.as_fd(), content)
+            .and_then(|()| place(directory, &temporary, name, existing));
+        if placed.is_err() {
+            let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
+        }
+        placed
+    }
+
+    fn create_temporary(&self, directory: BorrowedFd<'_>) -> Result<(String, OwnedFd), Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let mut draws = 0;
+        loop {
+            let name = names::temporary(random()?);
+            match beneath::open(self.0.method, directory, &name, flags, Mode::from(0o640)) {
+                Err(Errno::EXIST) if draws < MAX_DRAWS => draws += 1,
+                opened => return Ok((name, opened?)),
+            }
+        }
+    }
+}
+
+impl Opened {
+    /// Whether `name` still leads to this file.
+    pub(crate) fn is_still(&self, volume: &Volume, name: &str) -> Result<bool, Errno> {
+        let there = volume.look(name)?;
+        // The descriptor is still open here, so the number cannot belong to a newer file.
+        let _open = &self.file;
+        Ok(there.is_some_and(|there| identity(&there) == identity(&self.stat)))
+    }
+
+    /// When content or names of the file changed last.
+    pub(crate) fn changed(&self) -> SystemTime {
+        changed(&self.stat)
+    }
+}
+
+/// When content or names changed last. A time that has not come yet is now: nobody gets a longer grace by it.
+pub(crate) fn changed(stat: &Stat) -> SystemTime {
+    let time = |seconds: i64, nanoseconds: u64| {
+        let seconds = u64::try_from(seconds).unwrap_or_default();
+        let nanoseconds = u32::try_from(nanoseconds).unwrap_or_default();
+        SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds)
+    };
+    let content = time(stat.st_mtime, stat.st_mtime_nsec);
+    let names = time(stat.st_ctime, stat.st_ctime_nsec);
+    content.max(names).min(SystemTime::now())
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+fn look_error(name: &str, error: Errno) -> VolumeError {
+    VolumeError::Look {
+        name: name.to_owned(),
+        source: error.into(),
+    }
+}
+
+/// What stands in the way, when `error` says that something does.
+fn kind_behind(error: Errno, directory: BorrowedFd<'_>, name: &str) -> Option<FileKind> {
+    match error {
+        Errno::XDEV => Some(FileKind::MountPoint),
+        Errno::LOOP => Some(FileKind::Link),
+        Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some(FileKind::of(stat.st_mode))
+        }
+        _ => None,
+    }
+}
+
+fn open_problem(error: Errno, tools: BorrowedFd<'_>, name: &str) -> ReadProblem {
+    match error {
+        Errno::NOENT => ReadProblem::Missing,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => ReadProblem::NotNow(error),
+        _ => match kind_behind(error, tools, name) {
+            Some(kind) => ReadProblem::Kind(kind),
+            None => ReadProblem::Unreadable(error),
+        },
+    }
+}
+
+fn read_all(file: BorrowedFd<'_>, stat: &Stat, cap: usize) -> Result<Vec<u8>, ReadProblem> {
+    let kind = FileKind::of(stat.st_mode);
+    if kind != FileKind::File {
+        return Err(ReadProblem::Kind(kind));
+    }
+    match stat.st_nlink {
+        0 => return Err(ReadProblem::Missing),
+        1 => {}
+        #[allow(
+            clippy::useless_conversion,
+            reason = "the type differs between platforms"
+        )]
+        links => {
+            return Err(ReadProblem::HardLinked {
+                links: links.into(),
+            });
+        }
+    }
+    let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    if size > cap as u64 {
+        return Err(ReadProblem::TooLarge { bytes: size });
+    }
+    // It may grow while it is read: one byte beyond the cap tells.
+    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(cap) + 1);
+    let mut piece = [0_u8; 8192];
+    loop {
+        match rustix::io::retry_on_intr(|| rustix::io::read(file, &mut piece)) {
+            Ok(0) => return Ok(content),
+            Ok(count) => content.extend_from_slice(&piece[..count]),
+            Err(error) => return Err(ReadProblem::Unreadable(error)),
+        }
+        if content.len() > cap {
+            return Err(ReadProblem::TooLarge {
+                bytes: content.len() as u64,
+            });
+        }
+    }
+}
+
+fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
+    while !content.is_empty() {
+        let count = rustix::io::retry_on_intr(|| rustix::io::write(file, content))?;
+        // A write of nothing would go on for ever.
+        if count == 0 {
+            return Err(Errno::NOSPC);
+        }
+        content = &content[count..];
+    }
+    Ok(())
+}
+
+fn place(
+    directory: BorrowedFd<'_>,
+    temporary: &str,
+    name: &str,
+    existing: Existing,
+) -> Result<(), Errno> {
+    if existing == Existing::Replace {
+        return rustix::fs::renameat(directory, temporary, directory, name);
+    }
+    let flags = RenameFlags::NOREPLACE;
+    match rustix::fs::renameat_with(directory, temporary, directory, name, flags) {
+        // Network file systems and gVisor do not know the flag. A look leaves a gap, but it is small.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => rustix::fs::renameat(directory, temporary, directory, name),
+                Ok(_) => Err(Errno::EXIST),
+                Err(error) => Err(error),
+            }
+        }
+        placed => placed,
+    }
+}
+
+fn random() -> Result<[u8; 16], Errno> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled +=
+            rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
+    }
+    Ok(bytes)
+}

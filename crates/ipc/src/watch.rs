@@ -1,0 +1,200 @@
+//! Noticing changes: inotify where it works, looking again and again where it does not.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+/// How often a directory is looked at where no events come.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How often it is looked at where events come, in case they do not.
+pub const SAFETY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How changes are to be noticed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WatchMode {
+    /// By events where they work, otherwise by polling.
+    #[default]
+    Automatic,
+    /// By polling only.
+    Polling,
+}
+
+/// Why a directory is polled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PollReason {
+    /// It was asked for.
+    Asked,
+    /// File systems of this kind send no events for what other machines do.
+    FileSystem(&'static str),
+    /// There is no inotify, or no more of it.
+    Unavailable(Errno),
+    /// inotify is there, and something happened without an event.
+    Silent,
+}
+
+impl fmt::Display for PollReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => formatter.write_str("polling was asked for"),
+            Self::FileSystem(kind) => write!(formatter, "{kind} sends no events for changes made elsewhere"),
+            Self::Unavailable(Errno::MFILE) => formatter.write_str(
+                "no more inotify instances or descriptors; hint: raise fs.inotify.max_user_instances or the limit of open files",
+            ),
+            Self::Unavailable(Errno::NOSPC) => formatter
+                .write_str("no more inotify watches; hint: raise fs.inotify.max_user_watches"),
+            Self::Unavailable(error) => write!(formatter, "inotify is not available: {error}"),
+            Self::Silent => formatter.write_str(
+                "a file appeared without an event; hint: under gVisor the volume needs the dev.gvisor.spec.mount annotations",
+            ),
+        }
+    }
+}
+
+/// One inotify instance, or the reason why there is none.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    descriptor: Option<OwnedFd>,
+    polling: Option<PollReason>,
+}
+
+/// What an inotify descriptor tells.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Notice<'a> {
+    /// Something happened to this name in the directory with this watch.
+    Name(i32, &'a [u8]),
+    /// Something happened to the watched directory itself.
+    Itself,
+    /// Events were lost.
+    Overflow,
+}
+
+impl Watch {
+    /// Watches nothing yet. `directory` is looked at for its file system.
+    pub(crate) fn new(mode: WatchMode, directory: BorrowedFd<'_>) -> Self {
+        let without = |reason| Self {
+            descriptor: None,
+            polling: Some(reason),
+        };
+        if mode == WatchMode::Polling {
+            return without(PollReason::Asked);
+        }
+        if let Some(kind) = silent_file_system(directory) {
+            return without(PollReason::FileSystem(kind));
+        }
+        match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
+            Ok(descriptor) => Self {
+                descriptor: Some(descriptor),
+                polling: None,
+            },
+            Err(error) => without(PollReason::Unavailable(error)),
+        }
+    }
+
+    /// Adds a directory. Where that fails, polling it is.
+    pub(crate) fn add(&mut self, directory: BorrowedFd<'_>, events: WatchFlags) -> Option<i32> {
+        let descriptor = self.descriptor.as_ref()?;
+        // By descriptor and not by path, which may lead somewhere else by now. Without /proc this fails.
+        let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        match inotify::add_watch(descriptor, path, events | WatchFlags::ONLYDIR) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                self.descriptor = None;
+                self.poll(PollReason::Unavailable(error));
+                None
+            }
+        }
+    }
+
+    /// From now on this is polled; events that come are still taken.
+    pub(crate) fn poll(&mut self, reason: PollReason) {
+        self.polling.get_or_insert(reason);
+    }
+
+    pub(crate) fn polling(&self) -> Option<&PollReason> {
+        self.polling.as_ref()
+    }
+
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor
+            .as_ref()
+            .map(|descriptor| descriptor.as_fd())
+    }
+
+    pub(crate) fn interval(&self) -> Duration {
+        if self.polling.is_some() {
+            POLL_INTERVAL
+        } else {
+            SAFETY_INTERVAL
+        }
+    }
+
+    /// Takes what one read gives and says whether that was anything. The buffer bounds how much it is.
+    pub(crate) fn read(&mut self, mut take: impl FnMut(Notice<'_>)) -> bool {
+        let Some(descriptor) = &self.descriptor else {
+            return false;
+        };
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(descriptor, &mut buffer);
+        let mut any = false;
+        loop {
+            match reader.next() {
+                Ok(event) => {
+                    any = true;
+                    let flags = event.events();
+                    let itself = ReadFlags::IGNORED
+                        | ReadFlags::UNMOUNT
+                        | ReadFlags::DELETE_SELF
+                        | ReadFlags::MOVE_SELF;
+                    if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                        take(Notice::Overflow);
+                    } else if flags.intersects(itself) {
+                        take(Notice::Itself);
+                    } else if let Some(name) = event.file_name() {
+                        take(Notice::Name(event.wd(), name.to_bytes()));
+                    }
+                }
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return any,
+                Err(error) => {
+                    self.descriptor = None;
+                    self.poll(PollReason::Unavailable(error));
+                    return any;
+                }
+            }
+            if reader.is_buffer_empty() {
+                return true;
+            }
+        }
+    }
+}
+
+/// The name of a file system whose changes may be made on another machine or behind the kernel's back (statfs(2)).
+fn silent_file_system(directory: BorrowedFd<'_>) -> Option<&'static str> {
+    let kind = rustix::fs::fstatfs(directory).ok()?.f_type;
+    // The field is signed on some platforms and as wide as a word on most; the numbers have 32 bits.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "only the low 32 bits count"
+    )]
+    match kind as u32 {
+        0x6969 => Some("NFS"),
+        0x0102_1997 => Some("9p"),
+        0x6573_5546 => Some("FUSE"),
+        0xff53_4d42 | 0x517b | 0xfe53_4d42 => Some("SMB"),
+        0x00c3_6400 => Some("Ceph"),
+        0x0bd0_0bd0 => Some("Lustre"),
+        0x5346_414f | 0x6b41_4653 => Some("AFS"),
+        0x0116_1970 => Some("GFS2"),
+        0x7461_636f => Some("OCFS2"),
+        0x4750_4653 => Some("GPFS"),
+        0x786f_4256 => Some("a VirtualBox share"),
+        0xbacb_acbc => Some("a VMware share"),
+        _ => None,
+    }
+}
