@@ -6,7 +6,7 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::inotify::WatchFlags;
 
 use crate::volume::{Done, FileKind, Volume, VolumeError};
-use crate::watch::{PollReason, Watch, WatchMode};
+use crate::watch::{PollReason, SAFETY_INTERVAL, Watch, WatchMode};
 
 /// How much of a flood of events is taken at once; the rest leaves the descriptor readable.
 const MAX_READS: usize = 64;
@@ -79,7 +79,7 @@ impl DoneWatch {
         while self.watch.read(|_| ()) && reads < MAX_READS {
             reads += 1;
         }
-        self.next_look = Instant::now() + self.watch.interval();
+        self.next_look = Instant::now() + self.watch.interval(SAFETY_INTERVAL);
         Ok(match self.volume.done()? {
             Done::Yes => DoneCheck::Done,
             Done::No => DoneCheck::Running,

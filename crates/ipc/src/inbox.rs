@@ -23,7 +23,7 @@ use crate::id::{IdProblem, RequestId};
 use crate::message::{DEFAULT_MAX_TIMEOUT, Draft, ExecRequest, MAX_REQUEST_BYTES, RequestProblem};
 use crate::names;
 use crate::volume::{self, Opened, ReadProblem, Volume, VolumeError};
-use crate::watch::{PollReason, WatchMode};
+use crate::watch::{PollReason, SAFETY_INTERVAL, WatchMode};
 use claimed::Mine;
 pub use claimed::{Abandoned, AnswerError, Claimed};
 use later::{Later, Reason};
@@ -57,6 +57,8 @@ pub struct InboxSettings {
     pub lease_grace: Duration,
     /// How changes are noticed.
     pub watch: WatchMode,
+    /// How often the directory is listed although events come.
+    pub safety_interval: Duration,
 }
 
 impl Default for InboxSettings {
@@ -66,6 +68,7 @@ impl Default for InboxSettings {
             max_timeout: DEFAULT_MAX_TIMEOUT,
             lease_grace: LEASE_GRACE,
             watch: WatchMode::Automatic,
+            safety_interval: SAFETY_INTERVAL,
         }
     }
 }
@@ -130,7 +133,7 @@ impl Inbox {
     /// Begins to watch, and will first give what lies there already.
     #[must_use]
     pub fn new(volume: &Volume, settings: InboxSettings) -> Self {
-        let sources = Sources::new(volume, settings.watch);
+        let sources = Sources::new(volume, settings.watch, settings.safety_interval);
         Self {
             notice: sources.polling().cloned(),
             volume: volume.clone(),

@@ -1,5 +1,6 @@
 //! The requester's side: write a request, wait, read and remove the result.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -10,10 +11,10 @@ use crate::id::RequestId;
 use crate::message::{ExecRequest, ExecResult, MAX_RESULT_BYTES, RequestProblem, ResultProblem};
 use crate::names::{self, Entry};
 use crate::volume::{Existing, ReadProblem, Volume, VolumeError};
-use crate::watch::{Notice, PollReason, Watch, WatchMode};
+use crate::watch::{Notice, PollReason, SAFETY_INTERVAL, Watch, WatchMode};
 
 /// The first look for a result that no event has announced comes after this, each further one after twice the time,
-/// up to [`SAFETY_INTERVAL`](crate::watch::SAFETY_INTERVAL).
+/// up to [`SAFETY_INTERVAL`].
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 /// Results of one batch of events; a batch is bounded by the buffer it is read into.
 const MAX_READS: usize = 64;
@@ -23,7 +24,7 @@ const MAX_READS: usize = 64;
 pub struct Requester {
     volume: Volume,
     watch: Watch,
-    arrived: std::collections::VecDeque<RequestId>,
+    arrived: VecDeque<RequestId>,
     look_at_all: bool,
     next_look: Instant,
 }
@@ -72,7 +73,7 @@ impl Requester {
         Self {
             volume: volume.clone(),
             watch,
-            arrived: std::collections::VecDeque::new(),
+            arrived: VecDeque::new(),
             look_at_all: false,
             next_look: Instant::now() + FIRST_LOOK,
         }
@@ -179,7 +180,7 @@ impl Requester {
         }
         let now = Instant::now();
         if std::mem::take(&mut self.look_at_all) || self.next_look <= now {
-            self.next_look = now + self.watch.interval();
+            self.next_look = now + self.watch.interval(SAFETY_INTERVAL);
             return Arrived::LookAtAll;
         }
         Arrived::Nothing
@@ -210,7 +211,7 @@ impl Requester {
             if now >= deadline {
                 return Ok(None);
             }
-            pause = pause.min(self.watch.interval());
+            pause = pause.min(self.watch.interval(SAFETY_INTERVAL));
             announced = self.wait_for_event((now + pause).min(deadline));
             if !announced {
                 pause *= 2;

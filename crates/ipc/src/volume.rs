@@ -205,10 +205,9 @@ impl Volume {
             path: path.clone(),
             source: error.into(),
         };
-        let is_new = match rustix::fs::mkdirat(&root, names::TOOLS, Mode::from(0o770)) {
-            Ok(()) => true,
+        let made = match rustix::fs::mkdirat(&root, names::TOOLS, Mode::from(0o770)) {
             // Where nothing may be made there may still be one.
-            Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM) => false,
+            made @ (Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM)) => made,
             Err(error) => return Err(tools_error(error)),
         };
         let tools = beneath::open(
@@ -225,10 +224,12 @@ impl Volume {
                         path: path.clone(),
                         kind,
                     },
+                    // Why it could not be made says more than that it is not there.
+                    None if error == Errno::NOENT => tools_error(made.err().unwrap_or(error)),
                     None => tools_error(error),
                 },
             )?;
-        if is_new {
+        if made.is_ok() {
             // The umask has taken the group's right to write, which the other side may need.
             let _ = rustix::fs::fchmod(&tools, Mode::from(0o770));
         }
@@ -473,9 +474,11 @@ fn kind_behind(error: Errno, directory: BorrowedFd<'_>, name: &str) -> Option<Fi
     match error {
         Errno::XDEV => Some(FileKind::MountPoint),
         Errno::LOOP => Some(FileKind::Link),
-        Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
+        // A device on a file system mounted `nodev` is forbidden, as is a directory without permission.
+        Errno::NOTDIR | Errno::NXIO | Errno::NODEV | Errno::ACCESS => {
             let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            Some(FileKind::of(stat.st_mode))
+            let kind = FileKind::of(stat.st_mode);
+            (error != Errno::ACCESS || kind != FileKind::File).then_some(kind)
         }
         _ => None,
     }

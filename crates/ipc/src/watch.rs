@@ -22,6 +22,9 @@ pub enum WatchMode {
     Automatic,
     /// By polling only.
     Polling,
+    /// By an inotify that never tells anything, as that of gVisor without its annotations: for tests.
+    #[doc(hidden)]
+    Deaf,
 }
 
 /// Why a directory is polled.
@@ -60,6 +63,7 @@ impl fmt::Display for PollReason {
 pub(crate) struct Watch {
     descriptor: Option<OwnedFd>,
     polling: Option<PollReason>,
+    deaf: bool,
 }
 
 /// What an inotify descriptor tells.
@@ -76,28 +80,26 @@ pub(crate) enum Notice<'a> {
 impl Watch {
     /// Watches nothing yet. `directory` is looked at for its file system.
     pub(crate) fn new(mode: WatchMode, directory: BorrowedFd<'_>) -> Self {
-        let without = |reason| Self {
-            descriptor: None,
-            polling: Some(reason),
+        let (descriptor, polling) = if mode == WatchMode::Polling {
+            (None, Some(PollReason::Asked))
+        } else if let Some(kind) = silent_file_system(directory) {
+            (None, Some(PollReason::FileSystem(kind)))
+        } else {
+            match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
+                Ok(descriptor) => (Some(descriptor), None),
+                Err(error) => (None, Some(PollReason::Unavailable(error))),
+            }
         };
-        if mode == WatchMode::Polling {
-            return without(PollReason::Asked);
-        }
-        if let Some(kind) = silent_file_system(directory) {
-            return without(PollReason::FileSystem(kind));
-        }
-        match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
-            Ok(descriptor) => Self {
-                descriptor: Some(descriptor),
-                polling: None,
-            },
-            Err(error) => without(PollReason::Unavailable(error)),
+        Self {
+            descriptor,
+            polling,
+            deaf: mode == WatchMode::Deaf,
         }
     }
 
     /// Adds a directory. Where that fails, polling it is.
     pub(crate) fn add(&mut self, directory: BorrowedFd<'_>, events: WatchFlags) -> Option<i32> {
-        let descriptor = self.descriptor.as_ref()?;
+        let descriptor = self.descriptor.as_ref().filter(|_| !self.deaf)?;
         // By descriptor and not by path, which may lead somewhere else by now. Without /proc this fails.
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
         match inotify::add_watch(descriptor, path, events | WatchFlags::ONLYDIR) {
@@ -125,11 +127,12 @@ impl Watch {
             .map(|descriptor| descriptor.as_fd())
     }
 
-    pub(crate) fn interval(&self) -> Duration {
+    /// How often to look; `safety` where events come.
+    pub(crate) fn interval(&self, safety: Duration) -> Duration {
         if self.polling.is_some() {
             POLL_INTERVAL
         } else {
-            SAFETY_INTERVAL
+            safety
         }
     }
 

@@ -83,7 +83,8 @@ impl Claimed {
             .write(&names::result(&self.id), &json, Existing::Replace)?)
     }
 
-    /// Gives the request back, to be claimed again by anybody.
+    /// Gives the request back, to be claimed again by whoever lists the directory next. An executor that has seen the
+    /// claim cannot know that nothing ran; it will report the request as [`Abandoned`] instead.
     ///
     /// # Caller's duties
     /// Only when nothing of it has run.

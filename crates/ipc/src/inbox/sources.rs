@@ -5,7 +5,7 @@
 //! therefore one that no event has announced.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fd::BorrowedFd;
 use rustix::fs::Dir;
@@ -50,10 +50,11 @@ pub(super) struct Sources {
     next_scan: Instant,
     next_origin: Origin,
     check_tools: bool,
+    safety: Duration,
 }
 
 impl Sources {
-    pub(super) fn new(volume: &Volume, mode: WatchMode) -> Self {
+    pub(super) fn new(volume: &Volume, mode: WatchMode, safety: Duration) -> Self {
         let mut watch = Watch::new(mode, volume.tools());
         // CREATE too: links, FIFOs and directories are never closed after writing, and a file may get its name by
         // link(2). All of them want an answer.
@@ -75,6 +76,7 @@ impl Sources {
             next_scan: Instant::now(),
             next_origin: Origin::Scan,
             check_tools: false,
+            safety,
         }
     }
 
@@ -163,7 +165,7 @@ impl Sources {
 
     fn begin_scan(&mut self, volume: &Volume, now: Instant) -> Result<(), VolumeError> {
         let origin = std::mem::replace(&mut self.next_origin, Origin::SafetyScan);
-        self.next_scan = now + self.watch.interval();
+        self.next_scan = now + self.watch.interval(self.safety);
         match volume.list() {
             Ok(directory) => {
                 let polled = self.watch.polling().is_some();
@@ -194,7 +196,7 @@ impl Sources {
                 None => {
                     self.scan = None;
                     if self.next_origin == Origin::SafetyScan {
-                        self.next_scan = now + self.watch.interval();
+                        self.next_scan = now + self.watch.interval(self.safety);
                     }
                     return Ok(None);
                 }

@@ -47,6 +47,10 @@ impl<'a, const N: usize> Fields<'a, N> {
             .and_then(|split| deserializer.end().map(|()| split))
             .map_err(|error| match error.classify() {
                 serde_json::error::Category::Eof => Damage::EndsEarly,
+                // A number that was cut behind its sign is a wrong number to the parser.
+                serde_json::error::Category::Syntax if is_at_end(&error, bytes) => {
+                    Damage::EndsEarly
+                }
                 serde_json::error::Category::Data => Damage::NotAnObject,
                 _ => Damage::NotJson(error.to_string()),
             })?;
@@ -72,6 +76,14 @@ impl<'a, const N: usize> Fields<'a, N> {
             .map(|text| serde_json::from_str(text).map_err(drop))
             .transpose()
     }
+}
+
+/// Whether it was the last byte that made the parser give up, and the text would have had to go on.
+fn is_at_end(error: &serde_json::Error, bytes: &[u8]) -> bool {
+    let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
+    let last = bytes.rsplit(|byte| *byte == b'\n').next();
+    error.line() == lines
+        && last.is_some_and(|last| error.column() >= last.len() && last.ends_with(b"-"))
 }
 
 /// How deep brackets are nested, told without building anything. Damaged text gives some number too; the parser
