@@ -17,6 +17,8 @@
 
 mod beneath;
 pub mod done;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod id;
 pub mod inbox;
 pub mod message;

@@ -6,6 +6,7 @@
 //! - [`as_user`]: what must hold for an ordinary user, tested by root as well.
 //! - [`cluster`]: a real Kubernetes, shared by the tests of one run.
 //! - [`cases`]: whole matrices in `make test-full`, a seeded sample of them otherwise.
+//! - [`replay`]: the fuzz targets of a crate, on stable.
 //! - [`bench`]: the rows that a bench program writes.
 //! - [`static_build`]: binaries that run in an empty root.
 
@@ -15,6 +16,7 @@ pub mod cases;
 pub mod cluster;
 pub mod probe;
 pub mod processes;
+pub mod replay;
 pub mod skips;
 pub mod static_build;
 pub mod sysv;

@@ -35,10 +35,15 @@ impl<'a, const N: usize> Fields<'a, N> {
         names: &'static [&'static str; N],
         max_depth: usize,
     ) -> Result<Self, Damage> {
+        // All of it, because the parser does not look into text that it skips.
+        let text = std::str::from_utf8(bytes).map_err(|error| match error.error_len() {
+            None => Damage::EndsEarly,
+            Some(_) => Damage::NotJson(error.to_string()),
+        })?;
         if depth(bytes) > max_depth {
             return Err(Damage::TooDeep);
         }
-        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+        let mut deserializer = serde_json::Deserializer::from_str(text);
         let split = deserializer
             .deserialize_map(Split {
                 names,

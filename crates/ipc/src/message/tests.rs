@@ -92,6 +92,16 @@ fn damage_is_named() {
         problem(r#"{"id":"1","command":"a"} x"#),
         RequestProblem::NotJson(_)
     ));
+    let ignored = b"{\"id\":\"1\",\"command\":\"a\",\"new\":\"\xff\"}";
+    assert!(matches!(
+        ExecRequest::parse(ignored, &id("1")),
+        Err(RequestProblem::NotJson(_))
+    ));
+    let cut = "{\"id\":\"1\",\"command\":\"é".as_bytes();
+    assert_eq!(
+        ExecRequest::parse(&cut[..cut.len() - 1], &id("1")),
+        Err(RequestProblem::EndsEarly)
+    );
     let invalid = b"{\"id\":\"1\",\"command\":\"\xff\"}";
     assert!(matches!(
         ExecRequest::parse(invalid, &id("1")),

@@ -7,6 +7,7 @@
 
 mod alone;
 mod fixture;
+mod fuzz;
 mod hostile;
 mod inbox;
 mod interop;

@@ -1,0 +1,164 @@
+//! The bodies of the fuzz targets: names and files that the other side of a volume chose.
+//!
+//! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
+//! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a broken property is told by a panic, as in a test"
+)]
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::id::RequestId;
+use crate::message::{
+    DEFAULT_MAX_TIMEOUT, ExecRequest, ExecResult, MAX_ARGUMENTS, MAX_REQUEST_BYTES, MAX_WORD_BYTES,
+    RequestProblem, ResultProblem,
+};
+use crate::names::{self, Entry};
+
+/// A body: it returns when every property holds for `data`, and panics otherwise.
+pub type Target = fn(data: &[u8]);
+
+/// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("ipc_name", ipc_name),
+    ("ipc_request", ipc_request),
+    ("ipc_result", ipc_result),
+];
+
+/// A problem's text goes into results and logs; it must stay short whatever the file says.
+const MAX_PROBLEM_BYTES: usize = 300;
+
+/// A name that stands for something is exactly the name that we would give it, and one plain component.
+pub fn ipc_name(data: &[u8]) {
+    let made = match Entry::of(data) {
+        Entry::Request(id) => names::request(&id),
+        Entry::Result(id) => names::result(&id),
+        Entry::Claim(id) => names::claim(&id),
+        Entry::Lapsed(id) => names::lapsed(&id),
+        Entry::Temporary => return assert!(data.ends_with(b".tmp")),
+        Entry::BadRequestName(problem) => {
+            let id = data.strip_prefix(b"exec-request-");
+            let id = id.and_then(|rest| rest.strip_suffix(b".json"));
+            let id = id.expect("it is named as a request");
+            return assert_eq!(RequestId::parse_bytes(id), Err(problem));
+        }
+        Entry::Foreign => {
+            let request = data.starts_with(b"exec-request-") && data.ends_with(b".json");
+            // The shortest has the beginning and the end overlap in nothing.
+            return assert!(!request || data.len() < "exec-request-.json".len());
+        }
+    };
+    assert_eq!(made.as_bytes(), data);
+    assert!(data.len() < 200 && !data.contains(&b'/'));
+    assert!(data.iter().all(u8::is_ascii_graphic));
+}
+
+/// A request that is taken keeps every bound, says what an independent parser says, survives the way back, and no
+/// beginning of it is a request.
+pub fn ipc_request(data: &[u8]) {
+    let id = RequestId::from_nanoseconds(1);
+    let request = match ExecRequest::parse(data, &id) {
+        Ok(request) => request,
+        Err(problem) => return check_request_problem(data, &problem),
+    };
+    let Some(value) = independent(data) else {
+        return;
+    };
+    let text = |field: &str| value.get(field).and_then(Value::as_str);
+    let words = |field: &str| -> Vec<String> {
+        let list = value.get(field).and_then(Value::as_array);
+        let words = list.into_iter().flatten().filter_map(Value::as_str);
+        words.map(str::to_owned).collect()
+    };
+    assert_eq!(text("id"), Some("1"));
+    assert_eq!(text("command").unwrap_or_default(), request.command);
+    assert_eq!(words("args"), request.args);
+    assert_eq!(words("argv"), request.argv);
+    assert_eq!(text("workDir"), request.work_dir.as_deref());
+    assert_eq!(text("target"), request.target.as_deref());
+    assert_eq!(text("stdin"), request.stdin.as_deref());
+    assert_eq!(
+        value.get("timeout").and_then(Value::as_i64),
+        request.timeout
+    );
+
+    assert!(data.len() <= MAX_REQUEST_BYTES);
+    assert!(request.args.len() <= MAX_ARGUMENTS && request.argv.len() <= MAX_ARGUMENTS);
+    let line = request.shell_line();
+    assert!(line.len() <= MAX_WORD_BYTES && !line.contains('\0'));
+    let timeout = request.effective_timeout(DEFAULT_MAX_TIMEOUT);
+    assert!((Duration::from_secs(1)..=DEFAULT_MAX_TIMEOUT).contains(&timeout));
+    assert!(request.targets(None) && request.targets(request.target.as_deref()));
+
+    // Our own spelling may need more bytes than theirs, and then does not fit.
+    match request.to_json() {
+        Ok(json) => assert_eq!(ExecRequest::parse(&json, &id), Ok(request)),
+        Err(problem) => assert!(matches!(
+            problem,
+            RequestProblem::TooLarge { .. } | RequestProblem::TooLong { field: "_meta", .. }
+        )),
+    }
+    let end = data.trim_ascii_end().len();
+    for cut in [0, end / 3, end / 2, end - 1] {
+        let beginning = ExecRequest::parse(&data[..cut], &id);
+        assert!(beginning.is_err(), "{cut} of {end} bytes");
+    }
+}
+
+/// What another parser makes of a file that was taken. It may refuse half a surrogate in a field that we ignore.
+fn independent(data: &[u8]) -> Option<Value> {
+    let value = serde_json::from_slice(data);
+    let escapes = data.windows(2).any(|pair| pair == b"\\u");
+    assert!(value.is_ok() || escapes, "what was taken is no JSON");
+    value.ok()
+}
+
+fn check_request_problem(data: &[u8], problem: &RequestProblem) {
+    let text = problem.to_string();
+    assert!(
+        !text.is_empty() && text.len() <= MAX_PROBLEM_BYTES,
+        "{text}"
+    );
+    if *problem == RequestProblem::EndsEarly {
+        assert!(serde_json::from_slice::<Value>(data).is_err());
+    }
+}
+
+/// A result that is taken says what an independent parser says and survives the way back.
+pub fn ipc_result(data: &[u8]) {
+    let id = RequestId::from_nanoseconds(1);
+    let result = match ExecResult::parse(data, &id) {
+        Ok(result) => result,
+        Err(problem) => {
+            let text = problem.to_string();
+            return assert!(
+                !text.is_empty() && text.len() <= MAX_PROBLEM_BYTES,
+                "{text}"
+            );
+        }
+    };
+    let Some(value) = independent(data) else {
+        return;
+    };
+    assert_eq!(value["id"], "1");
+    assert_eq!(value["exitCode"].as_i64(), Some(result.exit_code));
+    assert_eq!(value["stdout"].as_str(), Some(result.stdout.as_str()));
+    assert_eq!(value["stderr"].as_str(), Some(result.stderr.as_str()));
+    assert_eq!(
+        value["timedOut"].as_bool().unwrap_or(false),
+        result.timed_out
+    );
+    let never = Duration::MAX;
+    assert_eq!(
+        result.timed_out_after(Duration::ZERO, never),
+        result.timed_out
+    );
+    match result.to_json() {
+        Ok(json) => assert_eq!(ExecResult::parse(&json, &id), Ok(result)),
+        Err(problem) => assert!(matches!(problem, ResultProblem::TooLarge { .. })),
+    }
+}
