@@ -93,3 +93,33 @@ fn mount_of(file: BorrowedFd<'_>) -> Result<(Option<u64>, u64), Errno> {
         .map(|statx| statx.stx_mnt_id);
     Ok((by_id, rustix::fs::fstat(file)?.st_dev))
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn only_a_single_component_is_a_name() {
+        let directory =
+            rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        for method in [Method::Openat2, Method::Compare] {
+            let open = |name| open(method, directory.as_fd(), name, OFlags::PATH, Mode::empty());
+            for name in ["", ".", "..", "etc/passwd", "/etc", "etc/", "a\0b"] {
+                assert_eq!(open(name).err(), Some(Errno::INVAL), "{name:?}");
+            }
+            assert!(open("etc").is_ok());
+            assert_eq!(open("nonexistent").err(), Some(Errno::NOENT));
+        }
+    }
+
+    #[test]
+    fn another_mount_is_another_file_system_to_both_ways() {
+        let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        for method in [Method::Openat2, Method::Compare] {
+            let opened = open(method, root.as_fd(), "proc", OFlags::PATH, Mode::empty());
+            assert_eq!(opened.err(), Some(Errno::XDEV), "{method:?}");
+        }
+    }
+}

@@ -1,17 +1,21 @@
 //! The volume itself: opened once, then used by descriptor, one plain name at a time.
 
-use std::fmt;
-use std::io;
+mod error;
+mod file;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::beneath::{self, Method};
 use crate::names;
+use error::look_error;
+pub use error::{FileKind, VolumeError};
+pub(crate) use file::{Existing, Opened, ReadProblem, changed};
+use file::{identity, kind_behind, open_problem, place, random, read_all, write_all};
 
 /// A directory with `tools` in it, shared with the other side. Clones share the descriptors.
 #[derive(Debug, Clone)]
@@ -25,107 +29,6 @@ struct Inner {
     method: Method,
 }
 
-/// What kind of thing a directory entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Link,
-    /// A FIFO.
-    Fifo,
-    /// A socket.
-    Socket,
-    /// A device.
-    Device,
-    /// Something is mounted there.
-    MountPoint,
-}
-
-impl fmt::Display for FileKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::File => "a regular file",
-            Self::Directory => "a directory",
-            Self::Link => "a symbolic link",
-            Self::Fifo => "a FIFO",
-            Self::Socket => "a socket",
-            Self::Device => "a device",
-            Self::MountPoint => "a mount point",
-        })
-    }
-}
-
-impl FileKind {
-    fn of(mode: u32) -> Self {
-        match FileType::from_raw_mode(mode) {
-            FileType::Directory => Self::Directory,
-            FileType::Symlink => Self::Link,
-            FileType::Fifo => Self::Fifo,
-            FileType::Socket => Self::Socket,
-            FileType::CharacterDevice | FileType::BlockDevice => Self::Device,
-            _ => Self::File,
-        }
-    }
-}
-
-/// What is wrong with the volume.
-#[derive(Debug, thiserror::Error)]
-pub enum VolumeError {
-    /// The directory cannot be opened.
-    #[error("cannot open the IPC directory {path}")]
-    Open {
-        /// Which directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// `tools` cannot be made or opened.
-    #[error("cannot open {path}/tools")]
-    Tools {
-        /// The IPC directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// `tools` is there and is something else than a directory of this volume.
-    #[error("{path}/tools must be a directory of the volume itself, and is {kind}")]
-    ToolsKind {
-        /// The IPC directory.
-        path: PathBuf,
-        /// What it is.
-        kind: FileKind,
-    },
-    /// `tools` was removed or another directory was put in its place.
-    #[error("{path}/tools was removed or replaced while it was in use")]
-    Gone {
-        /// The IPC directory.
-        path: PathBuf,
-    },
-    /// A file cannot be written, for one because the volume is full or read-only. Nothing is left of it.
-    #[error("cannot write {name}")]
-    Write {
-        /// The file's final name.
-        name: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// An entry cannot be looked at.
-    #[error("cannot look at {name}")]
-    Look {
-        /// Its name.
-        name: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-}
-
 /// Whether the run is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
@@ -135,39 +38,6 @@ pub enum Done {
     Yes,
     /// There is something else of that name, which does not count.
     Foreign(FileKind),
-}
-
-/// Why a file is not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ReadProblem {
-    /// There is none.
-    Missing,
-    /// It is something else.
-    Kind(FileKind),
-    /// It has several names.
-    HardLinked { links: u64 },
-    /// It is larger than the cap.
-    TooLarge { bytes: u64 },
-    /// This process has run out of something; the file is not to blame.
-    NotNow(Errno),
-    /// It cannot be read.
-    Unreadable(Errno),
-}
-
-/// A file that was opened: who it is, and its descriptor, which keeps its inode number from being used again.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    file: OwnedFd,
-    stat: Stat,
-}
-
-/// Whether a file may take the place of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Existing {
-    /// Yes.
-    Replace,
-    /// No: `EEXIST`.
-    Keep,
 }
 
 /// How often a random name that is taken is drawn again.
@@ -429,153 +299,4 @@ impl Volume {
             }
         }
     }
-}
-
-impl Opened {
-    /// Whether `name` still leads to this file.
-    pub(crate) fn is_still(&self, volume: &Volume, name: &str) -> Result<bool, Errno> {
-        let there = volume.look(name)?;
-        // The descriptor is still open here, so the number cannot belong to a newer file.
-        let _open = &self.file;
-        Ok(there.is_some_and(|there| identity(&there) == identity(&self.stat)))
-    }
-
-    /// When content or names of the file changed last.
-    pub(crate) fn changed(&self) -> SystemTime {
-        changed(&self.stat)
-    }
-}
-
-/// When content or names changed last. A time that has not come yet is now: nobody gets a longer grace by it.
-pub(crate) fn changed(stat: &Stat) -> SystemTime {
-    let time = |seconds: i64, nanoseconds: u64| {
-        let seconds = u64::try_from(seconds).unwrap_or_default();
-        let nanoseconds = u32::try_from(nanoseconds).unwrap_or_default();
-        SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds)
-    };
-    let content = time(stat.st_mtime, stat.st_mtime_nsec);
-    let names = time(stat.st_ctime, stat.st_ctime_nsec);
-    content.max(names).min(SystemTime::now())
-}
-
-fn identity(stat: &Stat) -> (u64, u64) {
-    (stat.st_dev, stat.st_ino)
-}
-
-fn look_error(name: &str, error: Errno) -> VolumeError {
-    VolumeError::Look {
-        name: name.to_owned(),
-        source: error.into(),
-    }
-}
-
-/// What stands in the way, when `error` says that something does.
-fn kind_behind(error: Errno, directory: BorrowedFd<'_>, name: &str) -> Option<FileKind> {
-    match error {
-        Errno::XDEV => Some(FileKind::MountPoint),
-        Errno::LOOP => Some(FileKind::Link),
-        // A device on a file system mounted `nodev` is forbidden, as is a directory without permission.
-        Errno::NOTDIR | Errno::NXIO | Errno::NODEV | Errno::ACCESS => {
-            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            let kind = FileKind::of(stat.st_mode);
-            (error != Errno::ACCESS || kind != FileKind::File).then_some(kind)
-        }
-        _ => None,
-    }
-}
-
-fn open_problem(error: Errno, tools: BorrowedFd<'_>, name: &str) -> ReadProblem {
-    match error {
-        Errno::NOENT => ReadProblem::Missing,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => ReadProblem::NotNow(error),
-        _ => match kind_behind(error, tools, name) {
-            Some(kind) => ReadProblem::Kind(kind),
-            None => ReadProblem::Unreadable(error),
-        },
-    }
-}
-
-fn read_all(file: BorrowedFd<'_>, stat: &Stat, cap: usize) -> Result<Vec<u8>, ReadProblem> {
-    let kind = FileKind::of(stat.st_mode);
-    if kind != FileKind::File {
-        return Err(ReadProblem::Kind(kind));
-    }
-    match stat.st_nlink {
-        0 => return Err(ReadProblem::Missing),
-        1 => {}
-        #[allow(
-            clippy::useless_conversion,
-            reason = "the type differs between platforms"
-        )]
-        links => {
-            return Err(ReadProblem::HardLinked {
-                links: links.into(),
-            });
-        }
-    }
-    let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-    if size > cap as u64 {
-        return Err(ReadProblem::TooLarge { bytes: size });
-    }
-    // It may grow while it is read: one byte beyond the cap tells.
-    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(cap) + 1);
-    let mut piece = [0_u8; 8192];
-    loop {
-        match rustix::io::retry_on_intr(|| rustix::io::read(file, &mut piece)) {
-            Ok(0) => return Ok(content),
-            Ok(count) => content.extend_from_slice(&piece[..count]),
-            Err(error) => return Err(ReadProblem::Unreadable(error)),
-        }
-        if content.len() > cap {
-            return Err(ReadProblem::TooLarge {
-                bytes: content.len() as u64,
-            });
-        }
-    }
-}
-
-fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
-    while !content.is_empty() {
-        let count = rustix::io::retry_on_intr(|| rustix::io::write(file, content))?;
-        // A write of nothing would go on for ever.
-        if count == 0 {
-            return Err(Errno::NOSPC);
-        }
-        content = &content[count..];
-    }
-    Ok(())
-}
-
-fn place(
-    directory: BorrowedFd<'_>,
-    temporary: &str,
-    name: &str,
-    existing: Existing,
-) -> Result<(), Errno> {
-    if existing == Existing::Replace {
-        return rustix::fs::renameat(directory, temporary, directory, name);
-    }
-    let flags = RenameFlags::NOREPLACE;
-    match rustix::fs::renameat_with(directory, temporary, directory, name, flags) {
-        // Network file systems and gVisor do not know the flag. A look leaves a gap, but it is small.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => rustix::fs::renameat(directory, temporary, directory, name),
-                Ok(_) => Err(Errno::EXIST),
-                Err(error) => Err(error),
-            }
-        }
-        placed => placed,
-    }
-}
-
-fn random() -> Result<[u8; 16], Errno> {
-    let mut bytes = [0; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled +=
-            rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
-    }
-    Ok(bytes)
 }

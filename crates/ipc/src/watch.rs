@@ -176,16 +176,16 @@ impl Watch {
     }
 }
 
-/// The name of a file system whose changes may be made on another machine or behind the kernel's back (statfs(2)).
+/// The name of a file system whose changes may be made on another machine or behind the kernel's back.
 fn silent_file_system(directory: BorrowedFd<'_>) -> Option<&'static str> {
     let kind = rustix::fs::fstatfs(directory).ok()?.f_type;
     // The field is signed on some platforms and as wide as a word on most; the numbers have 32 bits.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "only the low 32 bits count"
-    )]
-    match kind as u32 {
+    silent_kind(kind as u32)
+}
+
+/// The numbers are those of statfs(2).
+fn silent_kind(kind: u32) -> Option<&'static str> {
+    match kind {
         0x6969 => Some("NFS"),
         0x0102_1997 => Some("9p"),
         0x6573_5546 => Some("FUSE"),
@@ -199,5 +199,38 @@ fn silent_file_system(directory: BorrowedFd<'_>) -> Option<&'static str> {
         0x786f_4256 => Some("a VirtualBox share"),
         0xbacb_acbc => Some("a VMware share"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_of_other_machines_are_polled_and_those_of_this_one_are_not() {
+        let shared = [
+            (0x6969, "NFS"),
+            (0x0102_1997, "9p"),
+            (0x6573_5546, "FUSE"),
+            (0xff53_4d42, "SMB"),
+        ];
+        for (kind, name) in shared {
+            assert_eq!(silent_kind(kind), Some(name));
+        }
+        // tmpfs, ext4, XFS, btrfs, overlayfs.
+        for kind in [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630] {
+            assert_eq!(silent_kind(kind), None);
+        }
+    }
+
+    #[test]
+    fn a_reason_says_what_to_do() {
+        for reason in [
+            PollReason::Unavailable(Errno::MFILE),
+            PollReason::Unavailable(Errno::NOSPC),
+            PollReason::Silent,
+        ] {
+            assert!(reason.to_string().contains("; hint: "), "{reason}");
+        }
     }
 }

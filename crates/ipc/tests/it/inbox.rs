@@ -7,6 +7,15 @@ use sympozium_ipc::{Arrival, ExecRequest, ExecResult, RequestProblem, names};
 
 use crate::fixture::{Fixture, await_arrival, describe, id, json, ok, pull, stays_empty};
 
+/// Callers move these between threads.
+const _: () = {
+    const fn can_be_moved<T: Send + 'static>() {}
+    can_be_moved::<sympozium_ipc::Inbox>();
+    can_be_moved::<Arrival>();
+    can_be_moved::<sympozium_ipc::Requester>();
+    can_be_moved::<sympozium_ipc::DoneWatch>();
+};
+
 #[test]
 fn what_lies_there_at_the_start_and_what_comes_later_is_given_once() {
     let fixture = Fixture::new();

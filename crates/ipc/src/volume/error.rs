@@ -1,0 +1,116 @@
+//! What entries are, and what can be wrong with a volume.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+/// What kind of thing a directory entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A FIFO.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A device.
+    Device,
+    /// Something is mounted there.
+    MountPoint,
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::File => "a regular file",
+            Self::Directory => "a directory",
+            Self::Link => "a symbolic link",
+            Self::Fifo => "a FIFO",
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+            Self::MountPoint => "a mount point",
+        })
+    }
+}
+
+impl FileKind {
+    pub(super) fn of(mode: u32) -> Self {
+        match FileType::from_raw_mode(mode) {
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Link,
+            FileType::Fifo => Self::Fifo,
+            FileType::Socket => Self::Socket,
+            FileType::CharacterDevice | FileType::BlockDevice => Self::Device,
+            _ => Self::File,
+        }
+    }
+}
+
+/// What is wrong with the volume.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The directory cannot be opened.
+    #[error("cannot open the IPC directory {path}")]
+    Open {
+        /// Which directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `tools` cannot be made or opened.
+    #[error("cannot open {path}/tools")]
+    Tools {
+        /// The IPC directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `tools` is there and is something else than a directory of this volume.
+    #[error("{path}/tools must be a directory of the volume itself, and is {kind}")]
+    ToolsKind {
+        /// The IPC directory.
+        path: PathBuf,
+        /// What it is.
+        kind: FileKind,
+    },
+    /// `tools` was removed or another directory was put in its place.
+    #[error("{path}/tools was removed or replaced while it was in use")]
+    Gone {
+        /// The IPC directory.
+        path: PathBuf,
+    },
+    /// A file cannot be written, for one because the volume is full or read-only. Nothing is left of it.
+    #[error("cannot write {name}")]
+    Write {
+        /// The file's final name.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An entry cannot be looked at.
+    #[error("cannot look at {name}")]
+    Look {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+pub(super) fn look_error(name: &str, error: Errno) -> VolumeError {
+    VolumeError::Look {
+        name: name.to_owned(),
+        source: error.into(),
+    }
+}

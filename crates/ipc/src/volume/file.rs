@@ -1,0 +1,182 @@
+//! One file: how it is read when nobody vouches for it, and written so that nobody sees half of it.
+
+use std::time::{Duration, SystemTime};
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use super::{FileKind, Volume};
+
+/// Why a file is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadProblem {
+    /// There is none.
+    Missing,
+    /// It is something else.
+    Kind(FileKind),
+    /// It has several names.
+    HardLinked { links: u64 },
+    /// It is larger than the cap.
+    TooLarge { bytes: u64 },
+    /// This process has run out of something; the file is not to blame.
+    NotNow(Errno),
+    /// It cannot be read.
+    Unreadable(Errno),
+}
+
+/// A file that was opened: who it is, and its descriptor, which keeps its inode number from being used again.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(super) file: OwnedFd,
+    pub(super) stat: Stat,
+}
+
+/// Whether a file may take the place of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// Yes.
+    Replace,
+    /// No: `EEXIST`.
+    Keep,
+}
+
+impl Opened {
+    /// Whether `name` still leads to this file.
+    pub(crate) fn is_still(&self, volume: &Volume, name: &str) -> Result<bool, Errno> {
+        let there = volume.look(name)?;
+        // The descriptor is still open here, so the number cannot belong to a newer file.
+        let _open = &self.file;
+        Ok(there.is_some_and(|there| identity(&there) == identity(&self.stat)))
+    }
+
+    /// When content or names of the file changed last.
+    pub(crate) fn changed(&self) -> SystemTime {
+        changed(&self.stat)
+    }
+}
+
+/// When content or names changed last. A time that has not come yet is now: nobody gets a longer grace by it.
+pub(crate) fn changed(stat: &Stat) -> SystemTime {
+    let time = |seconds: i64, nanoseconds: u64| {
+        let seconds = u64::try_from(seconds).unwrap_or_default();
+        let nanoseconds = u32::try_from(nanoseconds).unwrap_or_default();
+        SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds)
+    };
+    let content = time(stat.st_mtime, stat.st_mtime_nsec);
+    let names = time(stat.st_ctime, stat.st_ctime_nsec);
+    content.max(names).min(SystemTime::now())
+}
+
+pub(super) fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// What stands in the way, when `error` says that something does.
+pub(super) fn kind_behind(error: Errno, directory: BorrowedFd<'_>, name: &str) -> Option<FileKind> {
+    match error {
+        Errno::XDEV => Some(FileKind::MountPoint),
+        Errno::LOOP => Some(FileKind::Link),
+        // A device on a file system mounted `nodev` is forbidden, as is a directory without permission.
+        Errno::NOTDIR | Errno::NXIO | Errno::NODEV | Errno::ACCESS => {
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let kind = FileKind::of(stat.st_mode);
+            (error != Errno::ACCESS || kind != FileKind::File).then_some(kind)
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn open_problem(error: Errno, tools: BorrowedFd<'_>, name: &str) -> ReadProblem {
+    match error {
+        Errno::NOENT => ReadProblem::Missing,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => ReadProblem::NotNow(error),
+        _ => match kind_behind(error, tools, name) {
+            Some(kind) => ReadProblem::Kind(kind),
+            None => ReadProblem::Unreadable(error),
+        },
+    }
+}
+
+pub(super) fn read_all(
+    file: BorrowedFd<'_>,
+    stat: &Stat,
+    cap: usize,
+) -> Result<Vec<u8>, ReadProblem> {
+    let kind = FileKind::of(stat.st_mode);
+    if kind != FileKind::File {
+        return Err(ReadProblem::Kind(kind));
+    }
+    match stat.st_nlink {
+        0 => return Err(ReadProblem::Missing),
+        1 => {}
+        links => {
+            return Err(ReadProblem::HardLinked { links });
+        }
+    }
+    let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    if size > cap as u64 {
+        return Err(ReadProblem::TooLarge { bytes: size });
+    }
+    // It may grow while it is read: one byte beyond the cap tells.
+    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(cap) + 1);
+    let mut piece = [0_u8; 8192];
+    loop {
+        match rustix::io::retry_on_intr(|| rustix::io::read(file, &mut piece)) {
+            Ok(0) => return Ok(content),
+            Ok(count) => content.extend_from_slice(&piece[..count]),
+            Err(error) => return Err(ReadProblem::Unreadable(error)),
+        }
+        if content.len() > cap {
+            return Err(ReadProblem::TooLarge {
+                bytes: content.len() as u64,
+            });
+        }
+    }
+}
+
+pub(super) fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
+    while !content.is_empty() {
+        let count = rustix::io::retry_on_intr(|| rustix::io::write(file, content))?;
+        // A write of nothing would go on for ever.
+        if count == 0 {
+            return Err(Errno::NOSPC);
+        }
+        content = &content[count..];
+    }
+    Ok(())
+}
+
+pub(super) fn place(
+    directory: BorrowedFd<'_>,
+    temporary: &str,
+    name: &str,
+    existing: Existing,
+) -> Result<(), Errno> {
+    if existing == Existing::Replace {
+        return rustix::fs::renameat(directory, temporary, directory, name);
+    }
+    let flags = RenameFlags::NOREPLACE;
+    match rustix::fs::renameat_with(directory, temporary, directory, name, flags) {
+        // Network file systems and gVisor do not know the flag. A look leaves a gap, but it is small.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => rustix::fs::renameat(directory, temporary, directory, name),
+                Ok(_) => Err(Errno::EXIST),
+                Err(error) => Err(error),
+            }
+        }
+        placed => placed,
+    }
+}
+
+pub(super) fn random() -> Result<[u8; 16], Errno> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled +=
+            rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
+    }
+    Ok(bytes)
+}
