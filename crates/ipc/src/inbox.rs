@@ -207,7 +207,7 @@ impl Inbox {
                 Some((id, Reason::Growing { since })) => {
                     self.consider(&id, Origin::Event, Some(since))
                 }
-                Some((id, Reason::Leased)) => self.consider_lease(&id),
+                Some((id, Reason::Leased)) => self.consider_lease(&id, Lease::Over),
                 None => match self.sources.next(&self.volume, now) {
                     Ok(Some((Candidate::Request(id), origin))) => self.consider(&id, origin, None),
                     Ok(Some((Candidate::Bad(name, problem), _))) => self.report(&name, problem),
@@ -233,7 +233,8 @@ impl Inbox {
         origin: Origin,
         first_seen: Option<Instant>,
     ) -> Option<Arrival> {
-        if self.mine.contains(id) || origin.is_scan() && self.later.contains(id) {
+        let known = self.later.is_leased(id) || origin.is_scan() && self.later.contains(id);
+        if known || self.mine.contains(id) {
             return None;
         }
         match self.volume.look(&names::result(id)) {
@@ -271,7 +272,7 @@ impl Inbox {
         self.later.remove(id);
         match self.volume.make_marker(&names::claim(id)) {
             Ok(true) => self.trouble = None,
-            Ok(false) => return self.consider_lease(id),
+            Ok(false) => return self.consider_lease(id, Lease::Unknown),
             Err(error) => return self.stumble(id, error),
         }
         // From here on the claim is ours, and given back unless it becomes an arrival.
@@ -320,16 +321,18 @@ impl Inbox {
     }
 
     /// A request that somebody else has claimed.
-    fn consider_lease(&mut self, id: &RequestId) -> Option<Arrival> {
+    fn consider_lease(&mut self, id: &RequestId, lease: Lease) -> Option<Arrival> {
         let name = names::request(id);
-        let over = match (
+        let left = match (
             self.volume.look(&names::result(id)),
             self.volume.look(&name),
         ) {
             (Ok(None), Ok(Some(_))) => match self.volume.look(&names::claim(id)) {
+                // Its time is not asked for twice: who keeps touching the claim would keep it for ever.
+                Ok(Some(_)) if lease == Lease::Over => Duration::ZERO,
                 Ok(Some(claim)) => {
-                    let lease = self.settings.max_timeout + self.settings.lease_grace;
-                    lease.saturating_sub(age(volume::changed(&claim)))
+                    let whole = self.settings.max_timeout + self.settings.lease_grace;
+                    whole.saturating_sub(age(volume::changed(&claim)))
                 }
                 // It was claimed and is not any more, while the request is still there: that tells nothing about
                 // whether it ran. Take the claim, so that nobody runs it now, and report it.
@@ -342,9 +345,9 @@ impl Inbox {
             (Err(error), _) | (_, Err(error)) => return self.stumble(id, error),
             _ => return None,
         };
-        if !over.is_zero() {
+        if !left.is_zero() {
             let now = Instant::now();
-            if !self.later.insert(id, now + over, Reason::Leased) {
+            if !self.later.insert(id, now + left, Reason::Leased) {
                 self.sources.scan_at(now + RETRY);
             }
             return None;
@@ -391,6 +394,15 @@ impl Inbox {
             self.notice = Some(PollReason::Silent);
         }
     }
+}
+
+/// What is known about the time of somebody else's claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lease {
+    /// Nothing yet: the claim tells.
+    Unknown,
+    /// It was waited for.
+    Over,
 }
 
 /// How long ago something was; nothing, when it is said to come.

@@ -49,6 +49,11 @@ impl Later {
         self.reasons.contains_key(id)
     }
 
+    /// Whether it waits for somebody else's answer.
+    pub(super) fn is_leased(&self, id: &RequestId) -> bool {
+        matches!(self.reasons.get(id), Some((_, Reason::Leased)))
+    }
+
     /// Since when a request has been in the making.
     pub(super) fn growing_since(&self, id: &RequestId) -> Option<Instant> {
         match self.reasons.get(id)? {

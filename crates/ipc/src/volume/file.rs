@@ -110,9 +110,7 @@ pub(super) fn read_all(
     match stat.st_nlink {
         0 => return Err(ReadProblem::Missing),
         1 => {}
-        links => {
-            return Err(ReadProblem::HardLinked { links });
-        }
+        links => return Err(ReadProblem::HardLinked { links }),
     }
     let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
     if size > cap as u64 {
