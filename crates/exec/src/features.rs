@@ -244,7 +244,7 @@ impl Features {
 }
 
 /// Whether the kernel below is gVisor's, asked once and without the other probes.
-pub(crate) fn is_gvisor() -> bool {
+pub fn is_gvisor() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| machine::gvisor_signs().len() >= GVISOR_SIGNS)
 }

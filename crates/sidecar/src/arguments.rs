@@ -1,0 +1,290 @@
+//! What can be typed. Help, man page and shell completions are made from here.
+//!
+//! Settings that have a flag have a variable `SYMPOZIUM_*` too: such names never reach a command.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use sympozium_exec::{Guarantee, Profile};
+
+/// The variable that says which SkillPack this container is.
+pub const PACK: &str = "SYMPOZIUM_SKILL_PACK";
+
+/// Run the commands of an agent's skill, each confined, bounded and ended with everything it started.
+///
+/// Without a subcommand: `ipc` when SYMPOZIUM_SKILL_PACK is set, else `serve`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "skill-sidecar",
+    version,
+    max_term_width = 100,
+    after_long_help = "\
+Examples:
+  Serve the programs of /usr/local/bin to an agent in the same pod:
+    SKILL_TOKEN=$(cat token) skill-sidecar serve
+    curl -H \"X-Skill-Token: $(cat token)\" -d '{\"args\": [\"--version\"]}' 127.0.0.1:8080/skill/gh
+
+  Take the place of tool-executor.sh in an image of a SkillPack:
+    SYMPOZIUM_SKILL_PACK=my-skill skill-sidecar
+
+Exit codes:
+  0  it was asked to end: by SIGTERM, SIGINT or /ipc/done
+  1  it could not start or go on; the last line says why
+  2  the command line was not understood"
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The front ends, and what helps with them.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Execute requests that arrive as files on a shared volume.
+    ///
+    /// Each exec-request-ID.json in the directory `tools` of the volume is claimed, executed and answered with
+    /// exec-result-ID.json, as Sympozium's guide to custom sidecars describes. Ends when the file `done` appears.
+    Ipc(IpcArguments),
+    /// Tell by the exit code whether the sidecar in this container works; for exec probes.
+    ///
+    /// Asks the server's /healthz, or has the executor on the volume run `true`.
+    Healthcheck(HealthcheckArguments),
+    /// Print a completion script for a shell.
+    Completions {
+        /// For which.
+        shell: Shell,
+    },
+    /// Print the manual page; `skill-sidecar man | man -l -` shows it.
+    Man,
+}
+
+/// The arguments of `ipc`.
+#[derive(Debug, Args)]
+pub struct IpcArguments {
+    /// The shared volume.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "SYMPOZIUM_IPC_DIR",
+        default_value = "/ipc"
+    )]
+    pub ipc_dir: PathBuf,
+    /// The longest a command may run; requests for more get this [seconds].
+    #[arg(
+        long,
+        value_name = "N",
+        env = "SYMPOZIUM_MAX_TIMEOUT",
+        default_value_t = 120,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub max_timeout: u64,
+    /// Commands that run at once; further requests wait on the volume.
+    #[arg(
+        long,
+        value_name = "N",
+        env = "SYMPOZIUM_MAX_CONCURRENT",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
+    pub max_concurrent: u16,
+    /// Answer only requests to this pack, and those that name none [default: answer all].
+    #[arg(long, value_name = "NAME", env = PACK)]
+    pub pack: Option<String>,
+    /// How commands are confined.
+    #[command(flatten)]
+    pub sandbox: SandboxArguments,
+    /// What is logged.
+    #[command(flatten)]
+    pub log: LogArguments,
+}
+
+/// The arguments of `healthcheck`.
+#[derive(Debug, Args)]
+pub struct HealthcheckArguments {
+    /// Ask the server that listens here [default: as SYMPOZIUM_LISTEN says].
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "SYMPOZIUM_LISTEN",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub listen: SocketAddr,
+    /// Ask the executor of this volume instead, as is the default when SYMPOZIUM_SKILL_PACK is set.
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_IPC_DIR")]
+    pub ipc_dir: Option<PathBuf>,
+    /// The pack whose executor is asked.
+    #[arg(long, value_name = "NAME", env = PACK)]
+    pub pack: Option<String>,
+    /// How long to wait for the answer [seconds].
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=120))]
+    pub timeout: u64,
+}
+
+/// How commands are confined, for every front end.
+#[derive(Debug, Args)]
+pub struct SandboxArguments {
+    /// The directory for files of the run: writable, and where commands start.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "SYMPOZIUM_WORKSPACE",
+        default_value = "/workspace"
+    )]
+    pub workspace: PathBuf,
+    /// Further directories that commands may write to [default: the writable volumes mounted in the container].
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "SYMPOZIUM_WRITABLE",
+        value_delimiter = ':'
+    )]
+    pub writable: Vec<PathBuf>,
+    /// Paths that commands must not see, besides the executor's own.
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "SYMPOZIUM_HIDDEN",
+        value_delimiter = ':'
+    )]
+    pub hidden: Vec<PathBuf>,
+    /// What this program runs in.
+    #[arg(long, value_enum, env = "SYMPOZIUM_PROFILE", default_value_t = ProfileChoice::Auto)]
+    pub profile: ProfileChoice,
+    /// Guarantees without which nothing is executed, such as filesystem,processes; or none
+    /// [default: all that the profile can give].
+    #[arg(
+        long,
+        value_name = "LIST",
+        env = "SYMPOZIUM_MINIMUM_ISOLATION",
+        value_delimiter = ',',
+        value_parser = minimum
+    )]
+    pub minimum_isolation: Option<Vec<Minimum>>,
+}
+
+/// A word of `--minimum-isolation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Minimum {
+    /// No guarantee is asked for.
+    None,
+    /// This one is.
+    Guarantee(Guarantee),
+}
+
+fn minimum(word: &str) -> Result<Minimum, String> {
+    if word == "none" {
+        return Ok(Minimum::None);
+    }
+    Guarantee::ALL
+        .into_iter()
+        .find(|guarantee| guarantee.as_str() == word)
+        .map(Minimum::Guarantee)
+        .ok_or_else(|| {
+            let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
+            format!("it is none of {known}, none")
+        })
+}
+
+/// What the program runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProfileChoice {
+    /// A container, of gVisor where the kernel is.
+    Auto,
+    /// A container or pod.
+    Container,
+    /// A container or pod of gVisor.
+    Gvisor,
+    /// A machine, as root.
+    HostRoot,
+    /// A machine, as an ordinary user.
+    HostUser,
+}
+
+impl ProfileChoice {
+    /// The profile that is meant, on this kernel.
+    pub fn resolve(self) -> Profile {
+        match self {
+            Self::Auto if sympozium_exec::features::is_gvisor() => Profile::Gvisor,
+            Self::Auto | Self::Container => Profile::Container,
+            Self::Gvisor => Profile::Gvisor,
+            Self::HostRoot => Profile::HostRoot,
+            Self::HostUser => Profile::HostUser,
+        }
+    }
+}
+
+/// What is logged, for every front end.
+#[derive(Debug, Args)]
+pub struct LogArguments {
+    /// The least important messages that are logged.
+    #[arg(long, value_enum, env = "SYMPOZIUM_LOG_LEVEL", default_value_t = LogLevel::Info)]
+    pub log_level: LogLevel,
+    /// How they are written.
+    #[arg(long, value_enum, env = "SYMPOZIUM_LOG_FORMAT", default_value_t = LogFormat::Auto)]
+    pub log_format: LogFormat,
+}
+
+/// How important a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// What failed.
+    Error,
+    /// What is odd, such as refused requests.
+    Warn,
+    /// Each request.
+    Info,
+    /// More than that.
+    Debug,
+}
+
+impl From<LogLevel> for tracing::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+        }
+    }
+}
+
+/// How messages are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people on a terminal, JSON anywhere else.
+    Auto,
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn guarantees_are_known_by_their_names() {
+        assert_eq!(minimum("none"), Ok(Minimum::None));
+        for guarantee in Guarantee::ALL {
+            assert_eq!(
+                minimum(guarantee.as_str()),
+                Ok(Minimum::Guarantee(guarantee))
+            );
+        }
+        assert_eq!(
+            minimum("files"),
+            Err("it is none of filesystem, network, processes, syscalls, memory, pids, cpu, kernel, none".to_owned())
+        );
+    }
+}

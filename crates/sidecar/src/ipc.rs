@@ -1,0 +1,293 @@
+//! The IPC front end: requests are files on a volume that the other side can write to as well.
+//!
+//! One loop claims a request whenever a command may start, so that what cannot run yet waits on the volume and not
+//! in memory. Everything that is claimed is answered, whatever happens to it.
+
+mod answer;
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use sympozium_exec::{Cancel, Executor, RunError};
+use sympozium_ipc::inbox::AnswerError;
+use sympozium_ipc::message::{ExecRequest, ExecResult};
+use sympozium_ipc::{
+    Arrival, Claimed, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+use crate::arguments::IpcArguments;
+use crate::failure::Failure;
+use crate::healthcheck;
+use crate::isolation::Isolation;
+use crate::{log, runtime, sandbox};
+
+/// Serves the volume until it is done, or until the process is asked to end.
+pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
+    log::start(&arguments.log);
+    let volume = Volume::open(&arguments.ipc_dir).map_err(|error| {
+        Failure::new(
+            error,
+            "mount the volume that is shared with the run there, or name another with --ipc-dir",
+        )
+    })?;
+    let directory = std::fs::canonicalize(&arguments.ipc_dir)
+        .with_context(|| format!("{} cannot be resolved", arguments.ipc_dir.display()))?;
+    let mut config = sandbox::config(&arguments.sandbox, [directory])?;
+    config.max_concurrent = arguments.max_concurrent.into();
+    let executor = Executor::new(config)?;
+    let pack = arguments.pack.clone().filter(|pack| !pack.is_empty());
+    let front = Front {
+        ping: Ping::new(&arguments.ipc_dir, pack.as_deref())?,
+        work: Arc::new(Work {
+            isolation: Isolation::of(executor.report()),
+            executor,
+            max_timeout: Duration::from_secs(arguments.max_timeout),
+            cancel: Cancel::new().context("no descriptor is left")?,
+        }),
+        done: DoneWatch::new(&volume, WatchMode::Automatic),
+        inbox: Inbox::new(
+            &volume,
+            InboxSettings {
+                pack,
+                max_timeout: Duration::from_secs(arguments.max_timeout),
+                ..InboxSettings::default()
+            },
+        ),
+        running: JoinSet::new(),
+        max_concurrent: arguments.max_concurrent.into(),
+    };
+    runtime(arguments.max_concurrent.into())
+        .context("the runtime cannot start")?
+        .block_on(front.serve())
+        .map_err(Failure::from)
+}
+
+/// The front end while it serves.
+struct Front {
+    work: Arc<Work>,
+    inbox: Inbox,
+    done: DoneWatch,
+    ping: Ping,
+    running: JoinSet<Result<(), Gone>>,
+    max_concurrent: usize,
+}
+
+/// Why the loop stops waiting.
+enum Wake {
+    Requests,
+    Signs,
+    Ended(Result<(), Gone>),
+    Asked(&'static str),
+}
+
+impl Front {
+    /// Takes a request whenever there is room, until the end; then ends and answers what still runs.
+    async fn serve(mut self) -> anyhow::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let requests = Events::of(self.inbox.descriptor())?;
+        let signs = Events::of(self.done.descriptor())?;
+        tracing::info!(isolation = %self.work.isolation.as_json(), "ready");
+        let mut wake = Wake::Signs;
+        let end = loop {
+            match wake {
+                Wake::Requests => {}
+                Wake::Signs => {
+                    self.ping.answer();
+                    match self.done.check()? {
+                        DoneCheck::Running => {}
+                        DoneCheck::Done => break Ok("done"),
+                        DoneCheck::Foreign(kind) => {
+                            tracing::warn!(%kind, "what is named done is no file and does not count");
+                        }
+                    }
+                }
+                Wake::Ended(Ok(())) => {}
+                Wake::Ended(Err(gone)) => break Err(gone.into()),
+                Wake::Asked(how) => break Ok(how),
+            }
+            let has_room = match self.take_what_fits() {
+                Ok(has_room) => has_room,
+                Err(error) => break Err(error),
+            };
+            wake = tokio::select! {
+                () = requests.come(), if has_room => Wake::Requests,
+                () = until(self.inbox.wake_at()), if has_room => Wake::Requests,
+                Some(ended) = self.running.join_next() => Wake::Ended(ended?),
+                () = signs.come() => Wake::Signs,
+                () = until(Some(self.done.wake_at())) => Wake::Signs,
+                _ = terminate.recv() => Wake::Asked("SIGTERM"),
+                _ = interrupt.recv() => Wake::Asked("SIGINT"),
+            };
+        };
+        self.work.cancel.cancel();
+        let still_running = self.running.len();
+        while self.running.join_next().await.is_some() {}
+        let how = end?;
+        tracing::info!(how, still_running, "ended");
+        Ok(())
+    }
+
+    /// Starts what can start. Says whether there is room for more.
+    fn take_what_fits(&mut self) -> anyhow::Result<bool> {
+        while self.running.len() < self.max_concurrent {
+            let arrival = self.inbox.next()?;
+            if let Some(reason) = self.inbox.take_notice() {
+                tracing::warn!(%reason, "no events come from the volume, so it is polled");
+                self.done.poll(reason);
+            }
+            match arrival {
+                Some(Arrival::Request(claimed, request)) => {
+                    let work = Arc::clone(&self.work);
+                    (self.running).spawn_blocking(move || work.execute(&claimed, &request));
+                }
+                Some(Arrival::Refused(claimed, problem)) => {
+                    tracing::warn!(id = %claimed.id(), %problem, "request refused");
+                    let refusal = answer::of_failure(claimed.id(), "refused", &problem);
+                    put(&claimed, &refusal);
+                }
+                Some(Arrival::Abandoned(abandoned)) => {
+                    tracing::warn!(id = %abandoned.id(), "whoever claimed the request has not answered");
+                    let unknown = answer::of_failure(abandoned.id(), "ambiguous", &Unanswered);
+                    if let Err(error) = abandoned.answer(&unknown) {
+                        tell_unwritten(&unknown, &error);
+                    }
+                }
+                Some(Arrival::Ignored { name, reason }) => {
+                    tracing::warn!(name, %reason, "ignored");
+                }
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What the threads that run commands share.
+struct Work {
+    executor: Executor,
+    isolation: Isolation,
+    max_timeout: Duration,
+    /// The wish that everything ends.
+    cancel: Cancel,
+}
+
+/// The sandbox is gone, and with it the use of this process.
+#[derive(Debug, thiserror::Error)]
+#[error("the sandbox for commands is gone")]
+struct Gone;
+
+/// What is said of a request that somebody claimed and did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the executor that took this request ended without an answer; the command may have run, in part or in whole"
+)]
+struct Unanswered;
+
+impl Work {
+    fn execute(&self, claimed: &Claimed, request: &ExecRequest) -> Result<(), Gone> {
+        let command = answer::command(request, self.max_timeout);
+        let ran = self.executor.run(&command, Some(&self.cancel));
+        let result = answer::of_run(claimed.id(), &ran, &self.isolation);
+        put(claimed, &result);
+        // Never the command or its output: they may hold secrets.
+        match &ran {
+            Ok(outcome) => tracing::info!(
+                id = %claimed.id(),
+                exit_code = result.exit_code,
+                timed_out = outcome.timed_out,
+                cancelled = outcome.cancelled,
+                duration_millis = u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
+                "executed"
+            ),
+            Err(error) => {
+                tracing::warn!(id = %claimed.id(), exit_code = result.exit_code, %error, "not executed")
+            }
+        }
+        match ran {
+            Err(RunError::Gone) => Err(Gone),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Answers, in short if the volume has no room for all of it.
+fn put(claimed: &Claimed, result: &ExecResult) {
+    let Err(error) = claimed.answer(result) else {
+        return;
+    };
+    if claimed.answer(&answer::without_output(result)).is_err() {
+        tell_unwritten(result, &error);
+    }
+}
+
+fn tell_unwritten(result: &ExecResult, error: &AnswerError) {
+    tracing::error!(id = %result.id, %error, "the result cannot be written; whoever asked will time out");
+}
+
+/// The answer to [`healthcheck`]: the file by which it asks is taken away.
+struct Ping {
+    volume: OwnedFd,
+    name: String,
+}
+
+impl Ping {
+    fn new(ipc_dir: &Path, pack: Option<&str>) -> anyhow::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self {
+            volume: rustix::fs::open(ipc_dir, flags, Mode::empty())
+                .context("the volume is gone")?,
+            name: healthcheck::ping(pack),
+        })
+    }
+
+    fn answer(&self) {
+        // Mostly there is none.
+        let _ = rustix::fs::unlinkat(&self.volume, &self.name, AtFlags::empty());
+    }
+}
+
+/// Something that becomes readable, or nothing at all.
+struct Events(Option<AsyncFd<OwnedFd>>);
+
+impl Events {
+    /// A descriptor of our own: whoever owns the other is asked for requests while we wait.
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe because of types that give out another descriptor each time; this one does not"
+    )]
+    fn of(descriptor: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+        let own = descriptor.map(|descriptor| descriptor.try_clone_to_owned());
+        Ok(Self(match own {
+            Some(own) => Some(AsyncFd::with_interest(own?, Interest::READABLE)?),
+            None => None,
+        }))
+    }
+
+    /// The caller then reads until there is no more: readiness is told once.
+    async fn come(&self) {
+        let ready = match &self.0 {
+            Some(descriptor) => descriptor.readable().await,
+            None => std::future::pending().await,
+        };
+        if let Ok(mut ready) = ready {
+            ready.clear_ready();
+        }
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,112 @@
+//! The executor in a skill container: front ends over [`sympozium_exec`].
+//!
+//! [`ipc`] takes requests as files on a volume that it shares with the run's bridge, and hands each to one
+//! [`Executor`](sympozium_exec::Executor), which alone starts programs. This crate never decides *whether* a command may run: that was decided before it got here.
+//!
+//! Start reading at [`arguments`] for what can be typed and at [`sandbox`] for what commands get to see.
+
+pub mod arguments;
+pub mod failure;
+mod healthcheck;
+pub mod ipc;
+mod isolation;
+mod log;
+pub mod sandbox;
+
+use std::ffi::OsStr;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use arguments::{Arguments, Command, PACK};
+use failure::Failure;
+
+/// The stack of a thread that runs a command: it holds no output, only the bookkeeping.
+const COMMAND_STACK_BYTES: usize = 256 * 1024;
+
+/// The whole program but the stage check: parses the command line and does what it says.
+pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().collect::<Vec<_>>();
+    if arguments.len() == 1 {
+        arguments.push(front_end(std::env::var_os(PACK).as_deref()).into());
+    }
+    let outcome = match Arguments::parse_from(arguments).command {
+        Command::Ipc(arguments) => ipc::run(&arguments),
+        Command::Healthcheck(arguments) => healthcheck::run(&arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Arguments::command(),
+                "skill-sidecar",
+                &mut io::stdout(),
+            );
+            Ok(())
+        }
+        Command::Man => {
+            manual(&mut io::stdout()).map_err(|error| anyhow::Error::from(error).into())
+        }
+    };
+    outcome.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// The manual page of the program, with a section for each of its commands.
+fn manual(out: &mut dyn io::Write) -> io::Result<()> {
+    let program = Arguments::command();
+    clap_mangen::Man::new(program.clone()).render(out)?;
+    for command in program
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+    {
+        let name = format!("skill-sidecar {}", command.get_name());
+        writeln!(out, ".SH \"{}\"", name.to_uppercase())?;
+        let page = clap_mangen::Man::new(command.clone().bin_name(name));
+        page.render_synopsis_section(out)?;
+        page.render_description_section(out)?;
+        page.render_options_section(out)?;
+    }
+    Ok(())
+}
+
+/// What a container that names no front end is: part of a run when the run says which pack it is, else a server.
+fn front_end(pack: Option<&OsStr>) -> &'static str {
+    match pack {
+        Some(pack) if !pack.is_empty() => "ipc",
+        _ => "serve",
+    }
+}
+
+/// One thread for everything that waits, and at most `blocking` more that run commands and go away when idle.
+fn runtime(blocking: usize) -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(blocking)
+        .thread_stack_size(COMMAND_STACK_BYTES)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_tells_of_every_command_and_option() {
+        let mut page = Vec::new();
+        manual(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap().replace("\\-", "-");
+        let program = Arguments::command();
+        for command in program.get_subcommands() {
+            assert!(page.contains(command.get_name()), "{page}");
+            for long in command.get_arguments().filter_map(clap::Arg::get_long) {
+                assert!(page.contains(&format!("--{long}")), "{long}: {page}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_container_of_a_run_takes_files_and_any_other_serves() {
+        assert_eq!(front_end(Some("k8s-ops".as_ref())), "ipc");
+        assert_eq!(front_end(Some("".as_ref())), "serve");
+        assert_eq!(front_end(None), "serve");
+    }
+}

@@ -1,0 +1,38 @@
+//! What the program writes about itself: one JSON object a line on standard error.
+//!
+//! Never a command, an argument, an environment value, a token or output: they may hold secrets.
+
+use std::io::{self, IsTerminal as _};
+
+use crate::arguments::{LogArguments, LogFormat};
+
+/// Starts logging for the whole process.
+pub fn start(arguments: &LogArguments) {
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::from(arguments.log_level))
+        .with_target(false)
+        .with_writer(io::stderr);
+    let json = match arguments.log_format {
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+        LogFormat::Auto => !io::stderr().is_terminal(),
+    };
+    // A second start in one process keeps the first: tests may do that.
+    let _ = if json {
+        let format = tracing_subscriber::fmt::format()
+            .json()
+            .flatten_event(true)
+            .with_target(false)
+            .with_current_span(false)
+            .with_span_list(false);
+        tracing::subscriber::set_global_default(
+            subscriber
+                .json()
+                .flatten_event(true)
+                .event_format(format)
+                .finish(),
+        )
+    } else {
+        tracing::subscriber::set_global_default(subscriber.compact().finish())
+    };
+}
