@@ -7,6 +7,7 @@
 //! - [`cluster`]: a real Kubernetes, shared by the tests of one run.
 //! - [`cases`]: whole matrices in `make test-full`, a seeded sample of them otherwise.
 //! - [`replay`]: the fuzz targets of a crate, on stable.
+//! - [`ipc_cases`]: the file protocol of skill sidecars, for any executor.
 //! - [`bench`]: the rows that a bench program writes.
 //! - [`static_build`]: binaries that run in an empty root.
 
@@ -14,6 +15,7 @@ pub mod as_user;
 pub mod bench;
 pub mod cases;
 pub mod cluster;
+pub mod ipc_cases;
 pub mod probe;
 pub mod processes;
 pub mod replay;
