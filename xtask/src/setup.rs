@@ -26,6 +26,26 @@ const PACKAGES: &[Package] = &[
         program: "bwrap",
         why: "a sandbox that is not ours: tests the probe, reference of the bench",
     },
+    Package {
+        name: "jq",
+        program: "jq",
+        why: "images/tool-executor.sh needs it, and its tests run it",
+    },
+    Package {
+        name: "shellcheck",
+        program: "shellcheck",
+        why: "reads the shell scripts that we ship",
+    },
+    Package {
+        name: "busybox-static",
+        program: "busybox",
+        why: "the shell of our base image, and the least that our scripts must work with",
+    },
+    Package {
+        name: "ca-certificates",
+        program: "update-ca-certificates",
+        why: "the certificates of our base image",
+    },
 ];
 
 /// Installs what is missing. Without the right to install it says so and goes on: tests that need the package are

@@ -7,6 +7,7 @@
 mod actions;
 mod attempts;
 mod harness;
+mod tool_executor;
 
 use std::process::Output;
 
