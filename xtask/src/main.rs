@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod docs;
 mod fuzz;
+mod images;
 mod kube;
 mod output;
 mod process;
@@ -31,6 +32,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Fuzz every target for a while (needs a nightly toolchain).
     Fuzz(fuzz::Arguments),
+    /// Make the project's container images, as archives, without a container engine.
+    Images(images::Arguments),
     /// A real Kubernetes for our tests, built from released modules.
     #[command(subcommand)]
     Kube(kube::Command),
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Docs => docs::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Images(arguments) => images::run(&arguments),
         Command::Kube(command) => return kube::main(command),
     };
     output::exit_code(result)

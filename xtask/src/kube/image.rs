@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use sha2::{Digest, Sha256};
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType};
 
-use super::command::search_path;
 use super::config::PAUSE_IMAGE;
+use crate::images::busybox;
+use crate::images::tree::{append_file, digest, header};
 
 /// What an image is made of.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl Image {
             (config_name.as_str(), config.as_bytes()),
             ("manifest.json", manifest.as_bytes()),
         ] {
-            append(&mut archive, name, content, 0o644)
+            append_file(&mut archive, name, 0o644, content)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         archive
@@ -99,49 +99,13 @@ impl Image {
         for (name, source) in &self.files {
             let content =
                 fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
-            append(&mut layer, name, &content, 0o755)?;
+            append_file(&mut layer, name, 0o755, &content)?;
         }
         for (name, target) in &self.links {
             layer.append_link(&mut header(EntryType::Symlink, 0, 0o777), name, target)?;
         }
         Ok(layer.into_inner()?)
     }
-}
-
-fn append<W: std::io::Write>(
-    archive: &mut Builder<W>,
-    name: &str,
-    content: &[u8],
-    mode: u32,
-) -> Result<()> {
-    let mut header = header(EntryType::Regular, content.len() as u64, mode);
-    Ok(archive.append_data(&mut header, name, content)?)
-}
-
-fn header(kind: EntryType, size: u64, mode: u32) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_size(size);
-    header.set_mode(mode);
-    header.set_mtime(0);
-    header
-}
-
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
-fn busybox() -> Result<PathBuf> {
-    let path = search_path();
-    let mut places = path
-        .split(':')
-        .map(|folder| Path::new(folder).join("busybox"));
-    places
-        .find(|place| place.is_file())
-        .context("no busybox\nhint: apt-get install busybox-static")
 }
 
 #[cfg(test)]

@@ -1,0 +1,271 @@
+//! `images`: the container images of the project, put together from static binaries without a container engine.
+//!
+//! [`IMAGES`] says what there is; `base` is what all stand on; `oci` writes archives; `tree` is a layer's files.
+
+mod base;
+mod elf;
+pub mod oci;
+pub mod tree;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use serde_json::json;
+
+use self::base::Parts;
+pub use self::base::busybox;
+use self::oci::{Archive, Image};
+use self::tree::Tree;
+use crate::output::{hinted, line, note, table};
+use crate::process::{cargo, command, output, target_directory, workspace_root};
+
+/// An image of the project.
+#[derive(Debug)]
+struct Definition {
+    name: &'static str,
+    title: &'static str,
+    description: &'static str,
+    binaries: &'static [Binary],
+    /// Other files of this repository, and where they go.
+    files: &'static [(&'static str, &'static str)],
+    entrypoint: &'static [&'static str],
+}
+
+/// A program of ours in an image.
+#[derive(Debug)]
+struct Binary {
+    package: &'static str,
+    name: &'static str,
+    /// Without the leading slash. Not in `usr/local/bin`: whatever is there can be called as a skill.
+    path: &'static str,
+}
+
+const IMAGES: &[Definition] = &[Definition {
+    name: "skill-sidecar",
+    title: "skill-sidecar",
+    description: "Runs the programs that you put into /usr/local/bin for an agent, over HTTP or over files",
+    binaries: &[Binary {
+        package: "sympozium-sidecar",
+        name: "skill-sidecar",
+        path: "opt/sympozium/bin/skill-sidecar",
+    }],
+    files: &[("LICENSE", "opt/sympozium/LICENSE")],
+    entrypoint: &["/opt/sympozium/bin/skill-sidecar"],
+}];
+
+const ENVIRONMENT: &[&str] = &[
+    "PATH=/usr/local/bin:/usr/bin:/bin",
+    "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt",
+];
+const WORKING_DIRECTORY: &str = "/workspace";
+/// Ours, busybox's, the C library's that is linked into both, and the certificates'.
+const LICENSES: &str = "Apache-2.0 AND GPL-2.0-only AND LGPL-2.1-or-later AND MPL-2.0";
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The images to make; all when none is named
+    names: Vec<String>,
+    /// Where the archives go [default: target/images]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What comes before an image's name, such as `registry.example.com/team/`
+    #[arg(long, default_value = "")]
+    prefix: String,
+    /// The images' tag
+    #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
+    tag: String,
+    /// Use this program instead of building it, as NAME=FILE
+    #[arg(long = "binary", value_name = "NAME=FILE", value_parser = given)]
+    binaries: Vec<(String, PathBuf)>,
+    /// How to show what was made
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+fn given(text: &str) -> Result<(String, PathBuf)> {
+    let (name, file) = text.split_once('=').context("expected NAME=FILE")?;
+    Ok((name.to_owned(), file.into()))
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let wanted = select(&arguments.names)?;
+    check_reference("prefix", &arguments.prefix, "/.-_:")?;
+    check_reference("tag", &arguments.tag, ".-_")?;
+    ensure!(!arguments.tag.is_empty(), "the tag is empty");
+    let out = match &arguments.out {
+        Some(directory) => directory.clone(),
+        None => target_directory().join("images"),
+    };
+    fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
+    let mut made = Vec::new();
+    for definition in wanted {
+        let reference = format!("{}{}:{}", arguments.prefix, definition.name, arguments.tag);
+        let programs = programs(definition, &arguments.binaries)?;
+        let image = assemble(definition, reference, Parts::find()?, programs)
+            .with_context(|| format!("putting {} together", definition.name))?;
+        let archive = image.to_archive()?;
+        let path = out.join(format!("{}.tar", definition.name));
+        write(&path, &archive)?;
+        made.push((image, archive, path));
+    }
+    match arguments.output {
+        Output::Text => {
+            let mut rows = vec![
+                ["image", "digest", "bytes", "archive"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ];
+            for (image, archive, path) in &made {
+                rows.push(vec![
+                    image.reference.clone(),
+                    archive.digest.clone(),
+                    archive.bytes.len().to_string(),
+                    path.display().to_string(),
+                ]);
+            }
+            line(table(&rows).trim_end());
+        }
+        Output::Json => {
+            let images: Vec<_> = made
+                .iter()
+                .map(|(image, archive, path)| {
+                    json!({
+                        "architecture": image.architecture,
+                        "archive": path,
+                        "bytes": archive.bytes.len(),
+                        "digest": archive.digest,
+                        "reference": image.reference,
+                    })
+                })
+                .collect();
+            line(&json!({ "images": images }).to_string());
+        }
+    }
+    Ok(())
+}
+
+/// The images with these names, in the order of the table.
+fn select(names: &[String]) -> Result<Vec<&'static Definition>> {
+    let known: Vec<&str> = IMAGES.iter().map(|definition| definition.name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(hinted(
+            format!("no image is called `{unknown}`"),
+            format!("there are: {}", known.join(", ")),
+        ));
+    }
+    let is_wanted = |definition: &&Definition| {
+        names.is_empty() || names.iter().any(|name| name == definition.name)
+    };
+    Ok(IMAGES.iter().filter(is_wanted).collect())
+}
+
+fn check_reference(what: &str, text: &str, signs: &str) -> Result<()> {
+    let is_fine = text
+        .chars()
+        .all(|letter| letter.is_ascii_alphanumeric() || signs.contains(letter));
+    ensure!(
+        is_fine,
+        "the {what} `{text}` has a character that no reference may have"
+    );
+    Ok(())
+}
+
+/// The programs of an image with their paths in it, given or built.
+fn programs(
+    definition: &Definition,
+    given: &[(String, PathBuf)],
+) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let mut programs = Vec::new();
+    for binary in definition.binaries {
+        let file = match given.iter().find(|(name, _)| name == binary.name) {
+            Some((_, file)) => file.clone(),
+            None => build(binary)?,
+        };
+        let content = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        programs.push((binary.path, content));
+    }
+    Ok(programs)
+}
+
+/// Builds a program as it ships. The target directory and flags are those of the testkit's `static_build`, so that what one
+/// has built is there for the other; the testkit itself is a dev-dependency only, and so out of reach from here.
+fn build(binary: &Binary) -> Result<PathBuf> {
+    note(&format!("building {} of {}", binary.name, binary.package));
+    let version = output(command("rustc").arg("-vV"))?;
+    let host = version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .context("`rustc -vV` names no host")?;
+    let directory = target_directory().join("static");
+    let mut build = cargo(&["build", "--quiet", "--locked", "--release"]);
+    build
+        .args(["--package", binary.package, "--bin", binary.name])
+        // Named even though it is the host's: otherwise the flag would hold for build scripts and proc macros too.
+        .args(["--target", host, "--target-dir"])
+        .arg(&directory)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("RUSTFLAGS", "-C target-feature=+crt-static");
+    output(&mut build).with_context(|| format!("building {} static", binary.name))?;
+    Ok(directory.join(host).join("release").join(binary.name))
+}
+
+/// Two layers: the base, which images share and which seldom changes, and what is the image's own.
+fn assemble(
+    definition: &Definition,
+    reference: String,
+    parts: Parts,
+    programs: Vec<(&str, Vec<u8>)>,
+) -> Result<Image> {
+    let architecture = elf::static_architecture(&parts.busybox).context("busybox")?;
+    let mut own = Tree::default();
+    for (path, content) in programs {
+        let of_program = elf::static_architecture(&content).with_context(|| path.to_owned())?;
+        ensure!(
+            of_program == architecture,
+            "{path} is for {of_program}, busybox for {architecture}"
+        );
+        own.add_file(path, 0o755, content)?;
+    }
+    for (source, path) in definition.files {
+        let source = workspace_root().join(source);
+        let content = fs::read(&source).with_context(|| format!("reading {}", source.display()))?;
+        own.add_file(path, 0o644, content)?;
+    }
+    let annotation =
+        |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
+    let words = |list: &[&str]| list.iter().map(|&word| word.to_owned()).collect();
+    Ok(Image {
+        reference,
+        architecture,
+        user: format!("{0}:{0}", base::USER),
+        working_directory: WORKING_DIRECTORY.to_owned(),
+        entrypoint: words(definition.entrypoint),
+        environment: words(ENVIRONMENT),
+        annotations: vec![
+            annotation("title", definition.title),
+            annotation("description", definition.description),
+            annotation("version", env!("CARGO_PKG_VERSION")),
+            annotation("licenses", LICENSES),
+        ],
+        layers: vec![parts.layer()?, own],
+    })
+}
+
+/// Under another name first: an archive that is there is whole.
+fn write(path: &Path, archive: &Archive) -> Result<()> {
+    let part = path.with_extension("tar.part");
+    fs::write(&part, &archive.bytes)
+        .and_then(|()| fs::rename(&part, path))
+        .with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

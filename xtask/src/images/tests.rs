@@ -1,0 +1,156 @@
+//! The table of images, and the base image as a whole.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// A static program of the least size: its header, and no segment.
+fn program(machine: u8, tail: &str) -> Vec<u8> {
+    let mut program = vec![0; 0x40];
+    program[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    program[0x12] = machine;
+    program.extend(tail.bytes());
+    program
+}
+
+fn sidecar(binary: Vec<u8>) -> Result<Image> {
+    let parts = Parts {
+        busybox: program(0x3e, "busybox"),
+        certificates: b"certificates\n".to_vec(),
+    };
+    let path = IMAGES[0].binaries[0].path;
+    assemble(
+        &IMAGES[0],
+        "skill-sidecar:1".to_owned(),
+        parts,
+        vec![(path, binary)],
+    )
+}
+
+/// Mode, owner and path of everything in a layer, with a link's target.
+fn listing(tree: &Tree) -> Vec<String> {
+    let layer = tree.to_tar().unwrap();
+    let mut archive = tar::Archive::new(layer.as_slice());
+    let entries = archive.entries().unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let header = entry.header();
+        let target = entry
+            .link_name()
+            .unwrap()
+            .map(|target| format!(" -> {}", target.display()));
+        format!(
+            "{:o} {} {}{}",
+            header.mode().unwrap(),
+            header.uid().unwrap(),
+            String::from_utf8(entry.path_bytes().into_owned()).unwrap(),
+            target.unwrap_or_default()
+        )
+    });
+    entries.collect()
+}
+
+#[test]
+fn the_base_image_has_a_shell_certificates_a_user_and_an_empty_directory_for_skills() {
+    let image = sidecar(program(0x3e, "skill-sidecar")).unwrap();
+    let (links, rest): (Vec<_>, Vec<_>) = listing(&image.layers[0])
+        .into_iter()
+        .partition(|line| line.contains(" -> busybox"));
+    assert!(links.contains(&"777 0 bin/sh -> busybox".to_owned()));
+    assert_eq!(
+        rest,
+        [
+            "755 0 bin/",
+            "755 0 bin/busybox",
+            "755 0 etc/",
+            "644 0 etc/group",
+            "644 0 etc/passwd",
+            "755 0 etc/ssl/",
+            "755 0 etc/ssl/certs/",
+            "644 0 etc/ssl/certs/ca-certificates.crt",
+            "1777 0 tmp/",
+            "755 0 usr/",
+            "755 0 usr/bin/",
+            "777 0 usr/bin/env -> ../../bin/busybox",
+            "755 0 usr/local/",
+            "755 0 usr/local/bin/",
+            "755 1000 workspace/",
+        ]
+    );
+    assert_eq!(
+        listing(&image.layers[1]),
+        [
+            "755 0 opt/",
+            "755 0 opt/sympozium/",
+            "644 0 opt/sympozium/LICENSE",
+            "755 0 opt/sympozium/bin/",
+            "755 0 opt/sympozium/bin/skill-sidecar",
+        ]
+    );
+    assert_eq!(image.user, "1000:1000");
+    assert_eq!(image.working_directory, "/workspace");
+    assert_eq!(image.entrypoint, ["/opt/sympozium/bin/skill-sidecar"]);
+    let annotations: BTreeMap<_, _> = image.annotations.into_iter().collect();
+    assert_eq!(
+        annotations["org.opencontainers.image.title"],
+        "skill-sidecar"
+    );
+    assert_eq!(annotations.len(), 4);
+}
+
+#[test]
+fn an_image_is_the_same_each_time_and_follows_its_program() {
+    let archive = |tail| sidecar(program(0x3e, tail)).unwrap().to_archive().unwrap();
+    assert_eq!(archive("one"), archive("one"));
+    assert_ne!(archive("one").digest, archive("two").digest);
+}
+
+#[test]
+fn a_program_that_would_not_start_is_refused() {
+    let chain = |binary| format!("{:#}", sidecar(binary).unwrap_err());
+    assert_eq!(
+        chain(program(0xb7, "")),
+        "opt/sympozium/bin/skill-sidecar is for arm64, busybox for amd64"
+    );
+    assert_eq!(
+        chain(b"#!/bin/sh\n".to_vec()),
+        "opt/sympozium/bin/skill-sidecar: no ELF program"
+    );
+}
+
+#[test]
+fn names_are_checked_before_anything_is_built() {
+    assert_eq!(select(&[]).unwrap().len(), IMAGES.len());
+    assert_eq!(select(&["skill-sidecar".to_owned()]).unwrap().len(), 1);
+    assert_eq!(
+        select(&["sidecar".to_owned()]).unwrap_err().to_string(),
+        "no image is called `sidecar`"
+    );
+    assert!(check_reference("tag", "1.2_a-b", ".-_").is_ok());
+    assert!(check_reference("tag", "1 2", ".-_").is_err());
+    assert!(check_reference("tag", "../x", ".-_").is_err());
+}
+
+#[test]
+fn what_images_are_made_of_is_well_formed() {
+    for definition in IMAGES {
+        for binary in definition.binaries {
+            assert!(
+                !binary.path.starts_with("usr/local/bin"),
+                "{}: it ships empty",
+                definition.name
+            );
+        }
+        let entrypoint = definition.entrypoint[0].strip_prefix('/').unwrap();
+        assert!(
+            definition
+                .binaries
+                .iter()
+                .any(|binary| binary.path == entrypoint),
+            "{}",
+            definition.name
+        );
+        for (source, _) in definition.files {
+            assert!(workspace_root().join(source).is_file(), "{source}");
+        }
+    }
+}
