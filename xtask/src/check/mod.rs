@@ -1,5 +1,6 @@
 //! `check`: what the compiler and clippy do not see. Everything wrong is told at once.
 
+mod dockerfiles;
 mod edges;
 mod files;
 mod links;
@@ -27,9 +28,8 @@ pub fn run() -> anyhow::Result<()> {
     for source in &sources {
         problems.extend(files::check(source));
         problems.extend(words::check(source));
-        problems.extend(links::check(source, |path| {
-            workspace_root().join(path).exists()
-        }));
+        problems.extend(dockerfiles::check(source, exists, syntax_error));
+        problems.extend(links::check(source, exists));
     }
     for problem in &problems {
         note(&format!("check: {problem}"));
@@ -42,6 +42,21 @@ pub fn run() -> anyhow::Result<()> {
         sources.len()
     ));
     Ok(())
+}
+
+/// Whether the project has this path.
+fn exists(path: &Path) -> bool {
+    workspace_root().join(path).exists()
+}
+
+/// What the shell says about a script that it cannot read, without running it.
+fn syntax_error(script: &str) -> Option<String> {
+    let result = command("sh").args(["-n", "-c", script]).output();
+    match result {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(format!("starting sh: {error}")),
+    }
 }
 
 /// The files that git tracks, and those that it would: a problem should show before the commit.

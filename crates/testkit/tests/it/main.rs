@@ -6,6 +6,7 @@
 
 mod actions;
 mod attempts;
+mod examples;
 mod harness;
 mod tool_executor;
 
