@@ -232,7 +232,7 @@ refuse() {
 
 # Runs the claimed request: mode, seconds, whether it has a stdin, directory, then the line or the words.
 run() {
-    local mode=$1 seconds=$2 directory=$4 session='' code='' timed_out=false event='' value
+    local mode=$1 seconds=$2 directory=$4 session='' stopped='' code='' timed_out=false event value
     local input=/dev/null both reader_out writer_out reader_err writer_err
     if ((seconds < 1)); then seconds=$default_timeout; fi
     if ((seconds > max_timeout)); then seconds=$max_timeout; fi
@@ -240,13 +240,17 @@ run() {
         refuse "workDir must be an absolute path"
         return
     fi
-    claim || return 0
-    say "request $id: running"
     if [[ $3 == true ]]; then
         input=$place/stdin
-        jq -j .stdin <"$place/request" >"$input"
+        # Before the claim: a command must not run with a part of it.
+        if ! jq -j .stdin <"$place/request" >"$input"; then
+            refuse "no room for stdin in the executor's temporary directory"
+            return
+        fi
     fi
     shift 4
+    claim || return 0
+    say "request $id: running"
 
     # Opened for both first, because opening one end would wait for somebody to open the other.
     mkfifo -- "$place/out" "$place/err"
@@ -271,14 +275,15 @@ run() {
             answer "$id" "$place" "$code_refused" false
             return
             ;;
-        stop) break ;;
+        stop) stopped=yes ;;
         esac
     done
-    if [[ $event == stop ]]; then read -r _ session <&"$happenings"; fi
     printf '%s' "$session" >"$place/session"
 
     # Our timer, and the only thing that makes a timeout: a command may exit with 124 for reasons of its own.
-    if [[ $event != stop ]] && ! read -r -t "$seconds" event value <&"$happenings"; then
+    if [[ -n $stopped ]]; then
+        event=stop
+    elif ! read -r -t "$seconds" event value <&"$happenings"; then
         timed_out=true
         event=stop
     fi
@@ -371,17 +376,24 @@ signal_all() {
     done
 }
 
-# Puts a result together from the streams' files and lets it appear at once, whole.
+# Answers with what is in the streams' files or, where the volume has no room for that, with the exit code at least.
 answer() {
+    write_result "$@" && return 0
+    : >"$2/stdout"
+    printf 'tool-executor: the volume has no room for the output\n' >"$2/stderr"
+    write_result "$@" && return 0
+    say "request $1: no result, the volume takes none"
+    return 1
+}
+
+# Puts a result together and lets it appear at once, whole.
+write_result() {
     local id=$1 place=$2 code=$3 timed_out=$4 stream result
     for stream in stdout stderr; do
         : >"$place/$stream.base64"
         if [[ -s $place/$stream ]]; then cut_to_whole_characters "$place/$stream" | base64 >"$place/$stream.base64"; fi
     done
-    if ! result=$(mktemp ./.result.XXXXXXXXXX 2>/dev/null); then
-        say "request $id: no result, the volume takes no files"
-        return 1
-    fi
+    result=$(mktemp ./.result.XXXXXXXXXX 2>/dev/null) || return 1
     # jq replaces what is no UTF-8. Not `--rawfile` on the bytes themselves: jq reads in blocks and would take a character
     # that lies across two of them for two broken ones.
     if ! jq -n --arg id "$id" --argjson code "$code" --argjson timed_out "$timed_out" \
@@ -391,7 +403,6 @@ answer() {
         ' >"$result" 2>/dev/null || ! chmod 0644 "$result" || [[ -d ./exec-result-$id.json && ! -L ./exec-result-$id.json ]] ||
         ! "${replace[@]}" "$result" "./exec-result-$id.json" 2>/dev/null; then
         rm -f -- "$result"
-        say "request $id: no result, the volume is full or something is in the way"
         return 1
     fi
 }
@@ -503,7 +514,12 @@ bury() {
         id=${name#exec-request-}
         id=${id%.json}
         if [[ -s $scratch/$id/session ]]; then signal_all KILL "$(<"$scratch/$id/session")"; fi
-        if [[ -e $scratch/$id/claimed ]]; then lose "$id" "$scratch/$id" || :; fi
+        if [[ -e $scratch/$id/claimed ]]; then
+            lose "$id" "$scratch/$id" || :
+        else
+            # Nothing was begun: the next scan tries again.
+            unset 'seen[$name]'
+        fi
         rm -rf -- "${scratch:?}/$id"
     done
 }
