@@ -346,3 +346,64 @@ impl Drop for Executor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_taken_only_as_the_protocol_has_it() {
+        let whole = r#"{"id":"a","exitCode":0,"stdout":"o","stderr":"e","timedOut":false}"#;
+        let outcome = Outcome {
+            exit_code: 0,
+            stdout: "o".to_owned(),
+            stderr: "e".to_owned(),
+            timed_out: false,
+        };
+        assert_eq!(Outcome::parse("a", whole.as_bytes()), Ok(outcome.clone()));
+        let with_meta = whole.replace('}', r#","_meta":{"truncated":true}}"#);
+        assert_eq!(Outcome::parse("a", with_meta.as_bytes()), Ok(outcome));
+        for (from, to) in [
+            (r#""id":"a""#, r#""id":"b""#),
+            (r#""exitCode":0"#, r#""exitCode":"0""#),
+            (r#""exitCode":0"#, r#""exitCode":0.5"#),
+            (r#""stdout":"o""#, r#""stdout":null"#),
+            (r#""timedOut":false"#, r#""timedOut":0"#),
+            (r#","timedOut":false"#, ""),
+            (r#","timedOut":false"#, r#","timedOut":false,"more":1"#),
+            (r#","timedOut":false"#, r#","timedOut":false,"_meta":1"#),
+            ("}", ""),
+        ] {
+            let wrong = whole.replacen(from, to, 1);
+            assert!(Outcome::parse("a", wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_ran_nothing_and_says_why() {
+        let refusal = Outcome {
+            exit_code: 125,
+            stdout: String::new(),
+            stderr: "x: workDir cannot be entered".to_owned(),
+            timed_out: false,
+        };
+        assert!(refusal.is_refusal("workdir"));
+        assert!(!refusal.is_refusal("timeout"));
+        for wrong in [
+            Outcome {
+                exit_code: 1,
+                ..refusal.clone()
+            },
+            Outcome {
+                stdout: "ran".to_owned(),
+                ..refusal.clone()
+            },
+            Outcome {
+                timed_out: true,
+                ..refusal.clone()
+            },
+        ] {
+            assert!(!wrong.is_refusal("workDir"));
+        }
+    }
+}
