@@ -154,3 +154,70 @@ fn what_images_are_made_of_is_well_formed() {
         }
     }
 }
+
+/// The whole command, with busybox in the place of our own program, because it is static and there.
+#[test]
+fn the_command_writes_an_archive_whose_root_has_a_working_shell() {
+    let (Ok(busybox), Ok(_)) = (busybox(), Parts::find()) else {
+        sympozium_testkit::skip!("no busybox or no certificates");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let make = |out: &str| {
+        let out = folder.path().join(out);
+        run(&Arguments {
+            names: Vec::new(),
+            out: Some(out.clone()),
+            prefix: "registry.example.com/team/".to_owned(),
+            tag: "1".to_owned(),
+            binaries: vec![("skill-sidecar".to_owned(), busybox.clone())],
+            output: Output::Json,
+        })
+        .unwrap();
+        fs::read(out.join("skill-sidecar.tar")).unwrap()
+    };
+    let archive = make("first");
+    assert!(archive == make("second"), "the same input gave other bytes");
+
+    // By Docker's file, and so the other way than the tests of `oci`.
+    let unpacked = folder.path().join("unpacked");
+    tar::Archive::new(archive.as_slice())
+        .unpack(&unpacked)
+        .unwrap();
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&fs::read(unpacked.join("manifest.json")).unwrap()).unwrap();
+    assert_eq!(
+        manifest[0]["RepoTags"],
+        json!(["registry.example.com/team/skill-sidecar:1"])
+    );
+    let root = folder.path().join("root");
+    for layer in manifest[0]["Layers"].as_array().unwrap() {
+        let layer = fs::read(unpacked.join(layer.as_str().unwrap())).unwrap();
+        tar::Archive::new(layer.as_slice()).unpack(&root).unwrap();
+    }
+    let inside = |script: &str| {
+        let mut unshare = sympozium_testkit::command("unshare");
+        unshare
+            .args(["--user", "--map-root-user", "chroot"])
+            .arg(&root);
+        unshare
+            .args(["/bin/sh", "-c", script])
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        unshare.output()
+    };
+    let probe = sympozium_testkit::command("unshare")
+        .args(["--user", "--map-root-user", "true"])
+        .output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        sympozium_testkit::skip!("no user namespaces");
+    }
+    let output = inside(
+        "ls -A /usr/local/bin; grep agent /etc/passwd; /usr/bin/env printf '%s\n' words; \
+         grep -c 'BEGIN CERTIFICATE' /etc/ssl/certs/ca-certificates.crt | grep -q '^[1-9][0-9]'; echo $?",
+    )
+    .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "agent:x:1000:1000:agent:/tmp:/bin/sh\nwords\n0\n",
+        "{output:?}"
+    );
+}

@@ -4,7 +4,7 @@
 //! `ipc` crate, so that a mistake in it cannot hide in its tests. An executor is whatever a function from [`Volume`] to
 //! a [`Command`](std::process::Command) starts:
 //!
-//! ```ignore
+//! ```text
 //! sympozium_testkit::ipc_conformance!(|volume| {
 //!     let mut command = sympozium_testkit::command("skill-sidecar");
 //!     command.arg("ipc").arg("--ipc-dir").arg(&volume.ipc).arg("--workspace").arg(&volume.workspace);
