@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
-    PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
+    PathFd, PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
+    make_bitflags,
 };
 use serde::{Deserialize, Serialize};
 
@@ -172,7 +173,9 @@ fn add_path(
     let file = match PathFd::new(path) {
         Ok(file) => file,
         // What is not there cannot be used; if it appears later it is still refused.
-        Err(_) if !path.exists() => return Ok(ruleset),
+        Err(PathFdError::OpenCall { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(ruleset);
+        }
         Err(error) => return Err(io::Error::other(error)),
     };
     // The kernel takes rights to a directory's entries for directories only.
