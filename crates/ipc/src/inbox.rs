@@ -17,6 +17,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fd::BorrowedFd;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::id::{IdProblem, RequestId};
@@ -237,9 +238,9 @@ impl Inbox {
         if known || self.mine.contains(id) {
             return None;
         }
-        match self.volume.look(&names::result(id)) {
-            Ok(None) => {}
-            Ok(Some(_)) => {
+        match self.has_result(id) {
+            Ok(false) => {}
+            Ok(true) => {
                 self.later.remove(id);
                 return None;
             }
@@ -323,11 +324,8 @@ impl Inbox {
     /// A request that somebody else has claimed.
     fn consider_lease(&mut self, id: &RequestId, lease: Lease) -> Option<Arrival> {
         let name = names::request(id);
-        let left = match (
-            self.volume.look(&names::result(id)),
-            self.volume.look(&name),
-        ) {
-            (Ok(None), Ok(Some(_))) => match self.volume.look(&names::claim(id)) {
+        let left = match (self.has_result(id), self.volume.look(&name)) {
+            (Ok(false), Ok(Some(_))) => match self.volume.look(&names::claim(id)) {
                 // Its time is not asked for twice: who keeps touching the claim would keep it for ever.
                 Ok(Some(_)) if lease == Lease::Over => Duration::ZERO,
                 Ok(Some(claim)) => {
@@ -360,13 +358,17 @@ impl Inbox {
         let abandoned = Abandoned::new(&self.volume, id, &self.mine);
         // Its holder may have answered, and the requester left, since the look above.
         let open = matches!(
-            (
-                self.volume.look(&names::result(id)),
-                self.volume.look(&name)
-            ),
-            (Ok(None), Ok(Some(_)))
+            (self.has_result(id), self.volume.look(&name)),
+            (Ok(false), Ok(Some(_)))
         );
         open.then_some(Arrival::Abandoned(abandoned))
+    }
+
+    /// Whether the request is answered. A link or the like is no answer, whoever put it there; the real one takes its
+    /// place.
+    fn has_result(&self, id: &RequestId) -> Result<bool, Errno> {
+        let found = self.volume.look(&names::result(id))?;
+        Ok(found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file()))
     }
 
     /// Something failed that is not the request's fault: look again later.

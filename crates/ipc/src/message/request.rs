@@ -228,11 +228,10 @@ impl ExecRequest {
             return Err(RequestProblem::OtherId);
         }
         let argv = words(fields, ARGV)?;
-        let command = match argument(fields, COMMAND, MAX_WORD_BYTES)? {
-            Some(command) => command,
-            None if argv.is_empty() => return Err(RequestProblem::Missing(COMMAND)),
-            None => String::new(),
-        };
+        let command = argument(fields, COMMAND, MAX_WORD_BYTES)?.unwrap_or_default();
+        if command.is_empty() && argv.is_empty() {
+            return Err(RequestProblem::Missing(COMMAND));
+        }
         let timeout = fields
             .get::<i64>(TIMEOUT)
             .map_err(|()| RequestProblem::WrongType {

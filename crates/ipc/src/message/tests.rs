@@ -63,10 +63,9 @@ fn unknown_fields_are_ignored_and_null_is_absent() {
     let text = r#"{"id":"1","command":"true","args":null,"workDir":null,"timeout":null,"target":null,
         "argv":null,"stdin":null,"_meta":null,"new":{"command":[1]},"new":2}"#;
     assert_eq!(parse(text), Ok(plain()));
-    assert_eq!(
-        parse(r#"{"id":"1","command":null}"#),
-        Err(RequestProblem::Missing("command"))
-    );
+    for nothing in [r#"{"id":"1","command":null}"#, r#"{"id":"1","command":""}"#] {
+        assert_eq!(parse(nothing), Err(RequestProblem::Missing("command")));
+    }
     assert_eq!(
         parse(r#"{"id":null,"command":"x"}"#),
         Err(RequestProblem::Missing("id"))
@@ -580,9 +579,10 @@ fn any_request() -> impl Strategy<Value = ExecRequest> {
                         .collect()
                 });
                 let id = RequestId::parse(&id).unwrap();
+                let nothing = command.is_empty() && argv.is_empty();
                 ExecRequest {
                     id,
-                    command,
+                    command: if nothing { "true".to_owned() } else { command },
                     args,
                     work_dir,
                     timeout,
