@@ -90,6 +90,15 @@ pub struct IpcArguments {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     pub max_concurrent: u16,
+    /// After how long a claim without a result counts as lost, and its request is answered as such [seconds]
+    /// [default: the longest timeout and 30].
+    #[arg(
+        long,
+        value_name = "N",
+        env = "SYMPOZIUM_CLAIM_LEASE",
+        value_parser = clap::value_parser!(u64).range(1..=172_800)
+    )]
+    pub claim_lease: Option<u64>,
     /// Answer only requests to this pack, and those that name none [default: answer all].
     #[arg(long, value_name = "NAME", env = PACK)]
     pub pack: Option<String>,

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use sympozium_exec::{Cancel, Executor, RunError};
-use sympozium_ipc::inbox::AnswerError;
+use sympozium_ipc::inbox::{AnswerError, LEASE_GRACE};
 use sympozium_ipc::message::{ExecRequest, ExecResult};
 use sympozium_ipc::{
     Arrival, Claimed, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode,
@@ -44,13 +44,23 @@ pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
     let mut config = sandbox::config(&arguments.sandbox, [directory])?;
     config.max_concurrent = arguments.max_concurrent.into();
     let executor = Executor::new(config)?;
+    let max_timeout = Duration::from_secs(arguments.max_timeout);
+    let lease_grace = match arguments.claim_lease.map(Duration::from_secs) {
+        None => LEASE_GRACE,
+        Some(lease) => lease.checked_sub(max_timeout).ok_or_else(|| {
+            Failure::new(
+                anyhow!("claims would be given up while their commands may still run"),
+                "make --claim-lease at least as long as --max-timeout",
+            )
+        })?,
+    };
     let pack = arguments.pack.clone().filter(|pack| !pack.is_empty());
     let front = Front {
         ping: Ping::new(&arguments.ipc_dir, pack.as_deref())?,
         work: Arc::new(Work {
             isolation: Isolation::of(executor.report()),
             executor,
-            max_timeout: Duration::from_secs(arguments.max_timeout),
+            max_timeout,
             cancel: Cancel::new().context("no descriptor is left")?,
         }),
         done: DoneWatch::new(&volume, WatchMode::Automatic),
@@ -58,7 +68,8 @@ pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
             &volume,
             InboxSettings {
                 pack,
-                max_timeout: Duration::from_secs(arguments.max_timeout),
+                max_timeout,
+                lease_grace,
                 ..InboxSettings::default()
             },
         ),

@@ -93,7 +93,16 @@ fn of_error(id: &RequestId, error: &RunError, isolation: &Isolation) -> ExecResu
         | RunError::NotEnded(_)
         | RunError::Survivors(_) => (EXECUTOR_FAILED, "ambiguous"),
     };
-    let mut answer = of_failure(id, outcome, error);
+    let mut answer = match error {
+        RunError::WorkingDirectory { path, source } => {
+            let text = format!(
+                "skill-sidecar: the field `workDir`: {}: {source}",
+                path.display()
+            );
+            ExecResult::failed(id.clone(), outcome, text)
+        }
+        _ => of_failure(id, outcome, error),
+    };
     answer.exit_code = exit_code;
     if let Some(meta) = &mut answer.meta {
         meta.isolation = Some(isolation.as_json().clone());

@@ -108,10 +108,11 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn ordinary() -> Vec<Case> {
     let padded = |bytes: usize| {
-        let request = json!({"id": "request-of-the-most-bytes", "command": "echo fits", "_meta": {"padding": ""}});
+        let request =
+            json!({"id": "request-of-the-most-bytes", "command": "echo fits", "stdin": ""});
         let padding = "x".repeat(bytes - request.to_string().len());
         let text = request.to_string();
-        text.replace("\"padding\":\"\"", &format!("\"padding\":\"{padding}\""))
+        text.replace("\"stdin\":\"\"", &format!("\"stdin\":\"{padding}\""))
     };
     vec![
         printed("a-line", json!({"command": "echo hi"}), "hi\n"),

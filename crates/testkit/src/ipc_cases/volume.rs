@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::{processes, wait_until};
+use crate::{as_user, processes, static_build, wait_until};
 
 /// How long anything may take that is expected to happen: generous, because it is waited for only when it fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,6 +24,8 @@ pub struct Settings {
     pub max_timeout: Option<u64>,
     /// The most commands at once, if not the executor's own.
     pub max_concurrent: Option<u64>,
+    /// After how many seconds a claim without a result is given up, if not the executor's own.
+    pub claim_lease: Option<u64>,
 }
 
 impl Default for Settings {
@@ -32,6 +34,7 @@ impl Default for Settings {
             pack: Some("Test-Pack"),
             max_timeout: None,
             max_concurrent: None,
+            claim_lease: None,
         }
     }
 }
@@ -78,7 +81,16 @@ impl Volume {
     ///
     /// When the machine has no room for them.
     pub fn new(settings: Settings) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        // Not below /tmp: an executor that hides the volume from commands cannot do so where they may write.
+        let base = if as_user::is_root() {
+            PathBuf::from("/run")
+        } else {
+            static_build::target_directory()
+        };
+        // Whoever can write to neither of these is a test that has become another user, with a home of its own.
+        let directory = tempfile::tempdir_in(base)
+            .or_else(|_| tempfile::tempdir())
+            .expect("a temporary directory");
         let volume = Self {
             ipc: directory.path().join("ipc"),
             workspace: directory.path().join("workspace"),

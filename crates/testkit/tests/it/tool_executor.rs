@@ -30,6 +30,7 @@ fn start(volume: &Volume) -> Command {
     let settings = [
         ("SYMPOZIUM_MAX_TIMEOUT", volume.settings.max_timeout),
         ("SYMPOZIUM_MAX_CONCURRENT", volume.settings.max_concurrent),
+        ("SYMPOZIUM_CLAIM_LEASE", volume.settings.claim_lease),
     ];
     for (name, value) in settings {
         if let Some(value) = value {
