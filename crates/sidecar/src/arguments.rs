@@ -11,6 +11,10 @@ use sympozium_exec::{Guarantee, Profile};
 
 /// The variable that says which SkillPack this container is.
 pub const PACK: &str = "SYMPOZIUM_SKILL_PACK";
+/// The variable that holds the token of callers.
+pub const TOKEN: &str = "SKILL_TOKEN";
+/// The variable that names a file of such tokens.
+pub const TOKEN_FILE: &str = "SKILL_TOKEN_FILE";
 
 /// Run the commands of an agent's skill, each confined, bounded and ended with everything it started.
 ///
@@ -48,6 +52,10 @@ pub enum Command {
     /// Each exec-request-ID.json in the directory `tools` of the volume is claimed, executed and answered with
     /// exec-result-ID.json, as Sympozium's guide to custom sidecars describes. Ends when the file `done` appears.
     Ipc(IpcArguments),
+    /// Execute skills on request over HTTP.
+    ///
+    /// POST /skill/NAME runs the program NAME of the skills directory. GET /openapi.json describes the rest.
+    Serve(ServeArguments),
     /// Tell by the exit code whether the sidecar in this container works; for exec probes.
     ///
     /// Asks the server's /healthz, or has the executor on the volume run `true`.
@@ -103,6 +111,60 @@ pub struct IpcArguments {
     #[arg(long, value_name = "NAME", env = PACK)]
     pub pack: Option<String>,
     /// How commands are confined.
+    #[command(flatten)]
+    pub sandbox: SandboxArguments,
+    /// What is logged.
+    #[command(flatten)]
+    pub log: LogArguments,
+}
+
+/// The arguments of `serve`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Callers send a token in the header X-Skill-Token. It is the value of SKILL_TOKEN, or one of the lines of the
+file that SKILL_TOKEN_FILE names; each line is a caller of its own, who sees only its own tasks.")]
+pub struct ServeArguments {
+    /// Where callers connect.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "SYMPOZIUM_LISTEN",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub listen: SocketAddr,
+    /// Where /healthz and /metrics are also answered, without a token: for kubelet and Prometheus.
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_PROBE_LISTEN")]
+    pub probe_listen: Option<SocketAddr>,
+    /// The directory whose programs are skills.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "SYMPOZIUM_SKILLS_DIR",
+        default_value = "/usr/local/bin"
+    )]
+    pub skills_dir: PathBuf,
+    /// Serve without a token whoever can connect; on a loopback address only.
+    #[arg(long)]
+    pub insecure: bool,
+    /// Skills that run at once; further requests wait, and too many of those are turned away.
+    #[arg(
+        long,
+        value_name = "N",
+        env = "SYMPOZIUM_MAX_CONCURRENT",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
+    pub max_concurrent: u16,
+    /// Connections at once; beyond it the one that has been idle longest is closed.
+    #[arg(
+        long,
+        value_name = "N",
+        env = "SYMPOZIUM_MAX_CONNECTIONS",
+        default_value_t = 512,
+        value_parser = clap::value_parser!(u16).range(1..=16_384)
+    )]
+    pub max_connections: u16,
+    /// How skills are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,
     /// What is logged.

@@ -7,11 +7,12 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::arguments::HealthcheckArguments;
 use crate::failure::Failure;
+use crate::serve;
 
 /// How often the probe looks whether the executor has answered.
 const LOOK: Duration = Duration::from_millis(10);
@@ -32,7 +33,7 @@ pub fn run(arguments: &HealthcheckArguments) -> Result<(), Failure> {
                 "look at the log of the container whose executor this is",
             )
         }),
-        None => Err(anyhow!("there is no volume to ask on").into()),
+        None => serve::healthcheck(arguments.listen, timeout),
     }
 }
 

@@ -1,17 +1,21 @@
-//! The executor in a skill container: front ends over [`sympozium_exec`].
+//! The executor in a skill container: two front ends over [`sympozium_exec`].
 //!
-//! [`ipc`] takes requests as files on a volume that it shares with the run's bridge, and hands each to one
-//! [`Executor`](sympozium_exec::Executor), which alone starts programs. This crate never decides *whether* a command may run: that was decided before it got here.
+//! [`ipc`] takes requests as files on a volume that it shares with the run's bridge; [`serve`] takes them over HTTP
+//! from any agent in the same pod. Both hand each request to one [`Executor`](sympozium_exec::Executor), which alone
+//! starts programs. This crate never decides *whether* a command may run: that was decided before it got here.
 //!
 //! Start reading at [`arguments`] for what can be typed and at [`sandbox`] for what commands get to see.
 
 pub mod arguments;
 pub mod failure;
+#[doc(hidden)]
+pub mod fuzzing;
 mod healthcheck;
 pub mod ipc;
 mod isolation;
 mod log;
 pub mod sandbox;
+pub mod serve;
 
 use std::ffi::OsStr;
 use std::io;
@@ -33,6 +37,7 @@ pub fn main() -> ExitCode {
     }
     let outcome = match Arguments::parse_from(arguments).command {
         Command::Ipc(arguments) => ipc::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Healthcheck(arguments) => healthcheck::run(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(

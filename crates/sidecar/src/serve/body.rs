@@ -1,0 +1,301 @@
+//! The body of `POST /skill/{name}`: what a caller asks for, read into a request that may be executed.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use sympozium_exec::Request;
+use sympozium_exec::environment::{Environment, MAX_REQUEST_VARIABLES};
+use sympozium_exec::lookup::SkillName;
+use sympozium_exec::request::{MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
+
+/// Bytes of a request body: 1 MB, read as 2^20.
+pub const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// How long a skill may run when the caller does not say, and the longest for which the caller is kept waiting.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest a skill may run. More is not an error: this is what it gets.
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
+/// Arguments of a skill, its name not counted.
+pub const MAX_ARGS: usize = MAX_ARGUMENTS - 1;
+/// Characters of an error message that repeats something of the caller's.
+const MAX_MESSAGE: usize = 300;
+
+const FIELDS: [&str; 4] = ["args", "env", "stdin", "timeout"];
+
+/// What a caller asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The arguments.
+    pub args: Vec<String>,
+    /// The variables, all of them `SKILL_*`.
+    pub env: Vec<(String, String)>,
+    /// Standard input.
+    pub stdin: String,
+    /// When it is ended.
+    pub timeout: Duration,
+}
+
+impl Default for Call {
+    fn default() -> Self {
+        Self {
+            args: Vec::new(),
+            env: Vec::new(),
+            stdin: String::new(),
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
+}
+
+/// Why a body is refused, for the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BodyError {
+    /// What is wrong, with the name of the field.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Call {
+    /// Reads a body; an empty one asks for nothing special.
+    ///
+    /// # Errors
+    /// The first field that cannot be used, and why.
+    pub fn parse(body: &[u8]) -> Result<Self, BodyError> {
+        if body.trim_ascii().is_empty() {
+            return Ok(Self::default());
+        }
+        let mut json = serde_json::Deserializer::from_slice(body);
+        let call = json
+            .deserialize_any(CallVisitor)
+            .and_then(|call| json.end().map(|()| call))
+            .map_err(BodyError::from_json)?;
+        if !call.env.is_empty() {
+            // Names and sizes by the rules of whoever will make the environment; its own variables do not matter yet.
+            Environment::declared([])
+                .with_request(&call.env)
+                .map_err(|error| BodyError {
+                    message: shortened(&format!("env: {error}")),
+                    hint: Some("only SKILL_* variables can be set by a request".to_owned()),
+                })?;
+        }
+        Ok(call)
+    }
+
+    /// Whether the caller gets a task instead of being kept waiting.
+    pub fn is_long(&self) -> bool {
+        self.timeout > DEFAULT_TIMEOUT
+    }
+
+    /// What the executor is asked for.
+    pub fn into_request(self, skill: SkillName) -> Request {
+        Request {
+            environment: self.env,
+            stdin: self.stdin.into_bytes(),
+            timeout: self.timeout,
+            ..Request::skill(skill, self.args)
+        }
+    }
+}
+
+impl BodyError {
+    fn from_json(error: serde_json::Error) -> Self {
+        let text = error.to_string();
+        let unknown = text
+            .strip_prefix("unknown field `")
+            .and_then(|rest| rest.split_once('`'))
+            .and_then(|(field, _)| nearest(field));
+        let message = match error.classify() {
+            serde_json::error::Category::Data => shortened(&text),
+            _ => shortened(&format!("the body is not valid JSON: {text}")),
+        };
+        Self {
+            message,
+            hint: unknown.map(|field| format!("did you mean {field:?}?")),
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_MESSAGE) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// The field that was probably meant.
+fn nearest(field: &str) -> Option<&'static str> {
+    if field.len() > 32 {
+        return None;
+    }
+    let field = field.to_ascii_lowercase();
+    FIELDS
+        .into_iter()
+        .map(|known| (distance(&field, known), known))
+        .filter(|&(distance, known)| distance <= known.len() / 2)
+        .min()
+        .map(|(_, known)| known)
+        .or_else(|| {
+            FIELDS
+                .into_iter()
+                .find(|known| field.starts_with(known) || known.starts_with(&*field))
+        })
+}
+
+/// How many letters have to be put in, taken out or replaced to make one word of another.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, letter) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
+        for (column, expected) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *expected);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+struct CallVisitor;
+
+impl<'de> Visitor<'de> for CallVisitor {
+    type Value = Call;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with the fields args, env, stdin and timeout")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Call, A::Error> {
+        let (mut args, mut env, mut stdin, mut timeout) = (None, None, None, None);
+        while let Some(field) = map.next_key::<String>()? {
+            let is_again = match field.as_str() {
+                "args" => named("args", map.next_value_seed(Args).map(|it| args.replace(it)))?,
+                "env" => named("env", map.next_value_seed(Env).map(|it| env.replace(it)))?,
+                "stdin" => named("stdin", map.next_value().map(|it| stdin.replace(it)))?,
+                "timeout" => named(
+                    "timeout",
+                    map.next_value_seed(Timeout).map(|it| timeout.replace(it)),
+                )?,
+                _ => return Err(de::Error::unknown_field(&field, &FIELDS)),
+            };
+            if is_again {
+                return Err(de::Error::custom(format_args!("{field}: given twice")));
+            }
+        }
+        Ok(Call {
+            args: args.unwrap_or_default(),
+            env: env.unwrap_or_default(),
+            stdin: stdin.flatten().unwrap_or_default(),
+            timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+        })
+    }
+}
+
+/// Whether the field had a value already; an error gets the field's name.
+fn named<T, E: de::Error>(field: &str, replaced: Result<Option<T>, E>) -> Result<bool, E> {
+    match replaced {
+        Ok(before) => Ok(before.is_some()),
+        Err(error) => Err(E::custom(format_args!("{field}: {error}"))),
+    }
+}
+
+struct Args;
+
+impl<'de> DeserializeSeed<'de> for Args {
+    type Value = Vec<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Args {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of strings")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut args = Vec::new();
+        while let Some(argument) = list.next_element::<String>()? {
+            let index = args.len();
+            if index == MAX_ARGS {
+                let message = format!("more than {MAX_ARGS} arguments");
+                return Err(de::Error::custom(message));
+            }
+            if argument.len() > MAX_ARGUMENT_BYTES {
+                let message = format!("number {index} has more than {MAX_ARGUMENT_BYTES} bytes");
+                return Err(de::Error::custom(message));
+            }
+            if argument.contains('\0') {
+                let message = format!("number {index} contains a NUL character");
+                return Err(de::Error::custom(message));
+            }
+            args.push(argument);
+        }
+        Ok(args)
+    }
+}
+
+struct Env;
+
+impl<'de> DeserializeSeed<'de> for Env {
+    type Value = Vec<(String, String)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Env {
+    type Value = Vec<(String, String)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object whose values are strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut env = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            if env.len() == MAX_REQUEST_VARIABLES {
+                let message = format!("more than {MAX_REQUEST_VARIABLES} variables");
+                return Err(de::Error::custom(message));
+            }
+            env.push(entry);
+        }
+        Ok(env)
+    }
+}
+
+struct Timeout;
+
+impl<'de> DeserializeSeed<'de> for Timeout {
+    type Value = Duration;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Timeout {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number of seconds, at least 1")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(DEFAULT_TIMEOUT)
+    }
+
+    fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Self::Value, E> {
+        match seconds {
+            0 => Err(E::invalid_value(de::Unexpected::Unsigned(0), &self)),
+            _ => Ok(Duration::from_secs(seconds).min(MAX_TIMEOUT)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,425 @@
+//! The socket of a connection, as the HTTP parser sees it: only heads that [`strict_head`](super::strict_head) lets
+//! pass, each in time, and a peer that takes what it is sent.
+
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::connections::Connection;
+use super::strict_head::{Framing, Scanner, Violation, check};
+
+/// From the first byte of a head to its last.
+pub const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a connection may be open without a request.
+pub const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// How long a peer may take for an answer, from when it first makes us wait. Until then the answer is in memory.
+pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// What is read from a socket at a time.
+const READ_BYTES: usize = 4096;
+/// The method of the head that stands for a refused one. No client can send it: it is not all capital letters.
+pub const REFUSED_METHOD: &str = "!REFUSED";
+/// What is put at the end of a chunked request's head: where its body ends is known to the parser alone, so nothing
+/// that follows it may become a request.
+const CLOSE: &[u8] = b"Connection: close\r\n\r\n";
+
+/// The head that stands for a refused one; its target is the number of the violation.
+fn refusal(violation: Violation) -> Vec<u8> {
+    let number = violation as usize;
+    format!("{REFUSED_METHOD} /{number} HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n")
+        .into_bytes()
+}
+
+/// A socket between peer and parser.
+pub struct StrictIo<S> {
+    inner: S,
+    connection: Arc<Connection>,
+    /// What came from the peer and has not been passed on, from `passed` on.
+    buffer: Vec<u8>,
+    /// How much of the buffer has been passed on.
+    passed: usize,
+    /// Up to where the buffer may be passed on.
+    allowed: usize,
+    scanner: Scanner,
+    phase: Phase,
+    read_timer: Timer,
+    write_timer: Timer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// What comes next is a head.
+    Head,
+    /// That many bytes of a body are still to come from the peer.
+    Body(u64),
+    /// A chunked body, and nothing after it.
+    Chunked,
+    /// Nothing any more.
+    Refused,
+}
+
+impl<S: AsyncRead + Unpin> StrictIo<S> {
+    /// Around `inner`. Deadlines for heads do not count while `connection` answers a request.
+    pub fn new(inner: S, connection: Arc<Connection>) -> Self {
+        Self {
+            inner,
+            connection,
+            buffer: Vec::new(),
+            passed: 0,
+            allowed: 0,
+            scanner: Scanner::default(),
+            phase: Phase::Head,
+            read_timer: Timer::default(),
+            write_timer: Timer::default(),
+        }
+    }
+
+    /// Whether the peer may still be sending what nobody has read.
+    pub fn is_in_the_middle(&self) -> bool {
+        self.phase != Phase::Head || !self.buffer.is_empty()
+    }
+
+    /// The socket itself.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+
+    /// Judges what has been read, when a head is what comes next.
+    fn judge(&mut self) {
+        let end = match self.scanner.end(&self.buffer) {
+            Ok(None) => return,
+            Ok(Some(end)) => end,
+            Err(violation) => return self.refuse(violation),
+        };
+        self.read_timer.stop();
+        match check(&self.buffer[..end]) {
+            Err(violation) => self.refuse(violation),
+            Ok(Framing::Chunked) => {
+                self.buffer.splice(end - 2..end, CLOSE.iter().copied());
+                self.allowed = self.buffer.len();
+                self.phase = Phase::Chunked;
+            }
+            Ok(Framing::Length(length)) => {
+                let here = (self.buffer.len() - end) as u64;
+                let body = here.min(length);
+                // What is here of the body fits a usize, because it is here.
+                self.allowed = end + usize::try_from(body).unwrap_or(0);
+                self.phase = match length - body {
+                    0 => Phase::Head,
+                    rest => Phase::Body(rest),
+                };
+            }
+        }
+    }
+
+    fn refuse(&mut self, violation: Violation) {
+        self.buffer = refusal(violation);
+        self.passed = 0;
+        self.allowed = self.buffer.len();
+        self.phase = Phase::Refused;
+    }
+
+    /// Passes on what may be; whether there was anything.
+    fn pass(&mut self, out: &mut ReadBuf<'_>) -> bool {
+        let count = (self.allowed - self.passed).min(out.remaining());
+        if count == 0 {
+            return false;
+        }
+        out.put_slice(&self.buffer[self.passed..self.passed + count]);
+        self.passed += count;
+        if self.passed == self.allowed {
+            // What follows is a next head; mostly there is none, and then an idle connection keeps no buffer.
+            self.buffer = self.buffer.split_off(self.allowed);
+            self.passed = 0;
+            self.allowed = 0;
+        }
+        true
+    }
+
+    fn read_inner(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut read = ReadBuf::new(bytes);
+        ready!(Pin::new(&mut self.inner).poll_read(context, &mut read))?;
+        Poll::Ready(Ok(read.filled().len()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for StrictIo<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if out.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let mut bytes = [0; READ_BYTES];
+        loop {
+            if this.pass(out) {
+                return Poll::Ready(Ok(()));
+            }
+            match this.phase {
+                Phase::Refused => return Poll::Pending,
+                Phase::Chunked | Phase::Body(_) => {
+                    let limit = match this.phase {
+                        Phase::Body(rest) => usize::try_from(rest).unwrap_or(usize::MAX),
+                        _ => usize::MAX,
+                    };
+                    let limit = limit.min(READ_BYTES).min(out.remaining());
+                    let count = ready!(this.read_inner(context, &mut bytes[..limit]))?;
+                    out.put_slice(&bytes[..count]);
+                    if let Phase::Body(rest) = this.phase {
+                        this.phase = match rest - count as u64 {
+                            0 => Phase::Head,
+                            rest => Phase::Body(rest),
+                        };
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Phase::Head => {
+                    if !this.buffer.is_empty() {
+                        this.judge();
+                        if this.allowed > 0 {
+                            continue;
+                        }
+                    }
+                    match this.read_inner(context, &mut bytes) {
+                        Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
+                        Poll::Ready(Ok(count)) => this.buffer.extend_from_slice(&bytes[..count]),
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending if this.connection.is_busy() => {
+                            this.read_timer.stop();
+                            return Poll::Pending;
+                        }
+                        Poll::Pending if this.buffer.is_empty() => {
+                            ready!(this.read_timer.poll(context, Wait::Idle));
+                            return Poll::Ready(Ok(()));
+                        }
+                        Poll::Pending => {
+                            ready!(this.read_timer.poll(context, Wait::Head));
+                            this.refuse(Violation::Slow);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> StrictIo<S> {
+    /// What a write gives, unless the peer has kept us waiting for too long. That it takes a byte now and then does
+    /// not help it: the wait is over when all is written, which is when the parser flushes.
+    fn written(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_pending() {
+            ready!(self.write_timer.poll(context, Wait::Write));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        written
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for StrictIo<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.inner).poll_write(context, bytes);
+        this.written(context, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.inner).poll_write_vectored(context, slices);
+        this.written(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.inner).poll_flush(context))?;
+        this.write_timer.stop();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(context)
+    }
+}
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Idle,
+    Head,
+    Write,
+}
+
+impl Wait {
+    fn limit(self) -> Duration {
+        match self {
+            Self::Idle => IDLE_LIMIT,
+            Self::Head => HEAD_DEADLINE,
+            Self::Write => WRITE_LIMIT,
+        }
+    }
+}
+
+/// One timer for one thing at a time, made when it is first needed.
+#[derive(Default)]
+struct Timer {
+    sleep: Option<Pin<Box<Sleep>>>,
+    waits_for: Option<Wait>,
+}
+
+impl Timer {
+    /// Ready when the peer has been waited for long enough.
+    fn poll(&mut self, context: &mut Context<'_>, wait: Wait) -> Poll<()> {
+        let end = Instant::now() + wait.limit();
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        if self.waits_for.replace(wait) != Some(wait) {
+            sleep.as_mut().reset(end);
+        }
+        sleep.as_mut().poll(context)
+    }
+
+    /// The next wait is a new one.
+    fn stop(&mut self) {
+        self.waits_for = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// What the parser sees of `sent` within ten minutes of paused time.
+    async fn seen(sent: &[u8]) -> Vec<u8> {
+        let (mut peer, ours) = duplex(1 << 20);
+        peer.write_all(sent).await.unwrap();
+        let mut io = StrictIo::new(ours, Arc::default());
+        let mut seen = Vec::new();
+        let all = io.read_to_end(&mut seen);
+        let _ = tokio::time::timeout(Duration::from_secs(600), all).await;
+        seen
+    }
+
+    fn refused(violation: Violation) -> Vec<u8> {
+        refusal(violation)
+    }
+
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n";
+
+    #[tokio::test(start_paused = true)]
+    async fn heads_and_bodies_pass_as_they_are() {
+        let sent = [GET, POST, b"a\0\n", GET].concat();
+        assert_eq!(seen(&sent).await, sent);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bad_head_after_a_good_one_is_replaced_and_nothing_follows_it() {
+        let bad = b"GET / HTTP/1.1\nHost: x\r\n\r\n";
+        let sent = [POST, b"abc", bad, GET].concat();
+        let expected = [POST, b"abc", &refused(Violation::LineEnding)].concat();
+        assert_eq!(seen(&sent).await, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_chunked_request_the_connection_closes() {
+        let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n";
+        let sent = [head, &b"\r\n3\r\nabc\r\n0\r\n\r\n"[..]].concat();
+        let expected = [head, CLOSE, b"3\r\nabc\r\n0\r\n\r\n"].concat();
+        assert_eq!(seen(&sent).await, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_does_not_end_is_refused_in_time() {
+        let started = Instant::now();
+        let sent = b"GET / HTTP/1.1\r\nHost: x\r\n";
+        let (mut peer, ours) = duplex(1024);
+        peer.write_all(sent).await.unwrap();
+        let mut io = StrictIo::new(ours, Arc::default());
+        let mut bytes = vec![0; 1024];
+        let count = io.read(&mut bytes).await.unwrap();
+        assert_eq!(bytes[..count], refused(Violation::Slow));
+        assert_eq!(started.elapsed(), HEAD_DEADLINE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_request_ends_unless_it_is_busy() {
+        let (_peer, ours) = duplex(1024);
+        let connection = Arc::<Connection>::default();
+        let mut io = StrictIo::new(ours, Arc::clone(&connection));
+        let started = Instant::now();
+        let mut bytes = [0; 16];
+        {
+            let _busy = connection.busy();
+            let long = tokio::time::timeout(10 * IDLE_LIMIT, io.read(&mut bytes)).await;
+            assert!(long.is_err());
+        }
+        let after = started.elapsed();
+        assert_eq!(io.read(&mut bytes).await.unwrap(), 0);
+        assert_eq!(started.elapsed() - after, IDLE_LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_nothing_or_little_is_left() {
+        let (mut peer, ours) = duplex(16);
+        let mut io = StrictIo::new(ours, Arc::default());
+        let started = Instant::now();
+        let taking = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let _ = peer.read(&mut [0]).await;
+            }
+        };
+        let error = tokio::select! {
+            error = io.write_all(&[0; 4096]) => error.unwrap_err(),
+            () = taking => unreachable!("it does not end"),
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(started.elapsed() < 2 * WRITE_LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_all_in_time_may_wait_again() {
+        let (mut peer, ours) = duplex(16);
+        let mut io = StrictIo::new(ours, Arc::default());
+        for _ in 0..3 {
+            let taking = async {
+                tokio::time::sleep(WRITE_LIMIT - Duration::from_secs(1)).await;
+                peer.read_exact(&mut [0; 64]).await
+            };
+            let writing = async {
+                io.write_all(&[0; 64]).await?;
+                io.flush().await
+            };
+            let (taken, written) = tokio::join!(taking, writing);
+            assert!(taken.is_ok() && written.is_ok());
+        }
+    }
+}
