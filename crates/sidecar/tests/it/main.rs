@@ -1,9 +1,20 @@
-//! The sidecar's program, started as it is in a pod.
+//! The real binary against real sockets, processes and files: each test names one promise or one attack.
 
 #![expect(
     clippy::expect_used,
-    reason = "all of this is tests, which clippy does not see outside of #[test]"
+    reason = "helpers of tests are tests, which clippy does not see"
 )]
 
 mod ipc_protocol;
 mod pod;
+mod serve_calls;
+mod serve_connections;
+mod serve_framing;
+mod serve_fuzz;
+mod serve_http;
+mod serve_openapi;
+mod serve_seed;
+mod serve_server;
+mod serve_skills;
+mod serve_start;
+mod serve_tasks;
