@@ -420,7 +420,10 @@ impl Executor {
                 drop(pool);
                 return lock(&self.keeper).new_worker().map_err(|error| {
                     self.forget_worker();
-                    RunError::Lost(error)
+                    match keeper::is_over(&self.end_of_keeper) {
+                        true => RunError::Gone,
+                        false => RunError::Lost(error),
+                    }
                 });
             }
             pool = self

@@ -32,9 +32,8 @@ pub fn path() -> &'static Path {
             return path.into();
         }
         let small = [
-            "profile.release.panic=\"abort\"",
-            "profile.release.opt-level=\"s\"",
-            "profile.release.codegen-units=1",
+            "profile.dist.panic=\"abort\"",
+            "profile.dist.opt-level=\"s\"",
         ];
         match static_build::binary_with("sympozium-probe", "probe", &small) {
             Ok(path) => path,

@@ -35,7 +35,7 @@ pub fn binary(package: &str, binary: &str) -> anyhow::Result<PathBuf> {
     binary_with(package, binary, &[])
 }
 
-/// As [`binary()`], with cargo settings on top, such as `profile.release.opt-level="s"`.
+/// As [`binary()`], with cargo settings on top, such as `profile.dist.opt-level="s"`.
 ///
 /// # Errors
 ///
@@ -53,6 +53,9 @@ pub fn binary_with(package: &str, binary: &str, settings: &[&str]) -> anyhow::Re
     Ok(path)
 }
 
+/// The profile of what we ship.
+const PROFILE: &str = "dist";
+
 fn build(package: &str, binary: &str, settings: &[&str]) -> anyhow::Result<PathBuf> {
     let host = host_target()?;
     let target_directory = target_directory().join("static");
@@ -63,7 +66,8 @@ fn build(package: &str, binary: &str, settings: &[&str]) -> anyhow::Result<PathB
             "build",
             "--quiet",
             "--locked",
-            "--release",
+            "--profile",
+            PROFILE,
             "--package",
             package,
             "--bin",
@@ -82,7 +86,7 @@ fn build(package: &str, binary: &str, settings: &[&str]) -> anyhow::Result<PathB
     if !status.success() {
         bail!("building `{binary}` of `{package}` static: cargo {status}");
     }
-    Ok(target_directory.join(host).join("release").join(binary))
+    Ok(target_directory.join(host).join(PROFILE).join(binary))
 }
 
 /// The target that this machine's compiler builds for by default.

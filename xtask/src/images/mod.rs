@@ -205,7 +205,7 @@ fn build(binary: &Binary) -> Result<PathBuf> {
         .find_map(|line| line.strip_prefix("host: "))
         .context("`rustc -vV` names no host")?;
     let directory = target_directory().join("static");
-    let mut build = cargo(&["build", "--quiet", "--locked", "--release"]);
+    let mut build = cargo(&["build", "--quiet", "--locked", "--profile", "dist"]);
     build
         .args(["--package", binary.package, "--bin", binary.name])
         // Named even though it is the host's: otherwise the flag would hold for build scripts and proc macros too.
@@ -214,7 +214,7 @@ fn build(binary: &Binary) -> Result<PathBuf> {
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", "-C target-feature=+crt-static");
     output(&mut build).with_context(|| format!("building {} static", binary.name))?;
-    Ok(directory.join(host).join("release").join(binary.name))
+    Ok(directory.join(host).join("dist").join(binary.name))
 }
 
 /// Two layers: the base, which images share and which seldom changes, and what is the image's own.

@@ -13,8 +13,8 @@ use crate::outcome::Captured;
 use crate::request::{DRAIN_LIMIT, Request};
 use crate::stage::wire::{self, ANSWER_BYTES, Answer, Word};
 
-/// Read and written at once: what a pipe holds by default.
-const CHUNK_BYTES: usize = 64 * 1024;
+/// Read and written at once. On the stack of the thread: of those that run commands there may be many.
+const CHUNK_BYTES: usize = 8 * 1024;
 /// A worker that has not answered this long after it should have is not relied on any more. Longer than
 /// the worker itself tries to kill a tree.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -86,7 +86,7 @@ impl<'a> Flow<'a> {
         mut self,
         mut cancel: Option<&Cancel>,
     ) -> io::Result<(Answer, Captured, Captured)> {
-        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut chunk = [0; CHUNK_BYTES];
         loop {
             let ready = self.wait(cancel)?;
             if ready.cancel {
