@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use sympozium_exec::Executor;
+use sympozium_exec::{Config, Executor};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -59,6 +59,15 @@ const FURTHER_THREADS: usize = 2;
 /// # Errors
 /// When it cannot start, or when the sandbox is gone and nothing can be executed any more.
 pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
+    run_with(arguments, |config| config)
+}
+
+/// As [`run`], with a change to the executor: measurements leave layers out.
+#[doc(hidden)]
+pub fn run_with(
+    arguments: &ServeArguments,
+    change: impl FnOnce(Config) -> Config,
+) -> Result<(), Failure> {
     log::start(&arguments.log);
     let token_file = std::env::var_os(TOKEN_FILE).map(PathBuf::from);
     let token_file = token_file.filter(|path| !path.as_os_str().is_empty());
@@ -71,7 +80,7 @@ pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let mut config = sandbox::config(&arguments.sandbox, private)?;
     config.skills.clone_from(&arguments.skills_dir);
     config.max_concurrent = max_concurrent;
-    let executor = Executor::new(config)?;
+    let executor = Executor::new(change(config))?;
 
     let runtime =
         runtime(max_concurrent + FURTHER_THREADS).context("the runtime cannot be started")?;

@@ -65,6 +65,21 @@ pub fn resident_bytes(pid: i32) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
+/// How often the threads of `pid` have gone to sleep by themselves: once for every time one was woken.
+pub fn sleeps(pid: i32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    threads
+        .flatten()
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok())
+        .filter_map(|status| {
+            let line =
+                (status.lines()).find(|line| line.starts_with("voluntary_ctxt_switches:"))?;
+            line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+        })
+        .sum()
+}
+
 fn all() -> impl Iterator<Item = i32> {
     fs::read_dir("/proc")
         .into_iter()

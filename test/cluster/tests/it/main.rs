@@ -12,3 +12,4 @@ mod own;
 mod pods;
 mod processes;
 mod refusals;
+mod sidecar;
