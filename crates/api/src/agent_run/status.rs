@@ -1,0 +1,385 @@
+//! What the controller and the gateway say about a run. Each has its own fields: `report` is the gateway's.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::guarantee::Guarantee;
+use crate::limits;
+use crate::names::{Digest, NamespaceName, ObjectName, RunName, Uid};
+use crate::schema;
+
+/// What has become of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct AgentRunStatus {
+    /// Where the run stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// The generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The run's pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_name: Option<ObjectName>,
+    /// The UID of the first pod; no other is served.
+    #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<Uid>,
+    /// The run's Job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_name: Option<ObjectName>,
+    /// The run's Sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_name: Option<ObjectName>,
+    /// The run's claim on a warm sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_claim_name: Option<ObjectName>,
+    /// The Deployment of a run in server mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment_name: Option<ObjectName>,
+    /// The Service of a run in server mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_name: Option<ObjectName>,
+    /// The Job of the hooks after the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_run_job_name: Option<ObjectName>,
+    /// When the agent started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When the run was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Time>,
+    /// The agent's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::LONG_TEXT))]
+    pub result: Option<String>,
+    /// Why the run failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::VALUE))]
+    pub error: Option<String>,
+    /// The exit code of the agent's container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// What the model was asked and said, counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_usage: Option<TokenUsage>,
+    /// What that cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_estimate: Option<CostEstimate>,
+    /// The trace that the run belongs to.
+    #[serde(default, rename = "traceID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::WORD))]
+    pub trace_id: Option<String>,
+    /// What a gate decided about the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_verdict: Option<GateVerdict>,
+    /// Runs that this one started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::DELEGATES))]
+    pub delegates: Vec<Delegate>,
+    /// The SHA-256 of the plan: what the run may touch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_digest: Option<Digest>,
+    /// The agent, packs and policies as they were when the run was planned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::CONTAINERS))]
+    pub resolved: Vec<ResolvedObject>,
+    /// What was made for the run and must go with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::GRANTS))]
+    pub grants: Vec<GrantRecord>,
+    /// The isolation that was live, part by part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::CONTAINERS))]
+    pub isolation: Vec<IsolationRecord>,
+    /// Containers that failed, with the end of their logs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::CONTAINERS))]
+    pub failed_containers: Vec<ContainerFailure>,
+    /// The check that nothing of the run is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revocation: Option<Revocation>,
+    /// What the run itself reported last, by way of the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<RunReport>,
+    /// What holds and what does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = schema::nested)]
+pub enum Phase {
+    /// Something that it needs is not there yet.
+    #[default]
+    Pending,
+    /// The agent works.
+    Running,
+    /// The agent waits for requests (server mode).
+    Serving,
+    /// The hooks after the run work.
+    PostRunning,
+    /// The agent waits for a run that it started.
+    AwaitingDelegate,
+    /// Over: there is an answer.
+    Succeeded,
+    /// Over: there is an error.
+    Failed,
+    /// Over: a hook before the run said that there is nothing to do.
+    Skipped,
+    /// Over: somebody ended it.
+    Cancelled,
+}
+
+impl Phase {
+    /// Whether the run is over.
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Pending
+            | Self::Running
+            | Self::Serving
+            | Self::PostRunning
+            | Self::AwaitingDelegate => false,
+            Self::Succeeded | Self::Failed | Self::Skipped | Self::Cancelled => true,
+        }
+    }
+}
+
+/// What the model was asked and said, counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct TokenUsage {
+    /// Tokens that it read.
+    pub input_tokens: i64,
+    /// Tokens that it wrote.
+    pub output_tokens: i64,
+    /// Both.
+    pub total_tokens: i64,
+    /// Tools that it called.
+    pub tool_calls: i64,
+    /// Milliseconds from first to last.
+    pub duration_ms: i64,
+}
+
+/// What a run cost, in millionths of the currency's unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct CostEstimate {
+    /// All of it, in millionths.
+    pub amount_micro: i64,
+    /// For what the model read, in millionths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_amount_micro: Option<i64>,
+    /// For what it wrote, in millionths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_amount_micro: Option<i64>,
+    /// The currency, such as `USD`.
+    #[schemars(length(max = 8))]
+    pub currency: String,
+    /// Where the price comes from: `defaultTable` or `simulated`.
+    pub source: CostSource,
+    /// The price that was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub price_key: Option<String>,
+    /// When this was worked out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_at: Option<Time>,
+}
+
+/// Where a price comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub enum CostSource {
+    /// The table that we ship.
+    DefaultTable,
+    /// Prices that the user made up.
+    Simulated,
+}
+
+/// What a gate decided about an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(transform = schema::nested)]
+pub enum GateVerdict {
+    /// It went out.
+    Approved,
+    /// It was kept back.
+    Rejected,
+    /// Another went out.
+    Rewritten,
+    /// No verdict in time.
+    Timeout,
+    /// The gate failed.
+    Error,
+    /// No verdict, and that means yes.
+    AllowedByDefault,
+}
+
+/// A run that another started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct Delegate {
+    /// Its name.
+    pub child_run_name: RunName,
+    /// The agent that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub target_persona: Option<String>,
+    /// The batch that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::WORD))]
+    pub batch_id: Option<String>,
+    /// Its place in the batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::WORD))]
+    pub task_id: Option<String>,
+    /// Where it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::VALUE))]
+    pub result: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::VALUE))]
+    pub error: Option<String>,
+}
+
+/// An object that a plan was made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct ResolvedObject {
+    /// `Agent`, `SkillPack`, `SympoziumPolicy` and so on.
+    #[schemars(length(max = 63))]
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: NamespaceName,
+    /// Its name.
+    pub name: ObjectName,
+    /// Its UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Uid>,
+    /// The SHA-256 of its spec.
+    pub digest: Digest,
+}
+
+/// An object that was made for a run and must go with it. Labels find such objects; this record decides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct GrantRecord {
+    /// `Role`, `ClusterRoleBinding`, `ServiceAccount`, `Secret` and so on.
+    #[schemars(length(max = 63))]
+    pub kind: String,
+    /// Its namespace; none if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<NamespaceName>,
+    /// Its name.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Its UID; absent from the moment before it is made until the moment after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Uid>,
+    /// The pack that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub skill: Option<String>,
+}
+
+/// The isolation of one part of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct IsolationRecord {
+    /// The container or local process.
+    #[schemars(length(max = 63))]
+    pub part: String,
+    /// Where it ran: `container`, `gvisor`, `host-root`, `host-user`, or `pod spec, not attested`.
+    #[schemars(length(max = 63))]
+    pub profile: String,
+    /// What was enforced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = Guarantee::ALL.len()))]
+    pub guarantees: Vec<Guarantee>,
+}
+
+/// A container that failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct ContainerFailure {
+    /// Its name.
+    #[schemars(length(max = 63))]
+    pub name: String,
+    /// Why, in a word or a line.
+    #[schemars(length(max = limits::SHORT_TEXT))]
+    pub reason: String,
+    /// Its exit code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The end of its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::LOG_TAIL))]
+    pub log_tail: Option<String>,
+}
+
+/// The check that nothing of a run is left.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct Revocation {
+    /// When it was made.
+    pub checked_at: Time,
+    /// What was still there then; nothing, when all is well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::GRANTS))]
+    pub remaining: Vec<GrantRecord>,
+}
+
+/// What a run reports about itself. The gateway writes it; the controller believes it no more than it must.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct RunReport {
+    /// When it came.
+    pub reported_at: Time,
+    /// Whether the agent has ended.
+    #[serde(default)]
+    pub finished: bool,
+    /// The agent's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::LONG_TEXT))]
+    pub result: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::VALUE))]
+    pub error: Option<String>,
+    /// What the model was asked and said, counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_usage: Option<TokenUsage>,
+    /// The isolation that was live, part by part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::CONTAINERS))]
+    pub isolation: Vec<IsolationRecord>,
+    /// The requests for approval that the agent waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::NAMES))]
+    pub waiting_for: Vec<ObjectName>,
+    /// Receipts so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub receipts: Option<i64>,
+    /// The hash of the last receipt; it covers all before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipts_head: Option<Digest>,
+}

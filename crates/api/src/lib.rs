@@ -1,0 +1,54 @@
+//! The resources of `sympozium.ai/v1alpha1`: what users write, as Rust types and as CRDs made from them.
+//!
+//! Data only: no I/O, no clock, no async, and no decisions. Whether something is allowed says `sympozium-plan`.
+//!
+//! * A kind is a module: [`agent`] (also `SympoziumInstance`), [`agent_run`], [`skill_pack`], [`policy`], [`schedule`],
+//!   [`model`], [`tool_approval`], [`run_record`]. What they share is in small modules of its own.
+//! * The doc comment of a field is what `kubectl explain` prints.
+//! * Whatever the schemas accept, the types can read. One object that cannot be read would stop every watch of its kind.
+//! * [`crds::all`] has the definitions as they are installed; `cargo xtask crds` writes them to `config/crds`.
+//!
+//! Start reading at [`agent_run`].
+
+#![warn(missing_docs)]
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "every printer column has a `name` and a `type_`; the lint does not see that they are nested"
+)]
+
+pub mod agent;
+pub mod agent_run;
+pub mod channel;
+pub mod crds;
+mod defaults;
+pub mod duration;
+pub mod environment;
+pub mod feature;
+pub mod guarantee;
+pub mod labels;
+pub mod lifecycle;
+pub mod limits;
+pub mod model;
+pub mod names;
+pub mod network;
+pub mod open;
+pub mod policy;
+pub mod quantity;
+pub mod rbac;
+pub mod run_record;
+pub mod sandbox;
+pub mod schedule;
+mod schema;
+pub mod skill_pack;
+pub mod tool_approval;
+
+pub use agent::{Agent, AgentSpec, SympoziumInstance};
+pub use agent_run::{AgentRun, AgentRunSpec};
+pub use feature::Feature;
+pub use guarantee::Guarantee;
+pub use model::{Model, ModelSpec};
+pub use policy::{SympoziumPolicy, SympoziumPolicySpec};
+pub use run_record::{RunRecord, RunRecordSpec};
+pub use schedule::{SympoziumSchedule, SympoziumScheduleSpec};
+pub use skill_pack::{SkillPack, SkillPackSpec};
+pub use tool_approval::{ToolApproval, ToolApprovalSpec};

@@ -1,0 +1,78 @@
+//! Containers that run before and after the agent.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::duration::DurationText;
+use crate::environment::EnvVar;
+use crate::limits;
+use crate::names::{ImageRef, LabelName};
+use crate::rbac::RbacRule;
+use crate::sandbox::ImagePullPolicy;
+use crate::schema;
+
+/// Hooks of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct LifecycleHooks {
+    /// Containers that run, one after the other, before the agent starts. When one fails the run fails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::HOOKS))]
+    pub pre_run: Vec<LifecycleHook>,
+    /// Containers that run, one after the other, after the agent has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::HOOKS))]
+    pub post_run: Vec<LifecycleHook>,
+    /// Access to the Kubernetes API that the hooks need, in the run's namespace, while they run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::RBAC_RULES))]
+    pub rbac: Vec<RbacRule>,
+    /// What becomes of the answer when a gate gives no verdict: `block` or `allow`.
+    #[serde(default)]
+    pub gate_default: GateDefault,
+}
+
+/// What becomes of an answer that no gate decided about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(transform = schema::nested)]
+pub enum GateDefault {
+    /// It goes out.
+    Allow,
+    /// It is kept back.
+    #[default]
+    Block,
+}
+
+/// One hook.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct LifecycleHook {
+    /// Its name, for logs and messages.
+    pub name: LabelName,
+    /// Its image.
+    pub image: ImageRef,
+    /// When the image is pulled: `Always`, `IfNotPresent` or `Never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
+    /// What it runs; the image's entrypoint when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::ARGUMENTS), inner(length(max = limits::ARGUMENT)))]
+    pub command: Vec<String>,
+    /// Arguments to that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::ARGUMENTS), inner(length(max = limits::ARGUMENT)))]
+    pub args: Vec<String>,
+    /// Its environment variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::ENVIRONMENT))]
+    pub env: Vec<EnvVar>,
+    /// How long it may take, such as `5m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<DurationText>,
+    /// Whether it decides if the answer goes out. For hooks after the run only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<bool>,
+}

@@ -1,0 +1,62 @@
+//! Hosts outside the run.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::names::HostPattern;
+use crate::schema;
+
+/// A host, and the port at which it may be reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct Egress {
+    /// The host's name or IPv4 address; `*.` and a domain for every host below it.
+    pub host: HostPattern,
+    /// The port; 443 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<i32>,
+}
+
+impl Egress {
+    /// The port of HTTPS, which an absent one means.
+    pub const DEFAULT_PORT: i32 = 443;
+
+    /// The port, written or meant.
+    pub fn port(&self) -> i32 {
+        self.port.unwrap_or(Self::DEFAULT_PORT)
+    }
+}
+
+/// What runs may reach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct NetworkPolicy {
+    /// Whether nothing but `allowedEgress` and the model may be reached. Otherwise `fetch_url` reaches public hosts.
+    #[serde(default = "crate::defaults::yes")]
+    pub deny_all: bool,
+    /// Whether names of allowed hosts may be looked up. The gateway does; a run itself never asks.
+    #[serde(default = "crate::defaults::yes", rename = "allowDNS")]
+    pub allow_dns: bool,
+    /// Whether a run may send messages on the event bus, through the gateway.
+    #[serde(default = "crate::defaults::yes")]
+    pub allow_event_bus: bool,
+    /// Hosts that may be reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::EGRESS))]
+    pub allowed_egress: Vec<Egress>,
+}
+
+impl Default for NetworkPolicy {
+    fn default() -> Self {
+        Self {
+            deny_all: true,
+            allow_dns: true,
+            allow_event_bus: true,
+            allowed_egress: Vec::new(),
+        }
+    }
+}

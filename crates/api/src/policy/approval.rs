@@ -1,0 +1,69 @@
+//! Who decides where a tool's action is `ask`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::defaults;
+use crate::limits;
+use crate::schema;
+
+/// Who decides, how many of them, and how long there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct ApprovalPolicy {
+    /// Who may decide, besides having the right to write the request's status. Absent: everybody who has. Empty: nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::APPROVERS))]
+    pub approvers: Option<Vec<Approver>>,
+    /// How many must say yes. One no is enough.
+    #[serde(default = "defaults::number::<1>")]
+    #[schemars(range(min = 1, max = limits::APPROVALS))]
+    pub required_approvals: i32,
+    /// How many seconds a request waits. Then the answer is no.
+    #[serde(default = "defaults::number::<600>")]
+    #[schemars(range(min = limits::APPROVAL_SECONDS_LEAST, max = limits::APPROVAL_SECONDS_MOST))]
+    pub expires_after_seconds: i32,
+    /// Whether a yes may be given for the identical action as often as this run repeats it.
+    #[serde(default)]
+    pub allow_run_scope: bool,
+    /// Whether whoever started the run may approve what it does.
+    #[serde(default = "defaults::yes")]
+    pub allow_run_author: bool,
+}
+
+impl Default for ApprovalPolicy {
+    fn default() -> Self {
+        Self {
+            approvers: None,
+            required_approvals: 1,
+            expires_after_seconds: 600,
+            allow_run_scope: false,
+            allow_run_author: true,
+        }
+    }
+}
+
+/// Somebody who may decide, as the API server knows them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct Approver {
+    /// `User` or `Group`. A service account is a user named `system:serviceaccount:<namespace>:<name>`.
+    pub kind: ApproverKind,
+    /// The name.
+    #[schemars(length(min = 1, max = 512))]
+    pub name: String,
+}
+
+/// A person, or all of a group.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[schemars(transform = schema::nested)]
+pub enum ApproverKind {
+    /// One user.
+    User,
+    /// Every member of a group.
+    Group,
+}

@@ -1,0 +1,173 @@
+//! `ToolApproval`: a request for one action by one run, decided by people through its status.
+//!
+//! Like a CertificateSigningRequest: whoever asks writes the spec once, whoever decides writes the status, and RBAC keeps
+//! the two apart.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::names::{Digest, RunName, SkillPackName, Uid};
+use crate::schema;
+
+/// A request for one action by one run. The gateway writes it; it cannot be changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
+#[kube(
+    group = "sympozium.ai",
+    version = "v1alpha1",
+    kind = "ToolApproval",
+    namespaced,
+    status = "ToolApprovalStatus",
+    shortname = "sta",
+    category = "sympozium",
+    doc = "A request for one action by one run, decided by people through its status. Unanswered, it means no.",
+    derive = "PartialEq",
+    printcolumn(name = "Run", type_ = "string", json_path = ".spec.run.name"),
+    printcolumn(name = "Tool", type_ = "string", json_path = ".spec.tool"),
+    printcolumn(name = "Pack", type_ = "string", json_path = ".spec.pack"),
+    printcolumn(name = "Decision", type_ = "string", json_path = ".status.decision"),
+    printcolumn(name = "By", type_ = "string", json_path = ".status.decidedBy"),
+    printcolumn(name = "Expires", type_ = "string", json_path = ".spec.expiresAt"),
+    printcolumn(
+        name = "Summary",
+        type_ = "string",
+        json_path = ".spec.summary",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested, transform = schema::Rules(&[
+    (
+        "self == oldSelf",
+        "a request for approval cannot be changed: what people decide about must stay what they have read",
+    ),
+    (
+        "self.requestedAt < self.expiresAt",
+        "`expiresAt` must be after `requestedAt`",
+    ),
+]))]
+pub struct ToolApprovalSpec {
+    /// The run that asks.
+    pub run: RunReference,
+    /// The tool that it wants to use.
+    #[schemars(length(min = 1, max = 128))]
+    pub tool: String,
+    /// The pack whose sidecar would act; none for the agent's own tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pack: Option<SkillPackName>,
+    /// The SHA-256 of the exact action. A decision is about this and nothing else.
+    pub action_hash: Digest,
+    /// What would be done, for people. Files in the workspace are not part of it.
+    #[schemars(length(min = 1, max = limits::APPROVAL_SUMMARY))]
+    pub summary: String,
+    /// When it was asked.
+    pub requested_at: Time,
+    /// When the answer becomes no by itself.
+    pub expires_at: Time,
+}
+
+/// A run, and no other of the same name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct RunReference {
+    /// Its name, in the same namespace.
+    pub name: RunName,
+    /// Its UID.
+    pub uid: Uid,
+}
+
+/// What people decided.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested, transform = schema::Rules(&[
+    (
+        "!has(oldSelf.decision) || (has(self.decision) && self.decision == oldSelf.decision)",
+        "this request is decided already, and a decision is final",
+    ),
+    (
+        "has(self.decision) == has(self.decidedBy) && has(self.decision) == has(self.decidedAt)",
+        "`decision`, `decidedBy` and `decidedAt` go together",
+    ),
+]))]
+pub struct ToolApprovalStatus {
+    /// What was decided, once enough people have: `approved` or `denied`. It is final.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<ApprovalDecision>,
+    /// Whose vote decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub decided_by: Option<String>,
+    /// When.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_at: Option<Time>,
+    /// Why, in their words. The agent is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::SHORT_TEXT))]
+    pub reason: Option<String>,
+    /// How far a yes goes: `once`, or for the identical action as often as this `run` repeats it; `once` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ApprovalScope>,
+    /// Who has voted, where one is not enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = limits::APPROVERS),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["by"])
+    )]
+    pub votes: Vec<ApprovalVote>,
+    /// What holds and what does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Yes or no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(transform = schema::nested)]
+pub enum ApprovalDecision {
+    /// Yes.
+    Approved,
+    /// No.
+    Denied,
+}
+
+/// How far a yes goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(transform = schema::nested)]
+pub enum ApprovalScope {
+    /// One time.
+    #[default]
+    Once,
+    /// The identical action, as often as this run repeats it.
+    Run,
+}
+
+/// One person's vote.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub struct ApprovalVote {
+    /// Who, as the API server knows them.
+    #[schemars(length(min = 1, max = 512))]
+    pub by: String,
+    /// `approved` or `denied`.
+    pub decision: ApprovalDecision,
+    /// When.
+    pub at: Time,
+    /// Why, in their words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::SHORT_TEXT))]
+    pub reason: Option<String>,
+    /// How far their yes goes; `once` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ApprovalScope>,
+}
