@@ -4,6 +4,7 @@
 
 mod bench;
 mod check;
+mod crds;
 mod docs;
 mod fuzz;
 mod images;
@@ -24,10 +25,12 @@ enum Command {
     Setup,
     /// Run every check and test, in the order of the house style.
     Test(test::Arguments),
-    /// Check what the compiler does not: dependency edges, file sizes, links, forbidden words.
+    /// Check what the compiler does not: dependency edges, generated files, file sizes, links, forbidden words.
     Check,
     /// Write the parts of the documentation that are made from code.
     Docs,
+    /// Write the definitions of our kinds to config/crds.
+    Crds,
     /// Run the benches and compare each number with its target.
     Bench(bench::Arguments),
     /// Fuzz every target for a while (needs a nightly toolchain).
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::Check => check::run(),
         Command::Docs => docs::run(),
+        Command::Crds => crds::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Images(arguments) => images::run(&arguments),

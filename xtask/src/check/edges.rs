@@ -2,6 +2,8 @@
 //!
 //! Dev-dependencies are free, except that they are the only place for the testkit.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use crate::output::hinted;
@@ -63,6 +65,10 @@ const RESTRICTED: &[(&[&str], &[&str])] = &[
         ],
     ),
 ];
+/// May use `kube` all the same, for the derive that makes kinds of types: without its default features and with none but
+/// [`WITHOUT_CLIENT`], so that no client comes with it.
+const KINDS: &[&str] = &["sympozium-api"];
+const WITHOUT_CLIENT: &[&str] = &["derive"];
 /// Crates of others that exactly one of ours may use.
 const IN_ONE_CRATE: &[&str] = &["rmcp", "async-nats", "reqwest"];
 /// These do no I/O, read no clock and draw no randomness.
@@ -80,6 +86,8 @@ const IMPURE: &[&str] = &[
     "nix",
     "libc",
 ];
+/// Must not come with the pure crates by way of others either.
+const IMPURE_BY_WAY: &[&str] = &["kube-client", "tokio", "hyper", "reqwest", "rustls"];
 const TOOLING: &[&str] = &["sympozium-testkit", "xtask"];
 
 #[derive(Deserialize)]
@@ -98,6 +106,10 @@ struct Dependency {
     name: String,
     /// `null` for ordinary ones, else `dev` or `build`.
     kind: Option<String>,
+    #[serde(default)]
+    features: Vec<String>,
+    #[serde(default)]
+    uses_default_features: bool,
 }
 
 pub fn check() -> anyhow::Result<Vec<String>> {
@@ -114,7 +126,38 @@ pub fn check() -> anyhow::Result<Vec<String>> {
         )
     })?;
     let metadata: Metadata = serde_json::from_str(&metadata)?;
-    Ok(problems(&metadata.packages))
+    let mut problems = problems(&metadata.packages);
+    for name in PURE {
+        if metadata.packages.iter().any(|package| package.name == *name) {
+            problems.extend(by_way(name, &everything_below(name)?));
+        }
+    }
+    Ok(problems)
+}
+
+/// The names of all crates that a crate is built from, when it is built alone.
+fn everything_below(name: &str) -> anyhow::Result<String> {
+    output(&mut cargo(&[
+        "tree",
+        "--package",
+        name,
+        "--edges=normal",
+        "--prefix=none",
+        "--format={p}",
+        "--locked",
+    ]))
+}
+
+fn by_way(package: &str, tree: &str) -> Vec<String> {
+    let below: BTreeSet<_> = tree
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    IMPURE_BY_WAY
+        .iter()
+        .filter(|name| below.contains(*name))
+        .map(|name| format!("{package} must not be built from {name}, by way of others either"))
+        .collect()
 }
 
 fn problems(packages: &[Package]) -> Vec<String> {
@@ -129,7 +172,7 @@ fn problems(packages: &[Package]) -> Vec<String> {
         };
         for dependency in &package.dependencies {
             if dependency.kind.as_deref() != Some("dev")
-                && let Some(why) = forbidden(&package.name, allowed, &dependency.name)
+                && let Some(why) = forbidden(&package.name, allowed, dependency)
             {
                 problems.push(format!(
                     "{} must not depend on {}: {why}",
@@ -161,7 +204,8 @@ fn problems(packages: &[Package]) -> Vec<String> {
 }
 
 /// Why `package` may not use `dependency`, if it may not.
-fn forbidden(package: &str, allowed: &[&str], dependency: &str) -> Option<&'static str> {
+fn forbidden(package: &str, allowed: &[&str], used: &Dependency) -> Option<&'static str> {
+    let dependency = used.name.as_str();
     let is_ours = LAYERS.iter().any(|(name, _)| *name == dependency);
     if dependency == "sympozium-testkit" {
         return Some("the testkit is for dev-dependencies");
@@ -171,6 +215,14 @@ fn forbidden(package: &str, allowed: &[&str], dependency: &str) -> Option<&'stat
     }
     if PURE.contains(&package) && IMPURE.contains(&dependency) {
         return Some("this crate does no I/O, reads no clock and draws no randomness");
+    }
+    if dependency == "kube" && KINDS.contains(&package) {
+        let clientless = !used.uses_default_features
+            && used
+                .features
+                .iter()
+                .all(|feature| WITHOUT_CLIENT.contains(&feature.as_str()));
+        return (!clientless).then_some("for the derive only: no default features, no client");
     }
     let restricted = RESTRICTED
         .iter()
@@ -196,6 +248,8 @@ mod tests {
                 .map(|(name, kind)| Dependency {
                     name: (*name).into(),
                     kind: kind.map(Into::into),
+                    features: Vec::new(),
+                    uses_default_features: true,
                 })
                 .collect(),
         }
@@ -220,6 +274,26 @@ mod tests {
             package("sympozium-testkit", &[("kube", None), ("reqwest", None)]),
         ];
         assert_eq!(problems(&packages), Vec::<String>::new());
+    }
+
+    #[test]
+    fn kinds_are_made_without_a_client() {
+        let with = |defaults, features: &[&str]| {
+            let mut api = package("sympozium-api", &[("kube", None)]);
+            api.dependencies[0].uses_default_features = defaults;
+            api.dependencies[0].features = features.iter().map(|name| (*name).into()).collect();
+            problems(&[api])
+        };
+        assert_eq!(with(false, &["derive"]), Vec::<String>::new());
+        let refused = [
+            "sympozium-api must not depend on kube: for the derive only: no default features, no client",
+        ];
+        assert_eq!(with(true, &["derive"]), refused);
+        assert_eq!(with(false, &["derive", "client"]), refused);
+        assert_eq!(
+            by_way("sympozium-api", "sympozium-api v0.1.0\nkube v5.0.0\ntokio v1.0.0 (*)\n"),
+            ["sympozium-api must not be built from tokio, by way of others either"]
+        );
     }
 
     #[test]

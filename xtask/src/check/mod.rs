@@ -25,6 +25,7 @@ pub fn run() -> anyhow::Result<()> {
     let sources = sources()?;
     let mut problems = edges::check()?;
     problems.extend(crate::docs::check()?);
+    problems.extend(crate::crds::check()?);
     for source in &sources {
         problems.extend(files::check(source));
         problems.extend(words::check(source));
