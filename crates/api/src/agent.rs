@@ -67,7 +67,6 @@ pub use services::{
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct AgentSpec {
     /// What people see instead of the object's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +80,7 @@ pub struct AgentSpec {
     pub agents: AgentConfigs,
     /// The skill packs that runs of the agent may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::SKILLS))]
+    #[schemars(length(max = limits::SKILLS), transform = schema::Rules(ONE_OF_EACH_PACK))]
     pub skills: Vec<SkillRef>,
     /// The policy that the agent is held to. One that does not exist denies every run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,6 +115,12 @@ pub struct AgentSpec {
     #[schemars(length(max = limits::VOLUMES))]
     pub volume_mounts: Vec<VolumeMount>,
 }
+
+/// The rule of every list of skills: a pack has one sidecar in a run, so it cannot be there twice.
+pub(crate) const ONE_OF_EACH_PACK: &[(&str, &str)] = &[(
+    "self.all(one, !has(one.skillPackRef) || self.exists_one(other, has(other.skillPackRef) && other.skillPackRef == one.skillPackRef))",
+    "a pack can be listed once",
+)];
 
 /// Settings of the agent's runs, by name. There is one name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -239,7 +244,6 @@ pub struct CredentialRef {
 /// What the controller says about an agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct AgentStatus {
     /// Where the agent stands: `Pending`, `Running`, `Serving` or `Error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

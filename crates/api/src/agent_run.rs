@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::agent::SkillRef;
+use crate::agent::{ONE_OF_EACH_PACK, SkillRef};
 use crate::defaults;
 use crate::duration::DurationText;
 use crate::lifecycle::LifecycleHooks;
@@ -60,7 +60,7 @@ pub use task::{StructuredTask, Task};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(rules::SPEC))]
+#[schemars(transform = schema::Rules(rules::SPEC))]
 pub struct AgentRunSpec {
     /// The agent, in the same namespace. This or `instanceRef` is needed; if both are set they must be equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ pub struct AgentRunSpec {
     pub parent: Option<ParentRun>,
     /// The skill packs; the agent's when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::SKILLS))]
+    #[schemars(length(max = limits::SKILLS), transform = schema::Rules(ONE_OF_EACH_PACK))]
     pub skills: Vec<SkillRef>,
     /// The tools that this run may use, of those that the policy permits.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -43,7 +43,6 @@ use crate::schema;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct ModelSpec {
     /// Where the model comes from.
     pub source: ModelSource,
@@ -279,7 +278,6 @@ pub enum PlacementMode {
 /// What the controller says about a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct ModelStatus {
     /// `Pending`, `Placing`, `Downloading`, `Loading`, `Ready` or `Failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -61,7 +61,6 @@ pub use bounds::{
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct SympoziumPolicySpec {
     /// How runs are isolated, and how much they may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -224,7 +223,6 @@ pub enum ToolAction {
 /// What the controller says about a policy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct SympoziumPolicyStatus {
     /// How many agents of the namespace name this policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]

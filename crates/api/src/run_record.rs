@@ -37,7 +37,7 @@ use crate::tool_approval::RunReference;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[
+#[schemars(transform = schema::Rules(&[
     (
         "self == oldSelf",
         "a record cannot be changed",

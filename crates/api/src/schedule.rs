@@ -34,7 +34,7 @@ use crate::schema;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[
+#[schemars(transform = schema::Rules(&[
     (
         "has(self.agentRef) || has(self.instanceRef)",
         "a schedule needs an agent: set `agentRef` (or `instanceRef`)",
@@ -145,7 +145,6 @@ pub enum FirstTick {
 /// What the controller says about a schedule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct SympoziumScheduleStatus {
     /// `Active`, `Suspended` or `Error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -60,7 +60,6 @@ pub use sidecar::{
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct SkillPackSpec {
     /// The skills: each a text that the agent can read.
     #[schemars(length(max = limits::SKILL_TEXTS), transform = schema::by_name)]
@@ -145,7 +144,6 @@ pub struct RuntimeRequirements {
 /// What the controller says about a pack.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct SkillPackStatus {
     /// `Ready`, or `Error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -43,7 +43,7 @@ use crate::schema;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[
+#[schemars(transform = schema::Rules(&[
     (
         "self == oldSelf",
         "a request for approval cannot be changed: what people decide about must stay what they have read",
@@ -87,7 +87,7 @@ pub struct RunReference {
 /// What people decided.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[
+#[schemars(transform = schema::Rules(&[
     (
         "!has(oldSelf.decision) || (has(self.decision) && self.decision == oldSelf.decision)",
         "this request is decided already, and a decision is final",

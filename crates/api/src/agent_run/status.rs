@@ -12,7 +12,6 @@ use crate::schema;
 /// What has become of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
 pub struct AgentRunStatus {
     /// Where the run stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
