@@ -14,7 +14,8 @@ macro_rules! unchanged {
 }
 
 /// What a user is told who changes a run.
-const IMMUTABLE: &str = "a run cannot be changed, only cancelled (`cancel: true`): create a new one";
+const IMMUTABLE: &str =
+    "a run cannot be changed, only cancelled (`cancel: true`): create a new one";
 
 /// Each rule, and what a user is told.
 ///

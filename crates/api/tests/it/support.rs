@@ -1,0 +1,150 @@
+//! Reading fixtures, comparing values.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+use sympozium_api::crds;
+
+/// The kinds, in the order of [`crds::all`].
+pub const KINDS: [&str; 9] = [
+    "Agent",
+    "SympoziumInstance",
+    "AgentRun",
+    "SkillPack",
+    "SympoziumPolicy",
+    "SympoziumSchedule",
+    "Model",
+    "ToolApproval",
+    "RunRecord",
+];
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The documents of a directory, by file name, in order.
+pub fn documents(directory: &str, ending: &str) -> Vec<(String, Value)> {
+    let mut paths: Vec<_> = fs::read_dir(root().join(directory))
+        .expect("the directory is there")
+        .map(|entry| entry.expect("it can be listed").path())
+        .filter(|path| path.to_string_lossy().ends_with(ending))
+        .collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| {
+            let name = path.file_name().expect("a file").to_string_lossy().into();
+            (name, read(&path))
+        })
+        .collect()
+}
+
+pub fn read(path: &Path) -> Value {
+    let text = fs::read_to_string(path).expect("the file can be read");
+    serde_saphyr::from_str(&text).expect("it is YAML")
+}
+
+/// Reads an object as the type of its kind and writes it again; an error if it cannot be read.
+pub fn through_types(object: &Value) -> Result<Value, String> {
+    fn through<T: serde::de::DeserializeOwned + serde::Serialize + PartialEq + std::fmt::Debug>(
+        object: &Value,
+    ) -> Result<Value, String> {
+        let typed: T = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
+        let written = serde_json::to_value(&typed).map_err(|error| error.to_string())?;
+        let again: T =
+            serde_json::from_value(written.clone()).map_err(|error| error.to_string())?;
+        assert_eq!(
+            typed, again,
+            "reading what was written gives something else"
+        );
+        Ok(written)
+    }
+    match object["kind"].as_str() {
+        Some("Agent") => through::<sympozium_api::Agent>(object),
+        Some("SympoziumInstance") => through::<sympozium_api::SympoziumInstance>(object),
+        Some("AgentRun") => through::<sympozium_api::AgentRun>(object),
+        Some("SkillPack") => through::<sympozium_api::SkillPack>(object),
+        Some("SympoziumPolicy") => through::<sympozium_api::SympoziumPolicy>(object),
+        Some("SympoziumSchedule") => through::<sympozium_api::SympoziumSchedule>(object),
+        Some("Model") => through::<sympozium_api::Model>(object),
+        Some("ToolApproval") => through::<sympozium_api::ToolApproval>(object),
+        Some("RunRecord") => through::<sympozium_api::RunRecord>(object),
+        other => Err(format!("no kind of ours: {other:?}")),
+    }
+}
+
+/// The schema of a kind, as it is installed.
+pub fn schema(kind: &str) -> Value {
+    // Making them takes a while, and a table asks often.
+    static SCHEMAS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
+        crds::all()
+            .into_iter()
+            .map(|definition| {
+                let value = serde_json::to_value(&definition).expect("it can be written");
+                let schema = &value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+                (definition.spec.names.kind, schema.clone())
+            })
+            .collect()
+    });
+    SCHEMAS.get(kind).expect("a kind of ours").clone()
+}
+
+/// An object of a kind with nothing but a name and what `rest` says.
+pub fn object(kind: &str, rest: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "sympozium.ai/v1alpha1",
+        "kind": kind,
+        "metadata": { "name": "n" },
+    });
+    merge(&mut object, rest);
+    object
+}
+
+/// A merge patch as in RFC 7386.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().map(|map| map.remove(key));
+        } else {
+            merge(&mut target[key], value);
+        }
+    }
+}
+
+/// What of `before` is missing or different in `after`, by path. Empty lists and maps may be left out.
+pub fn lost(before: &Value, after: &Value) -> Vec<String> {
+    fn walk(path: &str, before: &Value, after: Option<&Value>, lost: &mut Vec<String>) {
+        let is_empty = |value: &Value| {
+            value.as_array().is_some_and(Vec::is_empty)
+                || value.as_object().is_some_and(Map::is_empty)
+        };
+        match (before, after) {
+            (Value::Object(before), Some(Value::Object(after))) => {
+                for (key, value) in before {
+                    walk(&format!("{path}.{key}"), value, after.get(key), lost);
+                }
+            }
+            (Value::Array(before), Some(Value::Array(after))) if before.len() == after.len() => {
+                for (index, (before, after)) in before.iter().zip(after).enumerate() {
+                    walk(&format!("{path}[{index}]"), before, Some(after), lost);
+                }
+            }
+            (before, None) if is_empty(before) => {}
+            (before, after) if Some(before) == after => {}
+            (before, after) => lost.push(format!("{path}: {before} became {after:?}")),
+        }
+    }
+    let mut found = Vec::new();
+    walk("", before, Some(after), &mut found);
+    found
+}
