@@ -12,6 +12,16 @@ use crate::limits;
 use crate::names::{Digest, RunName, SkillPackName, Uid};
 use crate::schema;
 
+/// Holds while a decision, once made, stays as it is. A rule of the whole object: one of the status alone would not be asked
+/// when somebody removes the status.
+const DECIDED_ONCE: &str = "!has(oldSelf.status) || !has(oldSelf.status.decision) || (\
+    has(self.status) && has(self.status.decision) && \
+    self.status.decision == oldSelf.status.decision && \
+    self.status.decidedBy == oldSelf.status.decidedBy && \
+    self.status.decidedAt == oldSelf.status.decidedAt && \
+    has(self.status.scope) == has(oldSelf.status.scope) && \
+    (!has(self.status.scope) || self.status.scope == oldSelf.status.scope))";
+
 /// A request for one action by one run. The gateway writes it; it cannot be changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(
@@ -24,6 +34,7 @@ use crate::schema;
     category = "sympozium",
     doc = "A request for one action by one run, decided by people through its status. Unanswered, it means no.",
     derive = "PartialEq",
+    validation = (DECIDED_ONCE, "this request is decided already, and a decision is final"),
     printcolumn(name = "Run", type_ = "string", json_path = ".spec.run.name"),
     printcolumn(name = "Tool", type_ = "string", json_path = ".spec.tool"),
     printcolumn(name = "Pack", type_ = "string", json_path = ".spec.pack"),
@@ -87,16 +98,10 @@ pub struct RunReference {
 /// What people decided.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::Rules(&[
-    (
-        "!has(oldSelf.decision) || (has(self.decision) && self.decision == oldSelf.decision)",
-        "this request is decided already, and a decision is final",
-    ),
-    (
-        "has(self.decision) == has(self.decidedBy) && has(self.decision) == has(self.decidedAt)",
-        "`decision`, `decidedBy` and `decidedAt` go together",
-    ),
-]))]
+#[schemars(transform = schema::Rules(&[(
+    "has(self.decision) == has(self.decidedBy) && has(self.decision) == has(self.decidedAt)",
+    "`decision`, `decidedBy` and `decidedAt` go together",
+)]))]
 pub struct ToolApprovalStatus {
     /// What was decided, once enough people have: `approved` or `denied`. It is final.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@
 //! - [`processes`], [`wait_until`]: who is still alive, and waiting without sleeping.
 //! - [`as_user`]: what must hold for an ordinary user, tested by root as well.
 //! - [`cluster`]: a real Kubernetes, shared by the tests of one run.
+//! - [`objects`]: objects as JSON, and what they lost on the way.
 //! - [`cases`]: whole matrices in `make test-full`, a seeded sample of them otherwise.
 //! - [`replay`]: the fuzz targets of a crate, on stable.
 //! - [`ipc_cases`]: the file protocol of skill sidecars, for any executor.
@@ -16,6 +17,7 @@ pub mod bench;
 pub mod cases;
 pub mod cluster;
 pub mod ipc_cases;
+pub mod objects;
 pub mod probe;
 pub mod processes;
 pub mod replay;

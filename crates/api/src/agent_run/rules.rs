@@ -62,3 +62,32 @@ pub const SPEC: &[(&str, &str)] = &[
         IMMUTABLE,
     ),
 ];
+
+/// Holds while a field of the status, once it is there, stays as it is. A rule of the whole object: one of the status alone
+/// would not be asked when somebody removes the status.
+macro_rules! once {
+    ($field:ident) => {
+        concat!(
+            "!has(oldSelf.status) || !has(oldSelf.status.",
+            stringify!($field),
+            ") || (",
+            "has(self.status) && has(self.status.",
+            stringify!($field),
+            ") && ",
+            "self.status.",
+            stringify!($field),
+            " == oldSelf.status.",
+            stringify!($field),
+            ")"
+        )
+    };
+}
+
+/// Nobody plans a run twice.
+pub const ONE_PLAN: &str = once!(planDigest);
+/// The first pod is the run's; another would be somebody else's.
+pub const ONE_POD: &str = once!(podUID);
+/// What is over cannot begin again.
+pub const OVER_IS_OVER: &str = "!has(oldSelf.status) || !has(oldSelf.status.phase) || \
+    !(oldSelf.status.phase in ['Succeeded', 'Failed', 'Skipped', 'Cancelled']) || (\
+    has(self.status) && has(self.status.phase) && self.status.phase == oldSelf.status.phase)";

@@ -3,8 +3,9 @@
 
 use kube::core::cel::Validator;
 use serde_json::{Value, json};
+use sympozium_testkit::objects::merge;
 
-use crate::support::{merge, object, read, root, schema, through_types};
+use crate::support::{object, read, root, schema, through_types};
 
 #[test]
 fn rules_and_types_say_what_the_table_says() {
@@ -34,15 +35,7 @@ fn rules_and_types_say_what_the_table_says() {
         if by == Some("type") {
             continue;
         }
-        let broken: Vec<String> =
-            match Validator::new().validate_with_defaults(&schema(kind), &updated, old) {
-                Ok(()) => Vec::new(),
-                Err(errors) => errors
-                    .into_vec()
-                    .into_iter()
-                    .map(|error| error.message)
-                    .collect(),
-            };
+        let broken = broken_rules(kind, &updated, old);
         match (by, message) {
             (Some("rule"), Some(message)) => assert!(
                 broken.len() == 1 && broken[0].contains(message),
@@ -60,6 +53,117 @@ fn or_empty(patch: &Value) -> Value {
     match patch {
         Value::Null => json!({}),
         patch => patch.clone(),
+    }
+}
+
+/// From one status to the next: what is said once stays said.
+#[test]
+fn statuses_do_not_take_back_what_they_said() {
+    let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+    let decided = |decision: &str, by: &str, scope: &str| json!({ "decision": decision, "decidedBy": by, "decidedAt": "2026-11-16T00:01:00Z", "scope": scope });
+    let final_decision = Some("this request is decided already, and a decision is final");
+    let one_plan = Some("a run is planned once: `status.planDigest` stays");
+    let one_pod = Some("a run has one pod: `status.podUID` stays");
+    let over = Some("a run that is over stays over");
+    let none = Value::Null;
+    let yes = decided("approved", "alice", "once");
+    let table = [
+        ("ToolApproval", none.clone(), yes.clone(), None),
+        ("ToolApproval", yes.clone(), yes.clone(), None),
+        ("ToolApproval", yes.clone(), none.clone(), final_decision),
+        ("ToolApproval", yes.clone(), json!({}), final_decision),
+        (
+            "ToolApproval",
+            yes.clone(),
+            decided("denied", "alice", "once"),
+            final_decision,
+        ),
+        (
+            "ToolApproval",
+            yes.clone(),
+            decided("approved", "bob", "once"),
+            final_decision,
+        ),
+        (
+            "ToolApproval",
+            yes,
+            decided("approved", "alice", "run"),
+            final_decision,
+        ),
+        (
+            "ToolApproval",
+            none.clone(),
+            json!({ "decision": "approved" }),
+            Some("`decision`, `decidedBy` and `decidedAt` go together"),
+        ),
+        (
+            "AgentRun",
+            none,
+            json!({ "planDigest": digest("0"), "podUID": "p" }),
+            None,
+        ),
+        (
+            "AgentRun",
+            json!({ "planDigest": digest("0") }),
+            json!({ "planDigest": digest("1") }),
+            one_plan,
+        ),
+        (
+            "AgentRun",
+            json!({ "planDigest": digest("0") }),
+            json!({}),
+            one_plan,
+        ),
+        (
+            "AgentRun",
+            json!({ "podUID": "p" }),
+            json!({ "podUID": "q" }),
+            one_pod,
+        ),
+        ("AgentRun", json!({ "podUID": "p" }), Value::Null, one_pod),
+        (
+            "AgentRun",
+            json!({ "phase": "Running" }),
+            json!({ "phase": "Failed" }),
+            None,
+        ),
+        (
+            "AgentRun",
+            json!({ "phase": "Failed" }),
+            json!({ "phase": "Failed", "error": "e" }),
+            None,
+        ),
+        (
+            "AgentRun",
+            json!({ "phase": "Failed" }),
+            json!({ "phase": "Running" }),
+            over,
+        ),
+        ("AgentRun", json!({ "phase": "Cancelled" }), json!({}), over),
+    ];
+    let bases = read(&root().join("crates/api/tests/fixtures/cases.yaml"))["bases"].clone();
+    for (kind, before, after, refused) in table {
+        let with = |status: &Value| {
+            let mut whole = object(kind, &bases[kind]);
+            merge(&mut whole, &json!({ "status": status }));
+            whole
+        };
+        assert_eq!(
+            broken_rules(kind, &with(&after), Some(&with(&before))),
+            Vec::from_iter(refused),
+            "{kind}: {before} to {after}"
+        );
+    }
+}
+
+/// The messages of the rules that an object breaks.
+fn broken_rules(kind: &str, object: &Value, old: Option<&Value>) -> Vec<String> {
+    match Validator::new().validate_with_defaults(&schema(kind), object, old) {
+        Ok(()) => Vec::new(),
+        Err(errors) => {
+            let errors = errors.into_vec().into_iter();
+            errors.map(|error| error.message).collect()
+        }
     }
 }
 

@@ -4,8 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::string::string_regex;
 use serde_json::{Map, Value, json};
+use sympozium_testkit::objects::lost;
 
-use crate::support::{KINDS, lost, object, schema, through_types};
+use crate::support::{KINDS, object, schema, through_types};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]

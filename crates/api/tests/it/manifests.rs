@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use sympozium_testkit::objects::{lost, merge};
 
-use crate::support::{documents, lost, merge, object, schema, through_types};
+use crate::support::{documents, object, schema, through_types};
 
 const SEEDS: &str = "config/samples/seeds";
 const FULL: &str = "crates/api/tests/fixtures/full";

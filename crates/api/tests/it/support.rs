@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sympozium_api::crds;
+use sympozium_testkit::objects::merge;
 
 /// The kinds, in the order of [`crds::all`].
 pub const KINDS: [&str; 9] = [
@@ -101,50 +102,4 @@ pub fn object(kind: &str, rest: &Value) -> Value {
     });
     merge(&mut object, rest);
     object
-}
-
-/// A merge patch as in RFC 7386.
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    for (key, value) in patch {
-        if value.is_null() {
-            target.as_object_mut().map(|map| map.remove(key));
-        } else {
-            merge(&mut target[key], value);
-        }
-    }
-}
-
-/// What of `before` is missing or different in `after`, by path. Empty lists and maps may be left out.
-pub fn lost(before: &Value, after: &Value) -> Vec<String> {
-    fn walk(path: &str, before: &Value, after: Option<&Value>, lost: &mut Vec<String>) {
-        let is_empty = |value: &Value| {
-            value.as_array().is_some_and(Vec::is_empty)
-                || value.as_object().is_some_and(Map::is_empty)
-        };
-        match (before, after) {
-            (Value::Object(before), Some(Value::Object(after))) => {
-                for (key, value) in before {
-                    walk(&format!("{path}.{key}"), value, after.get(key), lost);
-                }
-            }
-            (Value::Array(before), Some(Value::Array(after))) if before.len() == after.len() => {
-                for (index, (before, after)) in before.iter().zip(after).enumerate() {
-                    walk(&format!("{path}[{index}]"), before, Some(after), lost);
-                }
-            }
-            (before, None) if is_empty(before) => {}
-            (before, after) if Some(before) == after => {}
-            (before, after) => lost.push(format!("{path}: {before} became {after:?}")),
-        }
-    }
-    let mut found = Vec::new();
-    walk("", before, Some(after), &mut found);
-    found
 }

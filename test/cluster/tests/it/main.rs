@@ -1,10 +1,12 @@
-//! The smoke suite of the test cluster: what other suites rely on, each line of it tried for real.
+//! The smoke suite of the test cluster: what other suites rely on, each line of it tried for real. And our kinds, on a
+//! real API server.
 
 mod agent_sandbox;
 mod control_plane;
 mod cycles;
 mod given;
 mod gvisor;
+mod kinds;
 mod lifecycle;
 mod network;
 mod node;
