@@ -19,8 +19,7 @@ const HEAD: &str = "# Generated from crates/api by `cargo xtask crds`; `cargo xt
 /// Writes them, and removes files of kinds that are gone.
 pub fn run() -> anyhow::Result<()> {
     let directory = directory();
-    fs::create_dir_all(&directory)
-        .with_context(|| format!("creating {}", directory.display()))?;
+    fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
     let files = files()?;
     for (name, text) in &files {
         let path = directory.join(name);
@@ -111,7 +110,10 @@ mod tests {
             "toolapprovals",
             "runrecords",
         ];
-        assert_eq!(names, kinds.map(|plural| format!("sympozium.ai_{plural}.yaml")));
+        assert_eq!(
+            names,
+            kinds.map(|plural| format!("sympozium.ai_{plural}.yaml"))
+        );
         Ok(())
     }
 

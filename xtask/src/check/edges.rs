@@ -128,7 +128,11 @@ pub fn check() -> anyhow::Result<Vec<String>> {
     let metadata: Metadata = serde_json::from_str(&metadata)?;
     let mut problems = problems(&metadata.packages);
     for name in PURE {
-        if metadata.packages.iter().any(|package| package.name == *name) {
+        if metadata
+            .packages
+            .iter()
+            .any(|package| package.name == *name)
+        {
             problems.extend(by_way(name, &everything_below(name)?));
         }
     }
@@ -291,7 +295,10 @@ mod tests {
         assert_eq!(with(true, &["derive"]), refused);
         assert_eq!(with(false, &["derive", "client"]), refused);
         assert_eq!(
-            by_way("sympozium-api", "sympozium-api v0.1.0\nkube v5.0.0\ntokio v1.0.0 (*)\n"),
+            by_way(
+                "sympozium-api",
+                "sympozium-api v0.1.0\nkube v5.0.0\ntokio v1.0.0 (*)\n"
+            ),
             ["sympozium-api must not be built from tokio, by way of others either"]
         );
     }
