@@ -37,6 +37,7 @@ use tokio::sync::watch;
 
 use crate::arguments::{ServeArguments, TOKEN, TOKEN_FILE};
 use crate::failure::Failure;
+use crate::isolation::Isolation;
 use crate::{log, runtime, sandbox};
 use calls::Calls;
 use connections::Connections;
@@ -160,7 +161,7 @@ async fn serve(
     let (close, closing) = watch::channel(false);
     let (cancel, cancelling) = watch::channel(false);
     let metrics = Arc::new(Metrics::default());
-    let isolation = answer::isolation(executor.report());
+    let isolation = Isolation::of(executor.report());
     let max_concurrent = usize::from(arguments.max_concurrent);
     let site = Arc::new(Site {
         calls: Calls::new(executor, max_concurrent, Arc::clone(&metrics)),

@@ -1,7 +1,6 @@
 //! What callers are told: results and errors, as JSON.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,9 +10,8 @@ use axum::response::IntoResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use serde_json::value::RawValue;
-use sympozium_exec::report::Standing;
-use sympozium_exec::{Captured, Ending, IsolationReport, Outcome};
+use serde_json::Value;
+use sympozium_exec::{Captured, Ending, Outcome};
 
 /// The exit code of a skill that did not exit by itself, or was not started.
 const NO_EXIT_CODE: i32 = -1;
@@ -40,7 +38,7 @@ impl Finished {
     }
 
     /// The result object. The four fields of the contract come first.
-    pub fn to_json(&self, isolation: &RawValue) -> Vec<u8> {
+    pub fn to_json(&self, isolation: &Value) -> Vec<u8> {
         let result = match self {
             Self::Ran(outcome) => ResultObject::of(outcome, isolation),
             Self::NeverRan => ResultObject {
@@ -72,7 +70,7 @@ struct ResultObject<'a> {
     stdout_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_base64: Option<String>,
-    isolation: &'a RawValue,
+    isolation: &'a Value,
 }
 
 #[expect(
@@ -84,7 +82,7 @@ fn is_false(it: &bool) -> bool {
 }
 
 impl<'a> ResultObject<'a> {
-    fn of(outcome: &'a Outcome, isolation: &'a RawValue) -> Self {
+    fn of(outcome: &'a Outcome, isolation: &'a Value) -> Self {
         let exit_code = match outcome.ending {
             _ if outcome.timed_out || outcome.cancelled => NO_EXIT_CODE,
             ending => ending.code(),
@@ -113,7 +111,7 @@ impl<'a> ResultObject<'a> {
         }
     }
 
-    fn without_run(why: &'a str, isolation: &'a RawValue) -> Self {
+    fn without_run(why: &'a str, isolation: &'a Value) -> Self {
         Self {
             status: "error",
             stdout: "".into(),
@@ -142,27 +140,6 @@ fn exact(captured: &Captured) -> Option<String> {
 /// Whole milliseconds.
 pub fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// What holds for every command of the server, in short: made once, told with every result.
-pub fn isolation(report: &IsolationReport) -> Box<RawValue> {
-    #[derive(Serialize)]
-    struct Short {
-        profile: sympozium_exec::Profile,
-        guarantees: BTreeMap<sympozium_exec::Guarantee, &'static str>,
-    }
-    let state = |standing: &Standing| match standing {
-        Standing::Enforced { .. } => "enforced",
-        Standing::Delegated { .. } => "delegated",
-        Standing::NotHeld { .. } => "not-held",
-    };
-    let short = Short {
-        profile: report.profile,
-        guarantees: (report.guarantees.iter())
-            .map(|(guarantee, standing)| (*guarantee, state(standing)))
-            .collect(),
-    };
-    serde_json::value::to_raw_value(&short).unwrap_or_default()
 }
 
 /// An answer that is JSON.
@@ -319,8 +296,7 @@ mod tests {
     }
 
     fn text(finished: &Finished) -> String {
-        let isolation = RawValue::from_string("{}".to_owned()).unwrap();
-        String::from_utf8(finished.to_json(&isolation)).unwrap()
+        String::from_utf8(finished.to_json(&serde_json::json!({}))).unwrap()
     }
 
     #[test]
@@ -364,14 +340,5 @@ mod tests {
             text(&Finished::Failed("gone".to_owned())),
             r#"{"status":"error","stdout":"","stderr":"gone","exit_code":-1,"timed_out":false,"truncated":false,"duration_ms":0,"isolation":{}}"#
         );
-    }
-
-    #[test]
-    fn the_isolation_is_told_in_short() {
-        let report = IsolationReport::new(Profile::Container, BTreeMap::new());
-        let short: serde_json::Value = serde_json::from_str(isolation(&report).get()).unwrap();
-        assert_eq!(short["profile"], "container");
-        assert_eq!(short["guarantees"]["filesystem"], "not-held");
-        assert_eq!(short["guarantees"].as_object().unwrap().len(), 8);
     }
 }

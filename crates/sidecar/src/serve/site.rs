@@ -6,7 +6,6 @@ use std::time::Instant;
 use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
-use serde_json::value::RawValue;
 use sympozium_exec::lookup::SkillName;
 use sympozium_exec::request::DEFAULT_OUTPUT_BYTES;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -20,6 +19,7 @@ use super::metrics::{self, Metrics};
 use super::requests::Facts;
 use super::tasks::{State, Tasks};
 use super::tokens::{Caller, Tokens};
+use crate::isolation::Isolation;
 
 /// The header that carries the token.
 pub const TOKEN_HEADER: &str = "x-skill-token";
@@ -47,7 +47,7 @@ pub struct Site {
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Told with every result.
-    pub isolation: Box<RawValue>,
+    pub isolation: Isolation,
     /// True when no new work is begun, and tasks end.
     pub closing: watch::Receiver<bool>,
     /// True when calls that are still waited for end too.
@@ -116,7 +116,10 @@ impl Site {
             );
             return Err(error.close());
         }
-        Ok((StatusCode::OK, finished.to_json(&self.isolation).into()))
+        Ok((
+            StatusCode::OK,
+            finished.to_json(self.isolation.as_json()).into(),
+        ))
     }
 
     async fn begin_task(
@@ -168,9 +171,10 @@ impl Site {
         match self.tasks.find(caller, id, Instant::now()) {
             None => Err(no_such_task()),
             Some(State::Pending) => Ok(json(StatusCode::OK, pending(id))),
-            Some(State::Finished(finished)) => {
-                Ok(json(StatusCode::OK, finished.to_json(&self.isolation)))
-            }
+            Some(State::Finished(finished)) => Ok(json(
+                StatusCode::OK,
+                finished.to_json(self.isolation.as_json()),
+            )),
         }
     }
 

@@ -6,6 +6,7 @@
 )]
 
 mod ipc_protocol;
+mod ipc_together;
 mod pod;
 mod serve_calls;
 mod serve_connections;
