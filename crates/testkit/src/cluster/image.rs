@@ -8,11 +8,23 @@ use anyhow::{Context as _, Result, bail};
 
 use super::lease::{Lease, xtask};
 
-/// An image with a shell, the usual tools, and some programs.
+/// What comes before the names of our own images in a test cluster, and their tag: one that nobody pulls.
+const OUR_PREFIX: &str = "sympozium.test/";
+const OUR_TAG: &str = "test";
+
+/// An image that can be loaded into a cluster.
 #[derive(Debug, Clone)]
 pub struct Image {
     name: String,
-    programs: Vec<(String, PathBuf)>,
+    content: Content,
+}
+
+#[derive(Debug, Clone)]
+enum Content {
+    /// A shell, the usual tools, and some programs, each with its path in the image.
+    Programs(Vec<(String, PathBuf)>),
+    /// An image that we ship.
+    Ours(String),
 }
 
 impl Image {
@@ -21,16 +33,25 @@ impl Image {
     pub fn with_shell(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            programs: Vec::new(),
+            content: Content::Programs(Vec::new()),
         }
     }
 
-    /// Adds a static program as `/bin/<its file name>`.
+    /// The image `name` as `cargo xtask images` makes it.
+    pub fn of_ours(name: &str) -> Self {
+        Self {
+            name: format!("{OUR_PREFIX}{name}:{OUR_TAG}"),
+            content: Content::Ours(name.to_owned()),
+        }
+    }
+
+    /// Adds a static program as `/bin/<its file name>`; an image that we ship stays as it is.
     #[must_use]
     pub fn with_program(mut self, program: &Path) -> Self {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
-        self.programs
-            .push((format!("bin/{name}"), program.to_owned()));
+        if let Content::Programs(programs) = &mut self.content {
+            programs.push((format!("bin/{name}"), program.to_owned()));
+        }
         self
     }
 
@@ -48,24 +69,29 @@ impl Image {
             return Ok(());
         }
         let folder = tempfile::tempdir().context("creating a folder for the image")?;
-        let archive = folder.path().join("image.tar");
         let mut write = xtask()?;
-        write
-            .args([
-                "kube",
-                "image",
-                &self.name,
-                "--shell",
-                "--entrypoint",
-                "/bin/sh",
-                "--out",
-            ])
-            .arg(&archive);
-        for (inside, file) in &self.programs {
-            write
-                .arg("--add")
-                .arg(format!("{inside}={}", file.display()));
-        }
+        let archive = match &self.content {
+            Content::Programs(programs) => {
+                let archive = folder.path().join("image.tar");
+                write.args(["kube", "image", &self.name, "--shell"]);
+                write
+                    .args(["--entrypoint", "/bin/sh", "--out"])
+                    .arg(&archive);
+                for (inside, file) in programs {
+                    write
+                        .arg("--add")
+                        .arg(format!("{inside}={}", file.display()));
+                }
+                archive
+            }
+            Content::Ours(name) => {
+                write.args([
+                    "images", name, "--prefix", OUR_PREFIX, "--tag", OUR_TAG, "--out",
+                ]);
+                write.arg(folder.path());
+                folder.path().join(format!("{name}.tar"))
+            }
+        };
         let mut import = xtask()?;
         import
             .args(["kube", "import", "--name", &lease.name])

@@ -5,7 +5,6 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::{Cluster, Image, Security, Tier};
-use sympozium_testkit::{probe, static_build};
 
 use crate::pods::{self, PATIENCE};
 
@@ -21,10 +20,7 @@ fn execute(tier: Tier, events: Events, line: &str) -> Result<Option<Value>> {
     let Some(cluster) = Cluster::shared(tier)? else {
         return Ok(None);
     };
-    let sidecar = static_build::binary("sympozium-sidecar", "skill-sidecar")?;
-    let image = Image::with_shell("sympozium.test/sidecar:1")
-        .with_program(&sidecar)
-        .with_program(probe::path());
+    let image = Image::of_ours("skill-sidecar");
     if !cluster.import(&image)? {
         return Ok(None);
     }
@@ -38,7 +34,9 @@ fn execute(tier: Tier, events: Events, line: &str) -> Result<Option<Value>> {
     let mut asker = pods::container("bridge", image.name(), &ask);
     asker["env"] = json!([{"name": "REQUEST", "value": request}]);
     asker["volumeMounts"] = json!([{"name": "ipc", "mountPath": "/ipc"}]);
-    let mut skill = pods::container("skill-demo", image.name(), "exec /bin/skill-sidecar");
+    let mut skill = pods::container("skill-demo", image.name(), "");
+    // The image's own entrypoint.
+    skill["command"] = Value::Null;
     skill["env"] = json!([{"name": "SYMPOZIUM_SKILL_PACK", "value": "demo"}]);
     skill["volumeMounts"] = json!([
         {"name": "ipc", "mountPath": "/ipc"},
