@@ -12,7 +12,7 @@ use rustix::io::Errno;
 /// How often a directory is looked at where no events come.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How often it is looked at where events come, in case they do not.
-pub const SAFETY_INTERVAL: Duration = Duration::from_secs(10);
+pub const SAFETY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How changes are to be noticed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use sympozium_exec::{Cancel, Executor, RunError};
 use sympozium_ipc::inbox::{AnswerError, LEASE_GRACE};
 use sympozium_ipc::message::{ExecRequest, ExecResult};
+use sympozium_ipc::watch::SAFETY_INTERVAL;
 use sympozium_ipc::{
     Arrival, Claimed, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode,
 };
@@ -70,6 +71,7 @@ pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
                 pack,
                 max_timeout,
                 lease_grace,
+                safety_interval: safety_interval(),
                 ..InboxSettings::default()
             },
         ),
@@ -80,6 +82,14 @@ pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
         .context("the runtime cannot start")?
         .block_on(front.serve())
         .map_err(Failure::from)
+}
+
+/// How often the volume is looked at without an event. On gVisor none may ever come, which the first look finds out.
+fn safety_interval() -> Duration {
+    match sympozium_exec::features::is_gvisor() {
+        true => Duration::from_secs(1),
+        false => SAFETY_INTERVAL,
+    }
 }
 
 /// The front end while it serves.
