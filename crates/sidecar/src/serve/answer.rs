@@ -267,10 +267,11 @@ impl IntoResponse for ErrorAnswer {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use sympozium_exec::Profile;
     use sympozium_exec::outcome::Usage;
+    use sympozium_exec::{IsolationReport, Profile};
 
     use super::*;
 

@@ -13,6 +13,8 @@ const REQUESTS: usize = 1000;
 /// So many are on the volume at once: the printed script starts whatever it sees.
 const BATCH: usize = 50;
 
+type Start = fn(&Volume) -> Command;
+
 fn printed_script(volume: &Volume) -> Command {
     let printed = include_str!("../../../ipc/tests/fixtures/seed-tool-executor.sh");
     let script = volume.outside().join("printed.sh");
@@ -50,7 +52,7 @@ fn three_executors_answer_a_thousand_requests_once_each() {
         skip!("no jq");
     }
     let volume = Volume::new(Settings::default());
-    let starts: [(&str, fn(&Volume) -> Command); 3] = [
+    let starts: [(&str, Start); 3] = [
         ("printed", printed_script),
         ("script", our_script),
         ("program", our_program),
