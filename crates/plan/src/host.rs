@@ -1,0 +1,335 @@
+//! Hosts that a run may reach: patterns as policies and packs write them, and the hosts in addresses.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Most bytes of a host's name.
+pub const MAX_HOST_BYTES: usize = 253;
+/// Most bytes of an address.
+pub const MAX_URL_BYTES: usize = 2048;
+
+/// A host: a name in lower case, or an address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Host {
+    /// A name such as `api.example.com`.
+    Name(String),
+    /// An address.
+    Address(IpAddr),
+}
+
+/// Hosts, and the port on them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Destination {
+    /// Which hosts.
+    pub hosts: Hosts,
+    /// Which port; any when absent.
+    pub port: Option<u16>,
+}
+
+/// One host, or those below a domain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hosts {
+    /// This one.
+    One(Host),
+    /// `*.domain`: every host below the domain, and not the domain itself.
+    Below(String),
+}
+
+/// Where requests go: what matters of an address of the web.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Whether the connection is encrypted.
+    pub encrypted: bool,
+    /// The host.
+    pub host: Host,
+    /// The port, written or usual.
+    pub port: u16,
+}
+
+/// Why a text is no host or address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidHost {
+    /// Not a host.
+    #[error("`{0}` is not a host name or an address")]
+    Host(String),
+    /// Digits that some programs read as an address and others as a name.
+    #[error("`{0}` looks like an address but is none; write four decimal numbers")]
+    Ambiguous(String),
+    /// Not `http://` or `https://`.
+    #[error("it does not begin with `https://` or `http://`")]
+    Scheme,
+    /// A name or password in it: they would be stored in plain text.
+    #[error("it has a user name or password in it")]
+    User,
+    /// Not a port.
+    #[error("`{0}` is not a port")]
+    Port(String),
+    /// Longer than the bound.
+    #[error("it is longer than {0} bytes")]
+    TooLong(usize),
+    /// White space, control characters or a backslash, which programs read differently.
+    #[error("it has characters that do not belong into an address")]
+    Characters,
+}
+
+impl Host {
+    /// Reads a host. IPv6 addresses may have brackets.
+    ///
+    /// # Errors
+    ///
+    /// When it is no host, or one that different programs read differently.
+    pub fn parse(text: &str) -> Result<Self, InvalidHost> {
+        if let Some(address) = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+            return match address.parse::<Ipv6Addr>() {
+                Ok(address) => Ok(Self::Address(address.into())),
+                Err(_) => Err(InvalidHost::Host(shown(text))),
+            };
+        }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::Address(address));
+        }
+        name(text).map(Self::Name)
+    }
+
+    /// Whether this is a host that the public network can have: not an address of a private or special range, and not a
+    /// name that only means something in a cluster or on one machine.
+    pub fn is_public(&self) -> bool {
+        match self {
+            Self::Name(name) => {
+                name.contains('.')
+                    && !LOCAL_DOMAINS
+                        .iter()
+                        .any(|domain| is_at_or_below(name, domain))
+                    && !name.ends_with(".svc")
+            }
+            Self::Address(IpAddr::V4(address)) => is_public_v4(*address),
+            Self::Address(IpAddr::V6(address)) => is_public_v6(*address),
+        }
+    }
+}
+
+/// Domains of one machine, one cluster or one site.
+const LOCAL_DOMAINS: &[&str] = &[
+    "cluster.local",
+    "home.arpa",
+    "internal",
+    "lan",
+    "local",
+    "localdomain",
+    "localhost",
+    "svc",
+];
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [first, second, third, _] = address.octets();
+    let special = address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_broadcast()
+        || address.is_documentation()
+        || address.is_multicast()
+        || first == 0
+        || first >= 240
+        || (first == 100 && (64..128).contains(&second))
+        || (first == 192 && second == 0 && third == 0)
+        || (first == 198 && (18..20).contains(&second));
+    !special
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    // Only 2000::/3 is given out; within it, documentation, 6to4 and Teredo carry other addresses or none.
+    let segments = address.segments();
+    segments[0] & 0xe000 == 0x2000
+        && segments[0] != 0x2002
+        && !(segments[0] == 0x2001 && (segments[1] == 0 || segments[1] == 0x0db8))
+        && segments[0] != 0x3fff
+}
+
+impl Destination {
+    /// Reads a host pattern, with its port apart.
+    ///
+    /// # Errors
+    ///
+    /// When it is no host and no `*.domain`.
+    pub fn parse(pattern: &str, port: Option<u16>) -> Result<Self, InvalidHost> {
+        let hosts = match pattern.strip_prefix("*.") {
+            Some(domain) => Hosts::Below(name(domain)?),
+            None => Hosts::One(Host::parse(pattern)?),
+        };
+        Ok(Self { hosts, port })
+    }
+
+    /// Whether it is a destination of this pattern.
+    pub fn allows(&self, host: &Host, port: u16) -> bool {
+        let host = match (&self.hosts, host) {
+            (Hosts::One(one), host) => one == host,
+            (Hosts::Below(domain), Host::Name(name)) => is_below(name, domain),
+            (Hosts::Below(_), Host::Address(_)) => false,
+        };
+        host && self.port.is_none_or(|allowed| allowed == port)
+    }
+
+    /// Whether every destination of `other` is one of this.
+    pub fn covers(&self, other: &Self) -> bool {
+        let hosts = match (&self.hosts, &other.hosts) {
+            (Hosts::One(one), Hosts::One(other)) => one == other,
+            (Hosts::Below(domain), Hosts::One(Host::Name(name))) => is_below(name, domain),
+            (Hosts::Below(domain), Hosts::Below(other)) => is_at_or_below(other, domain),
+            (Hosts::Below(_), Hosts::One(Host::Address(_))) | (Hosts::One(_), Hosts::Below(_)) => {
+                false
+            }
+        };
+        hosts && (self.port.is_none() || self.port == other.port)
+    }
+
+    /// What is a destination of both, if anything.
+    pub fn meet(&self, other: &Self) -> Option<Self> {
+        let hosts = if self.any_port().covers(&other.any_port()) {
+            other.hosts.clone()
+        } else if other.any_port().covers(&self.any_port()) {
+            self.hosts.clone()
+        } else {
+            return None;
+        };
+        let port = match (self.port, other.port) {
+            (Some(one), Some(other)) if one != other => return None,
+            (one, other) => one.or(other),
+        };
+        Some(Self { hosts, port })
+    }
+
+    fn any_port(&self) -> Self {
+        Self {
+            hosts: self.hosts.clone(),
+            port: None,
+        }
+    }
+}
+
+impl Endpoint {
+    /// Reads an address of the web.
+    ///
+    /// # Errors
+    ///
+    /// When it is none, or one that different programs read differently.
+    pub fn parse(url: &str) -> Result<Self, InvalidHost> {
+        if url.len() > MAX_URL_BYTES {
+            return Err(InvalidHost::TooLong(MAX_URL_BYTES));
+        }
+        let strange = |byte: u8| byte <= b' ' || byte >= 0x7f || byte == b'\\';
+        if url.bytes().any(strange) {
+            return Err(InvalidHost::Characters);
+        }
+        let (encrypted, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => return Err(InvalidHost::Scheme),
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let authority = &rest[..end];
+        if authority.contains('@') {
+            return Err(InvalidHost::User);
+        }
+        let split = match authority.rfind(':') {
+            // A colon inside of brackets is part of an address.
+            Some(colon) if authority[colon..].contains(']') => None,
+            other => other,
+        };
+        let (host, port) = match split {
+            Some(colon) => (&authority[..colon], Some(&authority[colon + 1..])),
+            None => (authority, None),
+        };
+        let port = match port {
+            Some(port) => parse_port(port).ok_or_else(|| InvalidHost::Port(shown(port)))?,
+            None if encrypted => 443,
+            None => 80,
+        };
+        // Without brackets an IPv6 address has been cut at its last colon.
+        if host.contains(':') && !host.starts_with('[') {
+            return Err(InvalidHost::Host(shown(host)));
+        }
+        Ok(Self {
+            encrypted,
+            host: Host::parse(host)?,
+            port,
+        })
+    }
+}
+
+fn parse_port(port: &str) -> Option<u16> {
+    let plain = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    plain
+        .then(|| port.parse().ok())
+        .flatten()
+        .filter(|port| *port != 0)
+}
+
+/// A name in lower case. Names that end in a number are none: resolvers take `127.1` and `0x7f.1` for addresses.
+fn name(text: &str) -> Result<String, InvalidHost> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        (1..=63).contains(&bytes.len())
+            && bytes.first().copied().is_some_and(is_word)
+            && bytes.last().copied().is_some_and(is_word)
+            && bytes.iter().all(|byte| is_word(*byte) || *byte == b'-')
+    };
+    if text.len() > MAX_HOST_BYTES || !text.split('.').all(is_label) {
+        return Err(InvalidHost::Host(shown(text)));
+    }
+    let last = text.rsplit('.').next().unwrap_or_default();
+    let digits = last.bytes().all(|byte| byte.is_ascii_digit());
+    let hexadecimal = last
+        .strip_prefix("0x")
+        .or(last.strip_prefix("0X"))
+        .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if digits || hexadecimal {
+        return Err(InvalidHost::Ambiguous(shown(text)));
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+fn is_below(name: &str, domain: &str) -> bool {
+    name.strip_suffix(domain)
+        .and_then(|rest| rest.strip_suffix('.'))
+        .is_some_and(|rest| !rest.is_empty())
+}
+
+fn is_at_or_below(name: &str, domain: &str) -> bool {
+    name == domain || is_below(name, domain)
+}
+
+fn shown(text: &str) -> String {
+    crate::text::shown(text).into_owned()
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Address(IpAddr::V4(address)) => write!(f, "{address}"),
+            Self::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
+        }
+    }
+}
+
+impl fmt::Display for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(host) => write!(f, "{host}"),
+            Self::Below(domain) => write!(f, "*.{domain}"),
+        }
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.hosts),
+            None => write!(f, "{}", self.hosts),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! Image references, parsed the way container runtimes read them, so that a rule about a registry looks at the host that
+//! would be asked and not at how the text begins.
+
+mod allow;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+pub use allow::{InvalidRegistry, Registry};
+
+/// Most bytes of a reference.
+pub const MAX_REFERENCE_BYTES: usize = 512;
+/// Most bytes of host and repository together, as registries hold it.
+pub const MAX_NAME_BYTES: usize = 255;
+/// Most bytes of a tag.
+pub const MAX_TAG_BYTES: usize = 128;
+/// Where a reference without a host leads.
+pub const DEFAULT_HOST: &str = "docker.io";
+
+/// Another name that runtimes know for [`DEFAULT_HOST`].
+const OLD_DEFAULT_HOST: &str = "index.docker.io";
+/// What a repository of one word on [`DEFAULT_HOST`] is below.
+const DEFAULT_ORGANISATION: &str = "library";
+/// Digest algorithms that runtimes accept, with the length of their sums in hexadecimal digits.
+const ALGORITHMS: &[(&str, usize)] = &[("sha256", 64), ("sha384", 96), ("sha512", 128)];
+
+/// An image reference in its full form: `alpine` is `docker.io/library/alpine`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Image {
+    host: Host,
+    repository: String,
+    tag: Option<String>,
+    digest: Option<String>,
+}
+
+/// A registry's host: a name or an address, and a port where the reference has one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Host {
+    name: String,
+    port: Option<u16>,
+}
+
+/// Why a text is no image reference.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidImage {
+    /// Nothing there.
+    #[error("it is empty")]
+    Empty,
+    /// Longer than a bound.
+    #[error("it is longer than {0} bytes")]
+    TooLong(usize),
+    /// Letters in upper case, which registries do not have and which hide look-alikes.
+    #[error("it has upper case letters")]
+    UpperCase,
+    /// No host name, address or port.
+    #[error("`{0}` is not a registry's host")]
+    Host(String),
+    /// A part of the repository that has another form.
+    #[error(
+        "`{0}` is not a part of a repository's name (lower case letters, digits, and `.`, `_` or `-` between them)"
+    )]
+    Component(String),
+    /// Not a tag.
+    #[error("`{0}` is not a tag")]
+    Tag(String),
+    /// Not a digest that we know.
+    #[error("`{0}` is not a digest such as `sha256:` and 64 hexadecimal digits")]
+    Digest(String),
+    /// 64 hexadecimal digits name an image on the node, whatever registry they are from.
+    #[error("64 hexadecimal digits are an identifier on one node, not a reference")]
+    Identifier,
+}
+
+impl Image {
+    /// Reads a reference.
+    ///
+    /// # Errors
+    ///
+    /// When the text is no reference, or one whose host different runtimes could read differently.
+    pub fn parse(text: &str) -> Result<Self, InvalidImage> {
+        if text.is_empty() {
+            return Err(InvalidImage::Empty);
+        }
+        if text.len() > MAX_REFERENCE_BYTES {
+            return Err(InvalidImage::TooLong(MAX_REFERENCE_BYTES));
+        }
+        let (name, digest) = match text.split_once('@') {
+            Some((name, digest)) => (name, Some(parse_digest(digest)?)),
+            None => (text, None),
+        };
+        let (name, tag) = split_tag(name)?;
+        if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return Err(InvalidImage::UpperCase);
+        }
+        let (host, repository) = split_host(name)?;
+        let mut repository = parse_repository(repository)?;
+        if host.is_default() && !repository.contains('/') {
+            repository = format!("{DEFAULT_ORGANISATION}/{repository}");
+        }
+        let image = Self {
+            host,
+            repository,
+            tag,
+            digest,
+        };
+        if image.name_bytes() > MAX_NAME_BYTES {
+            return Err(InvalidImage::TooLong(MAX_NAME_BYTES));
+        }
+        Ok(image)
+    }
+
+    /// The registry's host.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The repository's path on that host, without host and tag.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag, if the reference has one.
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The digest, if the reference has one. With it the registry cannot give another image.
+    pub fn digest(&self) -> Option<&str> {
+        self.digest.as_deref()
+    }
+
+    fn name_bytes(&self) -> usize {
+        self.host.to_string().len() + 1 + self.repository.len()
+    }
+}
+
+impl Host {
+    /// Reads a host with or without a port. Names of one word are hosts here: whether they are in a reference is decided
+    /// before.
+    fn parse(text: &str) -> Result<Self, InvalidImage> {
+        let invalid = || InvalidImage::Host(shown(text));
+        let (name, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (address, after) = rest.split_once(']').ok_or_else(invalid)?;
+                let address: Ipv6Addr = address.parse().map_err(|_| invalid())?;
+                let port = match after {
+                    "" => None,
+                    _ => Some(after.strip_prefix(':').ok_or_else(invalid)?),
+                };
+                (format!("[{address}]"), port)
+            }
+            None => {
+                let (name, port) = match text.split_once(':') {
+                    Some((name, port)) => (name, Some(port)),
+                    None => (text, None),
+                };
+                if !is_host_name(name) {
+                    return Err(invalid());
+                }
+                (name.to_owned(), port)
+            }
+        };
+        let port = port
+            .map(|port| parse_port(port).ok_or_else(invalid))
+            .transpose()?;
+        let name = match name.as_str() {
+            OLD_DEFAULT_HOST if port.is_none() => DEFAULT_HOST.to_owned(),
+            _ => name,
+        };
+        Ok(Self { name, port })
+    }
+
+    /// The name or address; an IPv6 address has its brackets.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The port, if one is written.
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    fn is_default(&self) -> bool {
+        self.name == DEFAULT_HOST && self.port.is_none()
+    }
+}
+
+/// Cuts the tag off: what follows the last colon, unless a slash follows that (then it is a port).
+fn split_tag(name: &str) -> Result<(&str, Option<String>), InvalidImage> {
+    let Some((before, tag)) = name.rsplit_once(':') else {
+        return Ok((name, None));
+    };
+    if tag.contains('/') || tag.contains(']') {
+        return Ok((name, None));
+    }
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let good = tag.len() <= MAX_TAG_BYTES
+        && tag.bytes().next().is_some_and(word)
+        && tag
+            .bytes()
+            .all(|byte| word(byte) || matches!(byte, b'.' | b'-'));
+    if !good {
+        return Err(InvalidImage::Tag(shown(tag)));
+    }
+    Ok((before, Some(tag.to_owned())))
+}
+
+/// The first part is a host when it could not be a repository's: it has a dot or a port, is an address, or `localhost`.
+fn split_host(name: &str) -> Result<(Host, &str), InvalidImage> {
+    let default = || Host {
+        name: DEFAULT_HOST.to_owned(),
+        port: None,
+    };
+    match name.split_once('/') {
+        Some((first, rest)) if is_host(first) => Ok((Host::parse(first)?, rest)),
+        Some(_) => Ok((default(), name)),
+        None if is_node_identifier(name) => Err(InvalidImage::Identifier),
+        None => Ok((default(), name)),
+    }
+}
+
+fn is_host(first: &str) -> bool {
+    first.contains(['.', ':', '[']) || first == "localhost"
+}
+
+fn is_node_identifier(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_host_name(name: &str) -> bool {
+    !name.is_empty() && name.split('.').all(is_host_label)
+}
+
+fn is_host_label(label: &str) -> bool {
+    let edge = |byte: Option<u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    label.len() <= 63
+        && edge(label.bytes().next())
+        && edge(label.bytes().next_back())
+        && label.bytes().all(|byte| edge(Some(byte)) || byte == b'-')
+}
+
+fn parse_port(port: &str) -> Option<u16> {
+    let plain = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    // One text per port, so that an allowed `host:5000` cannot be written as `host:05000`.
+    (plain && !port.starts_with('0'))
+        .then(|| port.parse().ok())
+        .flatten()
+}
+
+fn parse_repository(repository: &str) -> Result<String, InvalidImage> {
+    for component in repository.split('/') {
+        if !is_component(component) {
+            return Err(InvalidImage::Component(shown(component)));
+        }
+    }
+    Ok(repository.to_owned())
+}
+
+/// Words of lower case letters and digits, with `.`, `_`, `__` or any number of `-` between them.
+fn is_component(component: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = component.as_bytes();
+    let edges =
+        bytes.first().copied().is_some_and(is_word) && bytes.last().copied().is_some_and(is_word);
+    edges
+        && component
+            .split(|letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit())
+            .all(|between| {
+                matches!(between, "" | "." | "_" | "__") || between.bytes().all(|byte| byte == b'-')
+            })
+}
+
+fn parse_digest(digest: &str) -> Result<String, InvalidImage> {
+    let invalid = || InvalidImage::Digest(shown(digest));
+    let (algorithm, sum) = digest.split_once(':').ok_or_else(invalid)?;
+    let good = ALGORITHMS.contains(&(algorithm, sum.len()))
+        && sum
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));
+    if good {
+        Ok(digest.to_owned())
+    } else {
+        Err(invalid())
+    }
+}
+
+/// A hostile text, cut to what a message can show.
+fn shown(text: &str) -> String {
+    crate::text::shown(text).into_owned()
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.host, self.repository)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        if let Some(digest) = &self.digest {
+            write!(f, "@{digest}")?;
+        }
+        Ok(())
+    }
+}

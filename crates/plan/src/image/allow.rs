@@ -1,0 +1,101 @@
+//! Entries of a list of allowed registries.
+
+use std::fmt;
+
+use super::{Host, Image, InvalidImage, parse_repository, shown};
+
+/// One entry: a host, or a place on it. `ghcr.io/org` allows the repository of that path and those below it, by whole
+/// path components; `ghcr.io/org/*` only those below it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Registry {
+    host: Host,
+    /// Path components that a repository must start with.
+    path: Vec<String>,
+    only_below: bool,
+}
+
+/// A text that is no such entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRegistry {
+    /// The first part is no host.
+    #[error(
+        "`{0}` does not begin with a registry's host; images of Docker Hub are below `docker.io/`"
+    )]
+    NoHost(String),
+    /// A part of it has the wrong form.
+    #[error(transparent)]
+    Part(#[from] InvalidImage),
+}
+
+impl Registry {
+    /// Reads an entry. A slash at the end means nothing.
+    ///
+    /// # Errors
+    ///
+    /// When it has no host, or a part of it has the wrong form.
+    pub fn parse(text: &str) -> Result<Self, InvalidRegistry> {
+        if text.len() > super::MAX_NAME_BYTES {
+            return Err(InvalidImage::TooLong(super::MAX_NAME_BYTES).into());
+        }
+        if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return Err(InvalidImage::UpperCase.into());
+        }
+        let text = text.strip_suffix('/').unwrap_or(text);
+        let (text, only_below) = match text.strip_suffix("/*") {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
+        let (host, path) = match text.split_once('/') {
+            Some((host, path)) => (host, Some(path)),
+            None => (text, None),
+        };
+        if !super::is_host(host) {
+            return Err(InvalidRegistry::NoHost(shown(text)));
+        }
+        let path: Vec<String> = match path {
+            Some(path) => parse_repository(path)?
+                .split('/')
+                .map(str::to_owned)
+                .collect(),
+            None => Vec::new(),
+        };
+        Ok(Self {
+            host: Host::parse(host)?,
+            // Every repository is below its host.
+            only_below: only_below && !path.is_empty(),
+            path,
+        })
+    }
+
+    /// Whether this entry allows the image.
+    pub fn allows(&self, image: &Image) -> bool {
+        self.host == image.host && self.is_above(image.repository.split('/'), false)
+    }
+
+    /// Whether everything that `other` allows is allowed by this entry too.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.host == other.host
+            && self.is_above(other.path.iter().map(String::as_str), other.only_below)
+    }
+
+    fn is_above<'a>(&self, mut path: impl Iterator<Item = &'a str>, only_below: bool) -> bool {
+        let starts_so = self
+            .path
+            .iter()
+            .all(|component| path.next() == Some(component.as_str()));
+        starts_so && (!self.only_below || only_below || path.next().is_some())
+    }
+}
+
+impl fmt::Display for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.host)?;
+        for component in &self.path {
+            write!(f, "/{component}")?;
+        }
+        if self.only_below {
+            f.write_str("/*")?;
+        }
+        Ok(())
+    }
+}

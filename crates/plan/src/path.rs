@@ -1,0 +1,185 @@
+//! Places in a container, and which of them a volume must not cover.
+
+/// Most bytes of a path.
+pub const MAX_PATH_BYTES: usize = 1024;
+
+/// Directories that belong to us, to the kernel or to the image's programs: nothing is mounted at, above or below them.
+pub const RESERVED: &[&str] = &[
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/ipc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/skills",
+    "/sys",
+    "/tmp",
+    "/usr",
+    "/var/run",
+    "/workspace",
+];
+
+/// Why nothing may be mounted at a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPlace {
+    /// Not a plain path from the root.
+    #[error(
+        "`{0}` is not a plain path from the root (no `.`, `..`, `//`, `:` or control characters)"
+    )]
+    Form(String),
+    /// In the way of something of ours.
+    #[error("`{path}` covers or lies below `{reserved}`, which is not for volumes")]
+    Reserved {
+        /// The path.
+        path: String,
+        /// What it is in the way of.
+        reserved: &'static str,
+    },
+}
+
+/// Checks that a volume may be mounted there: a plain path, away from everything in [`RESERVED`].
+///
+/// # Errors
+///
+/// When it is not, with the reason.
+pub fn check_place(path: &str) -> Result<(), InvalidPlace> {
+    if !is_plain(path) {
+        return Err(InvalidPlace::Form(crate::text::shown(path).into_owned()));
+    }
+    let path = path.trim_end_matches('/');
+    match RESERVED.iter().find(|reserved| overlap(path, reserved)) {
+        Some(reserved) => Err(InvalidPlace::Reserved {
+            path: crate::text::shown(path).into_owned(),
+            reserved,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Whether one path is the other, or lies above or below it. Both are plain.
+pub fn overlap(left: &str, right: &str) -> bool {
+    is_at_or_below(left, right) || is_at_or_below(right, left)
+}
+
+/// Whether a plain path is another or lies below it.
+pub fn is_at_or_below(path: &str, directory: &str) -> bool {
+    let directory = directory.trim_end_matches('/');
+    path.strip_prefix(directory)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a path is absolute and means the same to everybody: no empty, `.` or `..` components but a last slash.
+pub fn is_plain(path: &str) -> bool {
+    let components = path
+        .strip_prefix('/')
+        .map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    path.len() <= MAX_PATH_BYTES
+        && components.is_some_and(|components| {
+            components
+                .split('/')
+                .all(|component| !matches!(component, "" | "." | ".."))
+        })
+        && path
+            .chars()
+            .all(|letter| letter != ':' && letter != '\\' && !letter.is_control())
+}
+
+/// Whether a path below a volume is plain and does not leave it.
+pub fn is_plain_below(path: &str) -> bool {
+    is_plain(&format!("/{path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn places() {
+        for path in [
+            "/data",
+            "/data/",
+            "/secrets/my-api-key",
+            "/var/lib/app",
+            "/host/proc",
+            "/opt/x",
+            "/ipcs",
+            "/runx",
+            "/home/agent",
+        ] {
+            assert_eq!(check_place(path), Ok(()), "{path}");
+        }
+        for path in [
+            "",
+            "data",
+            "/..",
+            "/a/../ipc",
+            "/a/./b",
+            "//ipc",
+            "/a//b",
+            "/a:b",
+            "/a\nb",
+            "/a\\b",
+            "/",
+            "/a/..",
+            "./a",
+        ] {
+            let shown = path.replace('\n', "\u{fffd}");
+            assert_eq!(
+                check_place(path),
+                Err(InvalidPlace::Form(shown)),
+                "{path:?}"
+            );
+        }
+        for (path, reserved) in [
+            ("/ipc", "/ipc"),
+            ("/ipc/tools", "/ipc"),
+            ("/run/sympozium", "/run"),
+            ("/run/sympozium/x", "/run"),
+            ("/var/run/secrets/kubernetes.io", "/var/run"),
+            ("/var", "/var/run"),
+            ("/proc/1", "/proc"),
+            ("/sys", "/sys"),
+            ("/dev/shm", "/dev"),
+            ("/workspace", "/workspace"),
+            ("/skills/x", "/skills"),
+            ("/tmp", "/tmp"),
+            ("/etc/passwd", "/etc"),
+            ("/usr/local/bin", "/usr"),
+        ] {
+            let expected = InvalidPlace::Reserved {
+                path: path.into(),
+                reserved,
+            };
+            assert_eq!(check_place(path), Err(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn sub_paths_stay_below() {
+        for path in ["a", "a/b", "a b"] {
+            assert!(is_plain_below(path), "{path}");
+        }
+        for path in ["", "..", "a/../..", "/a", "a//b", "./a"] {
+            assert!(!is_plain_below(path), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_resolves_to_itself(path in prop_oneof!["(/[a-c.]{0,3}){0,4}/?", any::<String>()]) {
+            if check_place(&path).is_ok() {
+                let resolved = path.split('/').filter(|it| !it.is_empty()).fold(String::new(), |sum, it| sum + "/" + it);
+                prop_assert_eq!(resolved.as_str(), path.trim_end_matches('/'));
+                prop_assert!(RESERVED.iter().all(|reserved| !overlap(&resolved, reserved)));
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Amounts of CPU and memory as Kubernetes writes them (`200m`, `256Mi`, `1.5e3`), as exact numbers.
+
+use std::fmt;
+use std::ops::Mul as _;
+
+/// Most bytes of a written amount.
+pub const MAX_QUANTITY_BYTES: usize = 32;
+/// Most that an amount is, as Kubernetes has it: the largest signed 64-bit number.
+pub const MAX_WHOLE: u128 = i64::MAX as u128;
+
+/// Parts of one that are told apart.
+const PARTS: u128 = 1_000_000_000;
+/// The largest power of ten that can matter between the smallest part and [`MAX_WHOLE`], and stays far from overflow.
+const MAX_EXPONENT: u32 = 28;
+
+/// An amount that is not negative, exact to a billionth. What is smaller is rounded up, as Kubernetes does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount(u128);
+
+/// Why a text is no amount.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAmount {
+    /// Not of the form.
+    #[error("`{0}` is not an amount such as `2`, `200m` or `256Mi`")]
+    Form(String),
+    /// More than [`MAX_WHOLE`].
+    #[error("`{0}` is more than any machine has")]
+    TooMuch(String),
+}
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// More than any text means: what is summed without end stops here.
+    pub const MAX: Self = Self(MAX_WHOLE * PARTS);
+
+    /// Reads an amount.
+    ///
+    /// # Errors
+    ///
+    /// When the text has another form, is negative, or means too much.
+    pub fn parse(text: &str) -> Result<Self, InvalidAmount> {
+        let form = || InvalidAmount::Form(crate::text::shown(text).into_owned());
+        if text.len() > MAX_QUANTITY_BYTES {
+            return Err(form());
+        }
+        let end = text
+            .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+            .unwrap_or(text.len());
+        let (number, suffix) = text.split_at(end);
+        let (digits, decimals) = digits(number).ok_or_else(form)?;
+        let suffix = Suffix::parse(suffix).ok_or_else(form)?;
+        suffix
+            .times(digits, decimals)
+            .filter(|amount| *amount <= Self::MAX)
+            .ok_or_else(|| InvalidAmount::TooMuch(crate::text::shown(text).into_owned()))
+    }
+
+    /// Both together, at most [`Self::MAX`].
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0)).min(Self::MAX)
+    }
+}
+
+/// The digits of a decimal number without its point, and how many are behind that.
+fn digits(number: &str) -> Option<(u128, u32)> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    let decimals = u32::try_from(fraction.len()).ok()?;
+    // At most 32 digits: far below what 128 bits hold.
+    let digits = [whole, fraction].concat().parse().ok()?;
+    Some((digits, decimals))
+}
+
+/// What the number is multiplied with.
+enum Suffix {
+    Binary(u32),
+    Decimal(i32),
+}
+
+impl Suffix {
+    fn parse(text: &str) -> Option<Self> {
+        let suffix = match text {
+            "" => Self::Decimal(0),
+            "n" => Self::Decimal(-9),
+            "u" => Self::Decimal(-6),
+            "m" => Self::Decimal(-3),
+            "k" => Self::Decimal(3),
+            "M" => Self::Decimal(6),
+            "G" => Self::Decimal(9),
+            "T" => Self::Decimal(12),
+            "P" => Self::Decimal(15),
+            "E" => Self::Decimal(18),
+            "Ki" => Self::Binary(1),
+            "Mi" => Self::Binary(2),
+            "Gi" => Self::Binary(3),
+            "Ti" => Self::Binary(4),
+            "Pi" => Self::Binary(5),
+            "Ei" => Self::Binary(6),
+            _ => Self::Decimal(exponent(text.strip_prefix(['e', 'E'])?)?),
+        };
+        Some(suffix)
+    }
+
+    /// `digits` with so many of them behind the point, times this. Nothing when that is too much.
+    fn times(&self, digits: u128, decimals: u32) -> Option<Amount> {
+        let decimals = i64::from(decimals);
+        let (factor, power) = match self {
+            Self::Binary(step) => (1024_u128.pow(*step), 9 - decimals),
+            Self::Decimal(exponent) => (1, 9 - decimals + i64::from(*exponent)),
+        };
+        if digits == 0 {
+            return Some(Amount::ZERO);
+        }
+        let product = digits.checked_mul(factor)?;
+        let power_of = |power: i64| u32::try_from(power).ok().filter(|it| *it <= MAX_EXPONENT);
+        if power >= 0 {
+            return Some(Amount(product.checked_mul(10_u128.pow(power_of(power)?))?));
+        }
+        // Rounded up: half a part is still something. Below the smallest power that we know, everything is one part.
+        match power_of(-power) {
+            Some(power) => Some(Amount(product.div_ceil(10_u128.pow(power)))),
+            None => divided_by_more(product, -power),
+        }
+    }
+}
+
+/// Divides by a power of ten beyond [`MAX_EXPONENT`], in two steps.
+fn divided_by_more(product: u128, power: i64) -> Option<Amount> {
+    let first = product.div_ceil(10_u128.pow(MAX_EXPONENT));
+    let rest = u32::try_from(power).ok()?.checked_sub(MAX_EXPONENT)?;
+    let rest = 10_u128.checked_pow(rest).unwrap_or(u128::MAX);
+    Some(Amount(first.div_ceil(rest)))
+}
+
+/// A sign and digits. What is far beyond any amount stays beyond it.
+fn exponent(text: &str) -> Option<i32> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let size = digits.parse::<i32>().unwrap_or(1_000_000).min(1_000_000);
+    Some(size.mul(if text.starts_with('-') { -1 } else { 1 }))
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (suffix, size) in [("n", 1), ("u", 1_000), ("m", 1_000_000)] {
+            if !self.0.is_multiple_of(size * 1_000) {
+                return write!(f, "{}{suffix}", self.0 / size);
+            }
+        }
+        let whole = self.0 / PARTS;
+        // The shortest text that is exact: `1T` and not `976562500Ki`.
+        let shortest = UNITS
+            .iter()
+            .filter(|(_, size)| whole != 0 && whole.is_multiple_of(*size))
+            .map(|(suffix, size)| format!("{}{suffix}", whole / size))
+            .min_by_key(String::len);
+        f.write_str(&shortest.unwrap_or_else(|| whole.to_string()))
+    }
+}
+
+/// Suffixes of whole amounts and their sizes; the first of those that give the same length is printed.
+const UNITS: &[(&str, u128)] = &[
+    ("", 1),
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+    ("Ti", 1 << 40),
+    ("Pi", 1 << 50),
+    ("Ei", 1 << 60),
+    ("k", 1_000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("T", 1_000_000_000_000),
+    ("P", 1_000_000_000_000_000),
+    ("E", 1_000_000_000_000_000_000),
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn meaning(text: &str) -> String {
+        match Amount::parse(text) {
+            Ok(amount) => amount.to_string(),
+            Err(error) => format!("error: {error}"),
+        }
+    }
+
+    #[test]
+    fn meanings() {
+        for (text, expected) in [
+            ("0", "0"),
+            ("2", "2"),
+            ("2.", "2"),
+            (".5", "500m"),
+            ("0.5", "500m"),
+            ("200m", "200m"),
+            ("1000m", "1"),
+            ("1500m", "1500m"),
+            ("1500u", "1500u"),
+            ("3n", "3n"),
+            ("0.5n", "1n"),
+            ("1e-100", "1n"),
+            ("1e-30", "1n"),
+            ("0e999999999999", "0"),
+            ("128Mi", "128Mi"),
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.1Ki", "102400m"),
+            ("1k", "1k"),
+            ("1M", "1M"),
+            ("1G", "1G"),
+            ("1T", "1T"),
+            ("1P", "1P"),
+            ("9E", "9E"),
+            ("1e3", "1k"),
+            ("1E3", "1k"),
+            ("1E-3", "1m"),
+            ("1.5e+3", "1500"),
+            ("7Ei", "7Ei"),
+            ("9223372036854775807", "9223372036854775807"),
+        ] {
+            assert_eq!(meaning(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount() {
+        for text in [
+            "", ".", "-1", "+1", "1.2.3", "1 Gi", "Gi", "1gi", "1KI", "1ki", "1mi", "1K", "0x10",
+            "1e", "1e+", "1e1.5", "1_000", "٣", "1Gi ", "NaN", "inf",
+        ] {
+            assert_eq!(
+                Amount::parse(text),
+                Err(InvalidAmount::Form(text.into())),
+                "{text}"
+            );
+        }
+        for text in [
+            "8Ei",
+            "10E",
+            "9223372036854775808",
+            "1e19",
+            "1e999999999999",
+            "99999999999999999999999999999999",
+        ] {
+            assert_eq!(
+                Amount::parse(text),
+                Err(InvalidAmount::TooMuch(text.into())),
+                "{text}"
+            );
+        }
+        let long = "1".repeat(MAX_QUANTITY_BYTES + 1);
+        assert_eq!(Amount::parse(&long), Err(InvalidAmount::Form(long)));
+    }
+
+    #[test]
+    fn sums_stop_at_the_largest() {
+        let one = Amount::parse("1").expect("an amount");
+        assert_eq!(one.plus(one).to_string(), "2");
+        assert_eq!(Amount::MAX.plus(one), Amount::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn printed_amounts_read_back(parts in 0..=Amount::MAX.0) {
+            let amount = Amount(parts);
+            prop_assert_eq!(Amount::parse(&amount.to_string()), Ok(amount));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in prop_oneof!["[0-9.]{0,12}([KMGTPEkmun]i?|[eE][+-]?[0-9]{0,8})?", any::<String>()]) {
+            if let Ok(amount) = Amount::parse(&text) {
+                prop_assert_eq!(Amount::parse(&amount.to_string()), Ok(amount));
+            }
+        }
+
+        #[test]
+        fn order_is_the_order_of_numbers(left in 0_u64..1 << 40, right in 0_u64..1 << 40) {
+            let amount = |number: u64| Amount::parse(&format!("{number}u"));
+            prop_assert_eq!(amount(left)?.cmp(&amount(right)?), left.cmp(&right));
+            prop_assert_eq!(amount(left)?.plus(amount(right)?), amount(left + right)?);
+        }
+    }
+}

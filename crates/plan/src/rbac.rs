@@ -1,0 +1,46 @@
+//! Rules of access to the Kubernetes API: which of them no pack may ask for, and whether somebody who holds some rules
+//! may hand out another.
+
+mod ceiling;
+mod covers;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+pub use ceiling::{Escalation, escalations};
+pub use covers::{MAX_COMBINATIONS, TooMany, covers};
+
+/// One rule, with the words of a Kubernetes `PolicyRule`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    /// Groups of the resources; the empty text is the core group, `*` any.
+    pub api_groups: Vec<String>,
+    /// Resources and subresources; `*` is any, `*/scale` any of that subresource.
+    pub resources: Vec<String>,
+    /// Verbs; `*` is any.
+    pub verbs: Vec<String>,
+    /// Objects by name; empty is any.
+    pub resource_names: Vec<String>,
+    /// Paths that are no resources, such as `/metrics`.
+    #[serde(rename = "nonResourceURLs")]
+    pub non_resource_urls: Vec<String>,
+}
+
+/// Whether a word of a rule that is held stands for the word that is asked for.
+fn stands_for(held: &str, asked: &str) -> bool {
+    held == "*" || held == asked
+}
+
+/// Whether a resource of a rule that is held stands for the one that is asked for: the same, any, or any with that
+/// subresource.
+fn resource_stands_for(held: &str, asked: &str) -> bool {
+    if stands_for(held, asked) {
+        return true;
+    }
+    match (held.strip_prefix("*/"), asked.split_once('/')) {
+        (Some(held), Some((_, asked))) => held == asked,
+        _ => false,
+    }
+}

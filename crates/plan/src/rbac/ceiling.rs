@@ -1,0 +1,166 @@
+//! What no pack and no hook may ask for unless a policy lists it: rights from which more rights follow.
+
+use super::Rule;
+
+/// A kind of right from which more rights follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Escalation {
+    /// `*` anywhere: it grows with every API that is installed later.
+    Wildcard,
+    /// `escalate`, `bind`, `impersonate` and other verbs that hand out or take on rights.
+    Verb,
+    /// Commands, ports and containers of other pods.
+    PodAccess,
+    /// Writes to pods or pod templates: any image, ServiceAccount and Secret of the namespace follows.
+    PodWrite,
+    /// Tokens of ServiceAccounts.
+    Token,
+    /// Secrets. An empty patch reads one as well as `get` does.
+    Secret,
+    /// Writes to roles and bindings.
+    Rbac,
+    /// Certificates that the cluster trusts.
+    Certificate,
+    /// What changes how the API server answers: webhooks, admission policies, kinds, aggregated APIs.
+    Api,
+    /// Requests through the API server to nodes, pods and services.
+    Proxy,
+    /// Volumes of the cluster, which may be directories of a node.
+    Volume,
+    /// Paths that are no resources.
+    Path,
+    /// Our own kinds: a skill must not approve itself, or start runs of its own.
+    Ourselves,
+}
+
+impl Escalation {
+    /// Why it is refused, as the end of a sentence that begins with the right.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Wildcard => "`*` also means whatever is installed later",
+            Self::Verb => "the verb hands out or takes on rights",
+            Self::PodAccess => "it reaches into other pods",
+            Self::PodWrite => {
+                "whoever writes pods or pod templates can use any image, ServiceAccount and Secret of the namespace"
+            }
+            Self::Token => "it makes tokens of ServiceAccounts",
+            Self::Secret => "it reaches Secrets",
+            Self::Rbac => "it changes who may do what",
+            Self::Certificate => "it makes certificates that the cluster trusts",
+            Self::Api => "it changes how the API server answers",
+            Self::Proxy => "it sends requests through the API server",
+            Self::Volume => "a volume of the cluster can be a directory of a node",
+            Self::Path => "paths that are no resources cannot be granted to a skill",
+            Self::Ourselves => "a skill must not start, approve or change runs",
+        }
+    }
+}
+
+/// The single rights of a rule from which more follow, each with its kind, every kind once per resource or verb.
+pub fn escalations(rule: &Rule) -> Vec<(Escalation, Rule)> {
+    let mut found = Vec::new();
+    let mut add = |escalation, right: Rule| {
+        if !found.contains(&(escalation, right.clone())) {
+            found.push((escalation, right));
+        }
+    };
+    for path in &rule.non_resource_urls {
+        add(
+            Escalation::Path,
+            Rule {
+                verbs: rule.verbs.clone(),
+                non_resource_urls: vec![path.clone()],
+                ..Rule::default()
+            },
+        );
+    }
+    for resource in &rule.resources {
+        for group in &rule.api_groups {
+            for verb in &rule.verbs {
+                if let Some(escalation) = escalation(group, resource, verb) {
+                    add(
+                        escalation,
+                        Rule {
+                            api_groups: vec![group.clone()],
+                            resources: vec![resource.clone()],
+                            verbs: vec![verb.clone()],
+                            resource_names: rule.resource_names.clone(),
+                            non_resource_urls: Vec::new(),
+                        },
+                    );
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The first kind, in the order of the enum, that a single right belongs to.
+fn escalation(group: &str, resource: &str, verb: &str) -> Option<Escalation> {
+    let (main, sub) = match resource.split_once('/') {
+        Some((main, sub)) => (main, Some(sub)),
+        None => (resource, None),
+    };
+    let writes = !matches!(verb, "get" | "list" | "watch");
+    let core = group.is_empty();
+    let found = match () {
+        () if [group, resource, verb, main].contains(&"*") || sub == Some("*") => {
+            Escalation::Wildcard
+        }
+        () if HANDING_OUT.contains(&verb) => Escalation::Verb,
+        () if group == OUR_GROUP => Escalation::Ourselves,
+        () if core && main == "pods" && sub.is_some_and(|sub| POD_ACCESS.contains(&sub)) => {
+            Escalation::PodAccess
+        }
+        () if core && sub == Some("proxy") => Escalation::Proxy,
+        () if core && resource == "serviceaccounts/token" => Escalation::Token,
+        () if core && main == "secrets" => Escalation::Secret,
+        () if core && main == "persistentvolumes" && writes => Escalation::Volume,
+        () if writes && sub != Some("scale") && POD_TEMPLATES.contains(&(group, main)) => {
+            Escalation::PodWrite
+        }
+        () if writes && SANDBOX_GROUPS.contains(&group) => Escalation::PodWrite,
+        () if writes && group == "rbac.authorization.k8s.io" => Escalation::Rbac,
+        () if writes && group == "certificates.k8s.io" => Escalation::Certificate,
+        () if writes && API_GROUPS.contains(&group) => Escalation::Api,
+        () => return None,
+    };
+    Some(found)
+}
+
+const OUR_GROUP: &str = "sympozium.ai";
+/// Verbs that are about rights themselves.
+const HANDING_OUT: &[&str] = &[
+    "approve",
+    "attest",
+    "bind",
+    "escalate",
+    "impersonate",
+    "sign",
+];
+/// Subresources of pods that reach into them.
+const POD_ACCESS: &[&str] = &["attach", "ephemeralcontainers", "exec", "portforward"];
+/// Kinds that are pods or hold a template of them.
+const POD_TEMPLATES: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "podtemplates"),
+    ("", "replicationcontrollers"),
+    ("apps", "controllerrevisions"),
+    ("apps", "daemonsets"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+    ("extensions", "daemonsets"),
+    ("extensions", "deployments"),
+    ("extensions", "replicasets"),
+];
+/// Groups whose objects are pods in another wrapping.
+const SANDBOX_GROUPS: &[&str] = &["agents.x-k8s.io", "extensions.agents.x-k8s.io"];
+/// Groups whose objects change how the API server answers.
+const API_GROUPS: &[&str] = &[
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+];
