@@ -34,6 +34,16 @@ impl Amount {
     /// More than any text means: what is summed without end stops here.
     pub const MAX: Self = Self(MAX_WHOLE * PARTS);
 
+    /// A whole number, such as bytes.
+    pub const fn whole(number: u64) -> Self {
+        Self(number as u128 * PARTS)
+    }
+
+    /// Thousandths, such as those of a processor.
+    pub const fn thousandths(number: u64) -> Self {
+        Self(number as u128 * (PARTS / 1_000))
+    }
+
     /// Reads an amount.
     ///
     /// # Errors

@@ -1,0 +1,189 @@
+//! The one answer to *may this run exist?*: the same in the webhook, in the controller and on the command line.
+//!
+//! [`admit`] finds everything that is wrong at once, and fills in what the run leaves to its agent, the policy and the
+//! installation. It is a function of its [`Input`]: who calls fetches, and [`wanted_packs`] and [`wanted_policy`] say
+//! what. The other functions look at one object alone, when it is written.
+//!
+//! Each file below is one family of rules. A rule has a name that stays the same; the tests name every one.
+
+mod agents;
+mod amounts;
+mod defaults;
+mod env;
+mod features;
+mod finding;
+mod grants;
+mod hooks;
+mod host_access;
+mod images;
+mod input;
+mod model;
+mod network;
+mod objects;
+mod packs;
+mod policies;
+mod sandbox;
+mod subagents;
+#[cfg(test)]
+mod tests;
+mod timing;
+mod tools;
+mod unused;
+mod volumes;
+
+use sympozium_api::{AgentRun, AgentSpec};
+
+pub use finding::{MAX_FINDINGS, Reason, Subject};
+pub use input::{
+    Agents, Amounts, Candidates, ContainerAmounts, Facts, Input, PackCandidates, PackObject,
+    Rights, Settings, wanted_packs, wanted_policy,
+};
+pub use model::Endpoints;
+pub use objects::{admit_agent, admit_pack, admit_policy};
+pub use packs::{PackOrigin, ResolvedPack};
+pub use tools::{SANDBOX_PACK, ToolDecision};
+pub use unused::{UNUSED_FIELDS, UnusedField};
+pub use volumes::{RunVolume, VolumeOwner};
+
+use crate::policy::{EffectivePolicy, PolicyDefaults};
+use finding::Findings;
+
+/// Yes or no.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision<'a> {
+    /// The run may exist.
+    Admitted(Box<Admitted<'a>>),
+    /// It may not.
+    Denied(Denied),
+}
+
+/// A run that may exist.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Admitted<'a> {
+    /// The run with everything filled in. Admitting it again changes nothing.
+    pub run: AgentRun,
+    /// What is allowed but unwise.
+    pub warnings: Vec<Reason>,
+    /// What the run is held to.
+    pub policy: EffectivePolicy,
+    /// Its packs, each with where it was found.
+    pub packs: Vec<ResolvedPack<'a>>,
+    /// Its tools, each with what becomes of a call.
+    pub tools: Vec<ToolDecision>,
+    /// Its volumes, each with its owner and its name in the pod.
+    pub volumes: Vec<RunVolume>,
+    /// What its containers may use together.
+    pub amounts: Amounts,
+}
+
+/// A run that may not exist.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Denied {
+    /// Every reason.
+    pub reasons: Vec<Reason>,
+    /// What would be allowed but unwise.
+    pub warnings: Vec<Reason>,
+}
+
+impl Denied {
+    /// Whether the only trouble is objects that are not there yet: the run may wait for them.
+    pub fn may_wait(&self) -> bool {
+        self.reasons.iter().all(|reason| reason.missing.is_some())
+    }
+}
+
+/// Decides about a run.
+///
+/// # Guarantees
+///
+/// * All reasons at once (at most [`MAX_FINDINGS`]), in an order that depends on the input only.
+/// * A stricter policy, in the order of [`EffectivePolicy::is_at_most`], never admits more.
+/// * Defaulting is idempotent: admitting [`Admitted::run`] again gives the same run.
+/// * No panic, whatever the objects contain; work is bounded by their size.
+pub fn admit<'a>(input: &Input<'a>) -> Decision<'a> {
+    let mut findings = Findings::default();
+    let subject = run_subject(input);
+    let agent = agents::resolve(input, &subject, &mut findings);
+    let named = policies::resolve(input, agent, &mut findings);
+    let policy = EffectivePolicy::of(input.floor, named);
+    let defaults = PolicyDefaults::of(input.floor, named);
+    decide(input, agent, policy, &defaults, findings)
+}
+
+/// The rest of [`admit`], once it is known what the run is held to.
+fn decide<'a>(
+    input: &Input<'a>,
+    agent: Option<&'a AgentSpec>,
+    policy: EffectivePolicy,
+    policy_defaults: &PolicyDefaults,
+    mut findings: Findings,
+) -> Decision<'a> {
+    let nobody = AgentSpec::default();
+    let run = defaults::filled_in(input, agent, &policy, policy_defaults);
+    let (packs, tools, volumes, amounts) = {
+        let mut case = Case {
+            input,
+            subject: run_subject(input),
+            run: &run,
+            agent: agent.unwrap_or(&nobody),
+            policy: &policy,
+            packs: Vec::new(),
+        };
+        case.packs = packs::resolve(&case, &mut findings);
+        for pack in case.packs.iter().filter(|pack| pack.starts) {
+            objects::check_pack(&pack.subject(), pack.spec, &mut findings);
+        }
+        agents::check(&case, &mut findings);
+        timing::check(&case, &mut findings);
+        model::check(&case, &mut findings);
+        sandbox::check(&case, &mut findings);
+        features::check(&case, &mut findings);
+        subagents::check(&case, &mut findings);
+        images::check(&case, &mut findings);
+        env::check(&case, &mut findings);
+        hooks::check(&case, &mut findings);
+        host_access::check(&case, &mut findings);
+        grants::check(&case, &mut findings);
+        network::check(&case, &mut findings);
+        unused::check(&case, &mut findings);
+        let tools = tools::check(&case, &mut findings);
+        network::warn_about_fetching(&case, &tools, &mut findings);
+        let volumes = volumes::check(&case, &mut findings);
+        let amounts = amounts::check(&case, &mut findings);
+        (case.packs, tools, volumes, amounts)
+    };
+    let Findings { reasons, warnings } = findings;
+    if !reasons.is_empty() {
+        return Decision::Denied(Denied { reasons, warnings });
+    }
+    Decision::Admitted(Box::new(Admitted {
+        run,
+        warnings,
+        policy,
+        packs,
+        tools,
+        volumes,
+        amounts,
+    }))
+}
+
+/// What the families of rules look at.
+struct Case<'c, 'a> {
+    input: &'c Input<'a>,
+    subject: Subject,
+    /// With everything filled in.
+    run: &'c AgentRun,
+    /// Empty where there is none; then the run is denied already.
+    agent: &'c AgentSpec,
+    policy: &'c EffectivePolicy,
+    packs: Vec<ResolvedPack<'a>>,
+}
+
+fn run_subject(input: &Input<'_>) -> Subject {
+    let metadata = &input.run.metadata;
+    let name = metadata
+        .name
+        .as_deref()
+        .or(metadata.generate_name.as_deref());
+    Subject::new("AgentRun", Some(input.namespace), name.unwrap_or_default())
+}

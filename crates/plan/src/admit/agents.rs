@@ -1,0 +1,91 @@
+//! The agent of a run: that it names one, and that there is one.
+
+use sympozium_api::AgentSpec;
+use sympozium_api::agent_run::RunMode;
+
+use super::finding::{Findings, told};
+use super::{Case, Input, Subject};
+
+/// The agent's spec, where the run names exactly one that exists once.
+pub fn resolve<'a>(
+    input: &Input<'a>,
+    subject: &Subject,
+    findings: &mut Findings,
+) -> Option<&'a AgentSpec> {
+    let spec = &input.run.spec;
+    let Some(name) = spec.agent() else {
+        findings.deny(
+            subject,
+            match (&spec.agent_ref, &spec.instance_ref) {
+                (Some(agent), Some(instance)) => told(
+                    "spec.instanceRef",
+                    "agent-refs-differ",
+                    format!(
+                        "`agentRef` names `{}` and `instanceRef` names `{}`",
+                        shown(agent),
+                        shown(instance)
+                    ),
+                    "set one of them, or both to the same name",
+                ),
+                _ => told(
+                    "spec.agentRef",
+                    "agent-unnamed",
+                    "the run names no agent",
+                    "set `agentRef` to the name of an agent in this namespace",
+                ),
+            },
+        );
+        return None;
+    };
+    match (input.agents.agent, input.agents.instance) {
+        (None, None) => {
+            findings.deny_missing(
+                subject,
+                told(
+                    "spec.agentRef",
+                    "agent-missing",
+                    format!(
+                        "there is no agent `{}` in namespace `{}`",
+                        shown(name),
+                        input.namespace
+                    ),
+                    "create it, or correct the name",
+                ),
+                Subject::new("Agent", Some(input.namespace), name.as_str()),
+            );
+            None
+        }
+        (Some(_), Some(_)) => {
+            findings.deny(
+                subject,
+                told(
+                    "spec.agentRef",
+                    "agent-ambiguous",
+                    format!("`{}` is both an Agent and a SympoziumInstance", shown(name)),
+                    "delete one of the two; they are two names for one thing",
+                ),
+            );
+            None
+        }
+        _ => input.agents.spec(),
+    }
+}
+
+/// That the run has something to do.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    if case.run.spec.task.is_none() && case.run.spec.mode == RunMode::Task {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.task",
+                "task-missing",
+                "the run has no task",
+                "say in `task` what the agent is to do",
+            ),
+        );
+    }
+}
+
+fn shown(name: &sympozium_api::names::AgentName) -> String {
+    crate::text::shown(name.as_str()).into_owned()
+}

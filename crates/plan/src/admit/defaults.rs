@@ -1,0 +1,159 @@
+//! Fills in what a run leaves to its agent, its policy and the installation. Doing it again changes nothing.
+
+use sympozium_api::agent::{AgentConfig, AgentSpec};
+use sympozium_api::agent_run::RunModel;
+use sympozium_api::duration::DurationText;
+use sympozium_api::labels;
+use sympozium_api::names::OptionalSecretName;
+use sympozium_api::sandbox::AgentSandbox;
+use sympozium_api::{AgentRun, AgentRunSpec};
+
+use super::Input;
+use crate::duration::DEFAULT_RUN_TIMEOUT;
+use crate::policy::{EffectivePolicy, PolicyDefaults};
+
+/// The run with everything filled in.
+pub fn filled_in(
+    input: &Input<'_>,
+    agent: Option<&AgentSpec>,
+    policy: &EffectivePolicy,
+    defaults: &PolicyDefaults,
+) -> AgentRun {
+    let mut run = input.run.clone();
+    let spec = &mut run.spec;
+    if spec.agent_ref.is_none() {
+        spec.agent_ref = spec.instance_ref.clone();
+    }
+    if let Some(agent) = agent {
+        from_agent(spec, agent, provider(input, agent));
+    }
+    if spec.timeout.is_none() {
+        spec.timeout = Some(DurationText::new(DEFAULT_RUN_TIMEOUT));
+    }
+    from_policy(spec, input, policy, defaults);
+    run
+}
+
+fn from_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
+    let config = &agent.agents.default;
+    if spec.skills.is_empty() {
+        spec.skills.clone_from(&agent.skills);
+    }
+    match &mut spec.model {
+        None if !config.model.is_empty() => spec.model = Some(model_of(agent, config, provider)),
+        None => {}
+        Some(model) => {
+            if model.auth_secret_ref.is_none() && model.model_ref.is_none() {
+                model.auth_secret_ref = credential(agent, &model.provider);
+            }
+        }
+    }
+    if spec.sandbox.is_none() {
+        spec.sandbox.clone_from(&config.sandbox);
+    }
+    if spec.agent_sandbox.is_none() {
+        spec.agent_sandbox = config.agent_sandbox.as_ref().map(|it| AgentSandbox {
+            enabled: it.enabled,
+            runtime_class: it.runtime_class.clone(),
+            ..AgentSandbox::default()
+        });
+    }
+    if spec.timeout.is_none() {
+        spec.timeout.clone_from(&config.run_timeout);
+    }
+    if spec.lifecycle.is_none() {
+        spec.lifecycle.clone_from(&config.lifecycle);
+    }
+    for (name, value) in &config.env {
+        spec.env
+            .entry(name.clone())
+            .or_insert_with(|| value.clone());
+    }
+    if spec.image_pull_secrets.is_empty() {
+        spec.image_pull_secrets
+            .clone_from(&agent.image_pull_secrets);
+    }
+    // Together, because a mount means the volume of its own list.
+    if spec.volumes.is_empty() && spec.volume_mounts.is_empty() {
+        spec.volumes.clone_from(&agent.volumes);
+        spec.volume_mounts.clone_from(&agent.volume_mounts);
+    }
+}
+
+fn from_policy(
+    spec: &mut AgentRunSpec,
+    input: &Input<'_>,
+    policy: &EffectivePolicy,
+    defaults: &PolicyDefaults,
+) {
+    if let Some(sandbox) = spec.sandbox.as_mut().filter(|it| it.enabled)
+        && sandbox.image.is_none()
+    {
+        sandbox.image.clone_from(&defaults.sandbox_image);
+    }
+    if let Some(sandbox) = spec.agent_sandbox.as_mut().filter(|it| it.enabled)
+        && sandbox.runtime_class.is_none()
+    {
+        // A default that is not allowed would only deny the run with a reason that its author cannot mend.
+        let candidates = [
+            &defaults.runtime_class,
+            &input.settings.default_runtime_class,
+        ];
+        let class = candidates.into_iter().flatten().find(|class| {
+            policy
+                .isolation
+                .runtime_classes
+                .covers(&class.as_str().to_owned())
+        });
+        sandbox.runtime_class = class.cloned();
+    }
+}
+
+/// The agent's model, for a run that names none.
+fn model_of(agent: &AgentSpec, config: &AgentConfig, provider: String) -> RunModel {
+    RunModel {
+        model: config.model.clone(),
+        auth_secret_ref: credential(agent, &provider),
+        provider,
+        base_url: config.base_url.clone(),
+        thinking: config.thinking.clone(),
+        provider_headers: config.provider_headers.clone(),
+        provider_headers_secret_ref: config.provider_headers_secret_ref.clone(),
+        model_ref: None,
+        node_selector: config.node_selector.clone(),
+    }
+}
+
+/// The first of the agent's credentials that fits.
+fn credential(agent: &AgentSpec, provider: &str) -> Option<OptionalSecretName> {
+    let fits = |of: &Option<String>| {
+        of.as_ref()
+            .is_none_or(|of| of.eq_ignore_ascii_case(provider))
+    };
+    let found = agent.auth_refs.iter().find(|it| fits(&it.provider))?;
+    Some(OptionalSecretName::new(found.secret.as_str()))
+}
+
+/// The provider of an agent, which its spec does not name: by its label, its credentials, its address, its model.
+fn provider(input: &Input<'_>, agent: &AgentSpec) -> String {
+    let metadata = match (input.agents.agent, input.agents.instance) {
+        (Some(agent), _) => Some(&agent.metadata),
+        (None, instance) => instance.map(|it| &it.metadata),
+    };
+    let label = metadata
+        .and_then(|metadata| metadata.labels.as_ref())
+        .and_then(|labels| labels.get(labels::PROVIDER));
+    let credential = || agent.auth_refs.iter().find_map(|it| it.provider.as_ref());
+    if let Some(named) = label.or_else(credential).filter(|it| !it.is_empty()) {
+        return named.clone();
+    }
+    let config = &agent.agents.default;
+    let guess = match config.base_url.as_deref() {
+        Some(url) if url.contains("ollama") || url.contains(":11434") => "ollama",
+        Some(url) if url.contains("lm-studio") || url.contains(":1234") => "lm-studio",
+        Some(_) => "custom",
+        None if config.model.starts_with("claude") => "anthropic",
+        None => "openai",
+    };
+    guess.to_owned()
+}

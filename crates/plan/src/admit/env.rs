@@ -1,0 +1,196 @@
+//! Environment variables: of the run, of packs, of hooks, and those that parameters become.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sympozium_api::environment::{EnvVar, EnvVarSource};
+use sympozium_api::names::EnvName;
+
+use super::finding::{Findings, Told, told};
+use super::{Case, Subject};
+use crate::environment::{is_denied, looks_like_a_credential};
+
+/// What every parameter's variable starts with.
+const PARAMETER_PREFIX: &str = "SKILL_";
+/// Fields of a pod that a variable may show.
+const POD_FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// All variables of a run but those of hooks, which are looked at with the hooks.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    check_map(&case.subject, "spec.env", &case.run.spec.env, findings);
+    for pack in &case.packs {
+        if let Some(sidecar) = pack.sidecar() {
+            check_list(&pack.subject(), "spec.sidecar.env", &sidecar.env, findings);
+        }
+        check_parameters(
+            &case.subject,
+            &format!("spec.skills[{}].params", pack.index),
+            &pack.params,
+            findings,
+        );
+    }
+}
+
+/// Variables that reach the agent.
+pub fn check_map(
+    subject: &Subject,
+    field: &str,
+    env: &BTreeMap<String, String>,
+    findings: &mut Findings,
+) {
+    for name in env.keys() {
+        let at = || format!("{field}.{}", crate::text::shown(name));
+        if let Some(told) = refused(name, at) {
+            findings.deny(subject, told);
+        } else if looks_like_a_credential(name) {
+            findings.warn(
+                subject,
+                told(
+                    at(),
+                    "env-credential",
+                    format!(
+                        "`{}` looks like a credential, and the agent sees it",
+                        crate::text::shown(name)
+                    ),
+                    "keep it in a Secret that only the pack which needs it names in `secretRef`",
+                ),
+            );
+        }
+    }
+}
+
+/// Variables of one container.
+pub fn check_list(subject: &Subject, field: &str, env: &[EnvVar], findings: &mut Findings) {
+    let mut seen = BTreeSet::new();
+    for (index, variable) in env.iter().enumerate() {
+        let name = variable.name.as_str();
+        let at = || format!("{field}[{index}].name");
+        if let Some(told) = refused(name, at) {
+            findings.deny(subject, told);
+        }
+        if !seen.insert(name) {
+            let message = format!("the variable `{}` is set twice", crate::text::shown(name));
+            findings.deny(subject, told(at(), "env-twice", message, "set it once"));
+        }
+        if let Some(source) = &variable.value_from {
+            check_source(
+                subject,
+                &format!("{field}[{index}]"),
+                variable,
+                source,
+                findings,
+            );
+        }
+    }
+}
+
+fn check_source(
+    subject: &Subject,
+    field: &str,
+    variable: &EnvVar,
+    source: &EnvVarSource,
+    findings: &mut Findings,
+) {
+    if variable.value.is_some() {
+        findings.deny(
+            subject,
+            told(
+                field,
+                "env-two-values",
+                "the variable has `value` and `valueFrom`",
+                "keep one of them",
+            ),
+        );
+    }
+    let sources = [
+        source.secret_key_ref.is_some(),
+        source.config_map_key_ref.is_some(),
+        source.field_ref.is_some(),
+        source.resource_field_ref.is_some(),
+    ];
+    if sources.iter().filter(|set| **set).count() != 1 {
+        let message = "`valueFrom` needs exactly one source";
+        findings.deny(
+            subject,
+            told(
+                format!("{field}.valueFrom"),
+                "env-source",
+                message,
+                "keep one source",
+            ),
+        );
+    }
+    if let Some(reference) = &source.field_ref
+        && !POD_FIELDS.contains(&reference.field_path.as_str())
+    {
+        findings.deny(
+            subject,
+            told(
+                format!("{field}.valueFrom.fieldRef.fieldPath"),
+                "env-field",
+                format!(
+                    "`{}` is not a field that a variable may show",
+                    crate::text::shown(&reference.field_path)
+                ),
+                format!("use one of {}", crate::text::listed(POD_FIELDS)),
+            ),
+        );
+    }
+}
+
+/// Parameters reach a sidecar as `SKILL_` and the key in capitals.
+fn check_parameters(
+    subject: &Subject,
+    field: &str,
+    params: &BTreeMap<String, String>,
+    findings: &mut Findings,
+) {
+    let mut seen = BTreeSet::new();
+    for key in params.keys() {
+        let name = format!("{PARAMETER_PREFIX}{}", key.to_ascii_uppercase());
+        let at = || format!("{field}.{}", crate::text::shown(key));
+        if let Some(told) = refused(&name, at) {
+            findings.deny(subject, told);
+        }
+        if !seen.insert(name.clone()) {
+            let message = format!(
+                "two parameters become the variable `{}`",
+                crate::text::shown(&name)
+            );
+            findings.deny(
+                subject,
+                told(at(), "env-twice", message, "remove one of them"),
+            );
+        }
+    }
+}
+
+/// What is wrong with a variable's name, if anything.
+fn refused(name: &str, field: impl Fn() -> String) -> Option<Told> {
+    let shown = crate::text::shown(name);
+    if EnvName::new(name).check().is_err() {
+        let message = format!("`{shown}` is not a name of an environment variable");
+        return Some(told(
+            field(),
+            "env-name",
+            message,
+            "use letters, digits and `_`",
+        ));
+    }
+    is_denied(name).then(|| {
+        told(
+            field(),
+            "env-denied",
+            format!("the variable `{shown}` must not be set: it decides which code runs or whom our parts trust"),
+            "remove it, or choose another name",
+        )
+    })
+}

@@ -1,0 +1,53 @@
+//! Features that a policy closes.
+
+use sympozium_api::Feature;
+
+use super::Case;
+use super::finding::{Findings, told};
+
+/// That nothing of the run needs a closed feature. Tools of closed features are denied where tools are.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    let closed = &case.policy.closed;
+    if closed.is_empty() {
+        return;
+    }
+    let (sandbox, _) = super::sandbox::enabled(case);
+    if sandbox && closed.contains(&Feature::CodeExecution) {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.sandbox.enabled",
+                "feature-code-execution",
+                "the policy closes `code-execution`, and a sandbox is for commands",
+                "disable `sandbox`; `agentSandbox` isolates without commands",
+            ),
+        );
+    }
+    if case.run.spec.parent.is_some() && closed.contains(&Feature::SubAgents) {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.parent",
+                "feature-sub-agents",
+                "the policy closes `sub-agents`, and another run started this one",
+                "start the run by itself",
+            ),
+        );
+    }
+    for pack in &case.packs {
+        for feature in pack.spec.features.iter().filter(|it| closed.contains(it)) {
+            findings.deny(
+                &case.subject,
+                told(
+                    format!("spec.skills[{}].skillPackRef", pack.index),
+                    "feature-of-pack",
+                    format!(
+                        "the policy closes `{feature}`, which pack `{}` brings",
+                        crate::text::shown(pack.name.as_str())
+                    ),
+                    "remove the skill, or open the feature in `featureGates`",
+                ),
+            );
+        }
+    }
+}

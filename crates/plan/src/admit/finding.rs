@@ -1,0 +1,123 @@
+//! What admission has to say, each time with the place, the rule and the way out.
+
+use std::fmt;
+
+/// Most reasons, and most warnings, that one decision has: enough to mend an object, and a bound for hostile ones.
+pub const MAX_FINDINGS: usize = 256;
+
+/// An object that something is said about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its namespace, where it is known.
+    pub namespace: Option<String>,
+    /// Its name; empty where the API server has yet to choose one.
+    pub name: String,
+}
+
+/// Why a run is denied, or what is unwise about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The object that is to be changed.
+    pub subject: Subject,
+    /// The field in it, as a path such as `spec.sidecar.env[2].name`.
+    pub field: String,
+    /// The rule, by a name that stays the same.
+    pub rule: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
+    /// The object that is not there, when that is the reason: waiting may help.
+    pub missing: Option<Subject>,
+}
+
+impl Subject {
+    /// An object by kind, namespace and name.
+    pub fn new(kind: &'static str, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            kind,
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, crate::text::shown(&self.name))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, {}: {} ({})",
+            self.subject, self.field, self.message, self.rule
+        )
+    }
+}
+
+/// Collects what is found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub reasons: Vec<Reason>,
+    pub warnings: Vec<Reason>,
+}
+
+/// One finding before it is known whose it is.
+pub(crate) struct Told {
+    pub field: String,
+    pub rule: &'static str,
+    pub message: String,
+    pub remedy: String,
+}
+
+/// Writes down one finding.
+pub(crate) fn told(
+    field: impl Into<String>,
+    rule: &'static str,
+    message: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Told {
+    Told {
+        field: field.into(),
+        rule,
+        message: message.into(),
+        remedy: remedy.into(),
+    }
+}
+
+impl Findings {
+    pub fn deny(&mut self, subject: &Subject, told: Told) {
+        push(&mut self.reasons, reason(subject, told, None));
+    }
+
+    pub fn deny_missing(&mut self, subject: &Subject, told: Told, missing: Subject) {
+        push(&mut self.reasons, reason(subject, told, Some(missing)));
+    }
+
+    pub fn warn(&mut self, subject: &Subject, told: Told) {
+        push(&mut self.warnings, reason(subject, told, None));
+    }
+}
+
+fn reason(subject: &Subject, told: Told, missing: Option<Subject>) -> Reason {
+    Reason {
+        subject: subject.clone(),
+        field: told.field,
+        rule: told.rule,
+        message: told.message,
+        remedy: told.remedy,
+        missing,
+    }
+}
+
+fn push(list: &mut Vec<Reason>, reason: Reason) {
+    // The same can be found twice where a value is used twice.
+    if list.len() < MAX_FINDINGS && !list.contains(&reason) {
+        list.push(reason);
+    }
+}

@@ -1,0 +1,193 @@
+//! Grants at the Kubernetes API: the base ceiling, the policy's, the author's own rights, the floor's consent.
+
+use sympozium_api::rbac::RbacRule;
+
+use super::finding::{Findings, told};
+use super::{Case, Rights, Subject};
+use crate::policy::EffectivePolicy;
+use crate::rbac::{Rule, covers, escalations};
+
+/// Everything that packs and hooks ask for.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    for pack in &case.packs {
+        let Some(sidecar) = pack.sidecar() else {
+            continue;
+        };
+        let subject = pack.subject();
+        let author = Author {
+            who: "the pack's author",
+            rights: pack.author,
+        };
+        check_rules(
+            &subject,
+            "spec.sidecar.rbac",
+            &sidecar.rbac,
+            Some(case.policy),
+            findings,
+        );
+        check_author(
+            &subject,
+            "spec.sidecar.rbac",
+            &sidecar.rbac,
+            Reach::Namespace,
+            author,
+            findings,
+        );
+        check_rules(
+            &subject,
+            "spec.sidecar.clusterRBAC",
+            &sidecar.cluster_rbac,
+            Some(case.policy),
+            findings,
+        );
+        check_author(
+            &subject,
+            "spec.sidecar.clusterRBAC",
+            &sidecar.cluster_rbac,
+            Reach::Cluster,
+            author,
+            findings,
+        );
+        let namespace = case.input.namespace.to_owned();
+        if !sidecar.cluster_rbac.is_empty()
+            && !case.policy.grants.cluster_namespaces.covers(&namespace)
+        {
+            findings.deny(
+                &subject,
+                told(
+                    "spec.sidecar.clusterRBAC",
+                    "cluster-rbac-consent",
+                    format!("grants in the whole cluster need the floor's consent for namespace `{}`", crate::text::shown(&namespace)),
+                    "use `rbac`, or list the namespace in `rbacPolicy.clusterRBACNamespaces` of the policy `floor` in the system namespace",
+                ),
+            );
+        }
+    }
+    if let Some(hooks) = &case.run.spec.lifecycle {
+        let author = Author {
+            who: "the run's author",
+            rights: case.input.author,
+        };
+        check_rules(
+            &case.subject,
+            "spec.lifecycle.rbac",
+            &hooks.rbac,
+            Some(case.policy),
+            findings,
+        );
+        check_author(
+            &case.subject,
+            "spec.lifecycle.rbac",
+            &hooks.rbac,
+            Reach::Namespace,
+            author,
+            findings,
+        );
+    }
+}
+
+/// Where a grant holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    Namespace,
+    Cluster,
+}
+
+/// Who asks, and what they may do, if that is known.
+#[derive(Debug, Clone, Copy)]
+pub struct Author<'a> {
+    pub who: &'static str,
+    pub rights: Option<&'a Rights>,
+}
+
+/// The ceilings. Without a policy only the form of the rules is looked at.
+pub fn check_rules(
+    subject: &Subject,
+    field: &str,
+    rules: &[RbacRule],
+    policy: Option<&EffectivePolicy>,
+    findings: &mut Findings,
+) {
+    for (index, rule) in rules.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        let rule = Rule::from(rule);
+        if rule.verbs.is_empty() || rule.resources.is_empty() || rule.api_groups.is_empty() {
+            let message = "a rule needs `apiGroups`, `resources` and `verbs`";
+            findings.deny(
+                subject,
+                told(
+                    field.clone(),
+                    "rbac-incomplete",
+                    message,
+                    "fill in what is missing",
+                ),
+            );
+        }
+        let Some(policy) = policy else {
+            continue;
+        };
+        for (escalation, right) in escalations(&rule) {
+            if !policy.grants.excepts(&right) {
+                findings.deny(
+                    subject,
+                    told(
+                        field.clone(),
+                        "rbac-escalation",
+                        format!("`{right}` is refused: {}", escalation.why()),
+                        "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and, if it has that part, of the floor",
+                    ),
+                );
+            }
+        }
+        match policy.grants.beyond_ceiling(&rule) {
+            Ok(None) => {}
+            Ok(Some(right)) => findings.deny(
+                subject,
+                told(
+                    field,
+                    "rbac-ceiling",
+                    format!("`{right}` is more than the policy lets skills have"),
+                    "ask for less, or add it to `rbacPolicy.ceiling`",
+                ),
+            ),
+            Err(error) => findings.deny(
+                subject,
+                told(field, "rbac-too-large", error.to_string(), "split the rule"),
+            ),
+        }
+    }
+}
+
+/// Nobody hands out what they do not hold.
+pub fn check_author(
+    subject: &Subject,
+    field: &str,
+    rules: &[RbacRule],
+    reach: Reach,
+    author: Author<'_>,
+    findings: &mut Findings,
+) {
+    let Some(rights) = author.rights.filter(|rights| !rights.may_escalate) else {
+        return;
+    };
+    let held = match reach {
+        Reach::Cluster => rights.cluster.clone(),
+        Reach::Namespace => [rights.namespace.as_slice(), &rights.cluster].concat(),
+    };
+    for (index, rule) in rules.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        match covers(&held, &Rule::from(rule)) {
+            Ok(None) => {}
+            Ok(Some(right)) => findings.deny(
+                subject,
+                told(
+                    field,
+                    "rbac-author",
+                    format!("{} may not do `{right}`, and cannot grant it", author.who),
+                    "ask for less, or have somebody write it who holds these rights or may `escalate` on `skillpacks`",
+                ),
+            ),
+            Err(error) => findings.deny(subject, told(field, "rbac-too-large", error.to_string(), "split the rule")),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Images: of sidecars, hooks and the sandbox.
+
+use super::finding::{Findings, told};
+use super::{Case, Subject};
+use crate::image::Image;
+use crate::policy::EffectivePolicy;
+
+/// Every image of the run. Our own parts are not here: they are the installation's.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    for pack in &case.packs {
+        if let Some(sidecar) = pack.sidecar() {
+            check_image(
+                &pack.subject(),
+                "spec.sidecar.image",
+                sidecar.image.as_str(),
+                Some(case.policy),
+                findings,
+            );
+        }
+    }
+    if let Some(sandbox) = case.run.spec.sandbox.as_ref().filter(|it| it.enabled)
+        && let Some(image) = &sandbox.image
+    {
+        check_image(
+            &case.subject,
+            "spec.sandbox.image",
+            image.as_str(),
+            Some(case.policy),
+            findings,
+        );
+    }
+    let hooks = case.run.spec.lifecycle.iter().flat_map(super::hooks::all);
+    for (field, hook) in hooks {
+        let field = format!("spec.lifecycle.{field}.image");
+        check_image(
+            &case.subject,
+            &field,
+            hook.image.as_str(),
+            Some(case.policy),
+            findings,
+        );
+    }
+}
+
+/// One image: that it is one, and from where the policy allows.
+pub fn check_image(
+    subject: &Subject,
+    field: &str,
+    text: &str,
+    policy: Option<&EffectivePolicy>,
+    findings: &mut Findings,
+) {
+    let shown = crate::text::shown(text);
+    let image = match Image::parse(text) {
+        Ok(image) => image,
+        Err(error) => {
+            let message = format!("`{shown}` is not an image reference: {error}");
+            let remedy = "write it as `registry/repository:tag`";
+            return findings.deny(subject, told(field, "image-invalid", message, remedy));
+        }
+    };
+    if let Some(policy) = policy
+        && !policy.registries.allows(|registry| registry.allows(&image))
+    {
+        findings.deny(
+            subject,
+            told(
+                field,
+                "image-registry",
+                format!(
+                    "`{shown}` comes from `{}/{}`; the policy allows {}",
+                    image.host(),
+                    image.repository(),
+                    policy.registries.listed_text()
+                ),
+                "use an image of an allowed registry, or add its registry to `imagePolicy.allowedRegistries`",
+            ),
+        );
+    }
+    if image.digest().is_none() && matches!(image.tag(), None | Some("latest")) {
+        findings.warn(
+            subject,
+            told(
+                field,
+                "image-floating",
+                format!("`{shown}` can mean another image tomorrow"),
+                "name a version or, better, a digest",
+            ),
+        );
+    }
+}

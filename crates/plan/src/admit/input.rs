@@ -1,0 +1,205 @@
+//! What admission looks at. All of it is data: whoever calls has fetched it.
+
+use std::collections::BTreeMap;
+
+use sympozium_api::names::{ObjectName, PolicyName, SkillPackName};
+use sympozium_api::{
+    Agent, AgentRun, AgentSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy,
+    SympoziumPolicySpec,
+};
+
+use crate::quantity::Amount;
+use crate::rbac::Rule;
+
+/// Everything that decides about a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// The run, as it was written.
+    pub run: &'a AgentRun,
+    /// Its namespace. What the run's metadata says about that does not count.
+    pub namespace: &'a str,
+    /// The agent that it names, by both kinds that an agent may have.
+    pub agents: Agents<'a>,
+    /// The packs that [`wanted_packs`] names, by name.
+    pub packs: &'a BTreeMap<SkillPackName, PackCandidates<'a>>,
+    /// The policy that [`wanted_policy`] names.
+    pub policies: Candidates<'a, SympoziumPolicy>,
+    /// The cluster's floor.
+    pub floor: Option<&'a SympoziumPolicySpec>,
+    /// The model that the run names in `modelRef`: in the namespace it names or else its own, and in the system's.
+    pub models: Candidates<'a, Model>,
+    /// What the run's author may do. Unknown on a command line without a cluster.
+    pub author: Option<&'a Rights>,
+    /// What is going on besides.
+    pub facts: Facts,
+    /// How this installation is set up.
+    pub settings: &'a Settings,
+}
+
+/// The agent of a run, by both kinds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Agents<'a> {
+    /// The `Agent` of the name, if there is one.
+    pub agent: Option<&'a Agent>,
+    /// The `SympoziumInstance` of the name, if there is one.
+    pub instance: Option<&'a SympoziumInstance>,
+}
+
+/// An object by name, in the two namespaces where it is looked for.
+#[derive(Debug)]
+pub struct Candidates<'a, K> {
+    /// In the run's namespace.
+    pub own: Option<&'a K>,
+    /// In the system's namespace. Absent when that is the run's.
+    pub system: Option<&'a K>,
+}
+
+impl<K> Clone for Candidates<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Candidates<'_, K> {}
+
+impl<K> Default for Candidates<'_, K> {
+    fn default() -> Self {
+        Self {
+            own: None,
+            system: None,
+        }
+    }
+}
+
+/// A pack by name, in the two namespaces where it is looked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PackCandidates<'a> {
+    /// In the run's namespace.
+    pub own: Option<PackObject<'a>>,
+    /// In the system's namespace. Absent when that is the run's.
+    pub system: Option<PackObject<'a>>,
+}
+
+/// A pack, and what is known about who wrote it.
+#[derive(Debug, Clone, Copy)]
+pub struct PackObject<'a> {
+    /// The pack.
+    pub pack: &'a SkillPack,
+    /// What its author may do, in the run's namespace. When that is unknown, the check at the pack's own admission
+    /// stands.
+    pub author: Option<&'a Rights>,
+}
+
+/// What somebody may do at the Kubernetes API.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// Whether they may hand out rights they do not have: verb `escalate` on `skillpacks`.
+    pub may_escalate: bool,
+    /// Their rules in the run's namespace.
+    pub namespace: Vec<Rule>,
+    /// Their rules in the whole cluster, which hold in the namespace too.
+    pub cluster: Vec<Rule>,
+}
+
+/// What is going on besides the run. What is unknown is not checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Runs of the same tree that are going on, without this one.
+    pub runs_in_tree: Option<u32>,
+    /// Runs that the parent has started, without this one.
+    pub siblings: Option<u32>,
+    /// How many runs are above the parent.
+    pub parent_depth: Option<u32>,
+}
+
+/// How an installation is set up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Where built-in packs and policies live.
+    pub system_namespace: String,
+    /// The RuntimeClass of runs in agent-sandbox for which nobody names one.
+    pub default_runtime_class: Option<ObjectName>,
+    /// What each container uses for which nobody says.
+    pub amounts: ContainerAmounts,
+}
+
+/// What containers use for which nobody says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerAmounts {
+    /// The agent.
+    pub agent: Amounts,
+    /// The bridge.
+    pub bridge: Amounts,
+    /// The sidecar of a pack.
+    pub sidecar: Amounts,
+    /// The container `sandbox`.
+    pub sandbox: Amounts,
+    /// A hook.
+    pub hook: Amounts,
+}
+
+/// What one container may use at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amounts {
+    /// CPU.
+    pub cpu: Amount,
+    /// Memory.
+    pub memory: Amount,
+}
+
+impl Amounts {
+    const fn of(cpu_thousandths: u64, memory_mebibytes: u64) -> Self {
+        Self {
+            cpu: Amount::thousandths(cpu_thousandths),
+            memory: Amount::whole(memory_mebibytes << 20),
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            system_namespace: sympozium_api::labels::SYSTEM_NAMESPACE.to_owned(),
+            default_runtime_class: None,
+            amounts: ContainerAmounts {
+                agent: Amounts::of(1000, 1024),
+                bridge: Amounts::of(100, 128),
+                sidecar: Amounts::of(100, 128),
+                sandbox: Amounts::of(500, 512),
+                hook: Amounts::of(500, 512),
+            },
+        }
+    }
+}
+
+impl<'a> Agents<'a> {
+    /// The spec of the agent, if there is exactly one.
+    pub fn spec(&self) -> Option<&'a AgentSpec> {
+        match (self.agent, self.instance) {
+            (Some(agent), None) => Some(&agent.spec),
+            (None, Some(instance)) => Some(&instance.spec),
+            _ => None,
+        }
+    }
+}
+
+/// The packs that must be fetched for a run: its own, or the agent's where it names none.
+pub fn wanted_packs(run: &AgentRun, agents: Agents<'_>) -> Vec<SkillPackName> {
+    let of_agent = agents.spec().map(|spec| spec.skills.as_slice());
+    let skills = match run.spec.skills.as_slice() {
+        [] => of_agent.unwrap_or_default(),
+        skills => skills,
+    };
+    let mut names: Vec<_> = skills
+        .iter()
+        .filter_map(|skill| skill.skill_pack_ref.clone())
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The policy that must be fetched for a run.
+pub fn wanted_policy(agents: Agents<'_>) -> Option<&PolicyName> {
+    agents.spec()?.policy_ref.as_ref()
+}

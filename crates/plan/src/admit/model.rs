@@ -1,0 +1,246 @@
+//! The model of a run, and where its requests go.
+
+use sympozium_api::Model;
+use sympozium_api::agent_run::RunModel;
+use sympozium_api::names::ModelRef;
+
+use super::finding::{Findings, told};
+use super::{Case, Subject};
+use crate::host::{Destination, Endpoint, Host};
+
+/// Where a provider's requests go when nobody says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoints {
+    /// To these hosts, at this port.
+    At(&'static str, u16),
+    /// To an address that the run must name, below this domain.
+    Below(&'static str),
+    /// To an address that the run must name.
+    Named,
+    /// Nowhere: the bridge answers itself.
+    Nowhere,
+}
+
+/// The providers that are known. Others need `baseURL`.
+const PROVIDERS: &[(&str, Endpoints)] = &[
+    ("anthropic", Endpoints::At("api.anthropic.com", 443)),
+    ("azure", Endpoints::Below("*.openai.azure.com")),
+    ("azure-openai", Endpoints::Below("*.openai.azure.com")),
+    ("bedrock", Endpoints::Below("*.amazonaws.com")),
+    ("deepseek", Endpoints::At("api.deepseek.com", 443)),
+    (
+        "gemini",
+        Endpoints::At("generativelanguage.googleapis.com", 443),
+    ),
+    (
+        "google",
+        Endpoints::At("generativelanguage.googleapis.com", 443),
+    ),
+    ("groq", Endpoints::At("api.groq.com", 443)),
+    ("llama-server", Endpoints::Named),
+    ("llamacpp", Endpoints::Named),
+    ("lm-studio", Endpoints::Named),
+    ("local", Endpoints::Named),
+    ("mistral", Endpoints::At("api.mistral.ai", 443)),
+    ("ollama", Endpoints::At("ollama.default.svc", 11434)),
+    ("openai", Endpoints::At("api.openai.com", 443)),
+    ("openrouter", Endpoints::At("openrouter.ai", 443)),
+    ("scripted", Endpoints::Nowhere),
+    ("unsloth", Endpoints::Named),
+    ("vllm", Endpoints::Named),
+];
+
+impl Endpoints {
+    /// Those of a provider, in any case.
+    pub fn of(provider: &str) -> Self {
+        let found = PROVIDERS
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(provider));
+        found.map_or(Self::Named, |(_, endpoints)| *endpoints)
+    }
+
+    /// Whether an address is one of the provider's own.
+    fn include(self, endpoint: &Endpoint) -> bool {
+        let (pattern, port) = match self {
+            Self::At(host, port) => (host, port),
+            Self::Below(pattern) => (pattern, 443),
+            Self::Named | Self::Nowhere => return false,
+        };
+        Destination::parse(pattern, Some(port))
+            .is_ok_and(|own| own.allows(&endpoint.host, endpoint.port))
+            && (endpoint.encrypted || port != 443)
+    }
+}
+
+/// Names, namespaces, addresses.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    let Some(model) = &case.run.spec.model else {
+        let remedy = "set `model`, or `agents.default.model` of the agent";
+        return findings.deny(
+            &case.subject,
+            told(
+                "spec.model",
+                "model-missing",
+                "the run has no model",
+                remedy,
+            ),
+        );
+    };
+    match &model.model_ref {
+        Some(reference) => check_reference(case, model, reference, findings),
+        None => {
+            check_name(case, "spec.model.model", &model.model, findings);
+            check_endpoint(case, model, findings);
+        }
+    }
+}
+
+fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findings) {
+    let allowed = &case.policy.models;
+    if !allowed.allows(|pattern| pattern.is_about(name)) {
+        findings.deny(
+            &case.subject,
+            told(
+                field,
+                "model-not-allowed",
+                format!(
+                    "the policy allows the models {}, not `{}`",
+                    allowed.listed_text(),
+                    crate::text::shown(name)
+                ),
+                "choose one of them, or add it to `modelPolicy.allowedModels`",
+            ),
+        );
+    }
+}
+
+/// A `Model` of the cluster: that it is there, and that the policy allows it and its namespace.
+fn check_reference(
+    case: &Case<'_, '_>,
+    model: &RunModel,
+    reference: &ModelRef,
+    findings: &mut Findings,
+) {
+    let field = "spec.model.modelRef";
+    let named = reference.as_str().split_once('/');
+    let (namespace, name) = named.unwrap_or((case.input.namespace, reference.as_str()));
+    let own: Option<(&str, &Model)> = case.input.models.own.map(|it| (namespace, it));
+    let system = case.input.models.system.filter(|_| named.is_none());
+    let system = system.map(|it| (case.input.settings.system_namespace.as_str(), it));
+    let Some((found_in, _)) = own.or(system) else {
+        return findings.deny_missing(
+            &case.subject,
+            told(
+                field,
+                "model-ref-missing",
+                format!(
+                    "there is no Model `{}`",
+                    crate::text::shown(reference.as_str())
+                ),
+                "create it, or correct the name",
+            ),
+            Subject::new("Model", Some(namespace), name),
+        );
+    };
+    if !case.policy.model_namespaces.covers(&found_in.to_owned()) {
+        findings.deny(
+            &case.subject,
+            told(
+                field,
+                "model-namespace",
+                format!(
+                    "the policy allows Models of the namespaces {}, not `{}`",
+                    case.policy.model_namespaces.listed_text(),
+                    crate::text::shown(found_in)
+                ),
+                "choose another Model, or add the namespace to `modelPolicy.allowedNamespaces`",
+            ),
+        );
+    }
+    check_name(case, field, name, findings);
+    if model.base_url.is_some() {
+        let message = "`baseURL` means nothing beside `modelRef`, which has an address of its own";
+        findings.warn(
+            &case.subject,
+            told(
+                "spec.model.baseURL",
+                "model-url-unused",
+                message,
+                "remove it",
+            ),
+        );
+    }
+}
+
+fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
+    let field = "spec.model.baseURL";
+    let own = Endpoints::of(&model.provider);
+    let Some(url) = &model.base_url else {
+        if matches!(own, Endpoints::Named | Endpoints::Below(_)) {
+            findings.deny(
+                &case.subject,
+                told(
+                    field,
+                    "model-url-missing",
+                    format!(
+                        "no address is known for provider `{}`",
+                        crate::text::shown(&model.provider)
+                    ),
+                    "set `baseURL`, or correct `provider`",
+                ),
+            );
+        }
+        return;
+    };
+    let endpoint = match Endpoint::parse(url) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            let message = format!("the address cannot be used: {error}");
+            let remedy = "write it as `https://host/path`, with credentials in `authSecretRef`";
+            return findings.deny(&case.subject, told(field, "model-url", message, remedy));
+        }
+    };
+    let Endpoint {
+        host,
+        port,
+        encrypted,
+    } = &endpoint;
+    if matches!(host, Host::Address(std::net::IpAddr::V4(address)) if address.is_link_local()) {
+        let message = format!("`{host}` answers with the credentials of the machine");
+        findings.deny(
+            &case.subject,
+            told(
+                field,
+                "model-url-link-local",
+                message,
+                "use the provider's address",
+            ),
+        );
+    }
+    if case.policy.bound && !own.include(&endpoint) && !case.policy.reach.lists(host, *port) {
+        findings.deny(
+            &case.subject,
+            told(
+                field,
+                "model-endpoint",
+                format!("`{host}:{port}` is not an address of provider `{}`, and the policy does not list it", crate::text::shown(&model.provider)),
+                "remove `baseURL`, or add host and port to `networkPolicy.allowedEgress`",
+            ),
+        );
+    }
+    let has_key = model
+        .auth_secret_ref
+        .as_ref()
+        .is_some_and(|it| !it.as_str().is_empty());
+    if !encrypted && has_key && host.is_public() {
+        findings.warn(
+            &case.subject,
+            told(
+                field,
+                "model-url-plain",
+                "the key goes over the network unencrypted",
+                "use `https://`",
+            ),
+        );
+    }
+}

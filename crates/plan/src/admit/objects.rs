@@ -1,0 +1,157 @@
+//! Objects that are looked at alone, when somebody writes them.
+
+use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
+
+use super::finding::{Findings, told};
+use super::grants::{Author, Reach, check_author, check_rules};
+use super::tools::SANDBOX_PACK;
+use super::{Denied, Rights, Subject, amounts, env, hooks, images, network, tools, volumes};
+use crate::policy::EffectivePolicy;
+
+/// What is wrong or unwise about a pack. `author` is who writes it: nobody hands out what they do not hold.
+pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rights>) -> Denied {
+    let mut findings = Findings::default();
+    let name = pack.metadata.name.as_deref().unwrap_or_default();
+    let subject = Subject::new("SkillPack", namespace, name);
+    if name == SANDBOX_PACK {
+        let message = format!("`{name}` is the name of every run's own sandbox");
+        findings.deny(
+            &subject,
+            told(
+                "metadata.name",
+                "pack-name-reserved",
+                message,
+                "give the pack another name",
+            ),
+        );
+    }
+    check_pack(&subject, &pack.spec, &mut findings);
+    if let Some(sidecar) = &pack.spec.sidecar {
+        images::check_image(
+            &subject,
+            "spec.sidecar.image",
+            sidecar.image.as_str(),
+            None,
+            &mut findings,
+        );
+        env::check_list(&subject, "spec.sidecar.env", &sidecar.env, &mut findings);
+        volumes::check_sidecar(&subject, sidecar, &mut findings);
+        let author = Author {
+            who: "the pack's author",
+            rights: author,
+        };
+        for (field, rules, reach) in [
+            ("spec.sidecar.rbac", &sidecar.rbac, Reach::Namespace),
+            (
+                "spec.sidecar.clusterRBAC",
+                &sidecar.cluster_rbac,
+                Reach::Cluster,
+            ),
+        ] {
+            check_rules(&subject, field, rules, None, &mut findings);
+            check_author(&subject, field, rules, reach, author, &mut findings);
+        }
+    }
+    verdict(findings)
+}
+
+/// The part of a pack's rules that runs look at again without more to know.
+pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
+    let Some(sidecar) = &spec.sidecar else {
+        return;
+    };
+    tools::check_declarations(subject, sidecar, findings);
+    network::check_form(subject, sidecar, findings);
+    let resources = sidecar.resources.as_ref();
+    for (field, quantity) in [
+        (
+            "spec.sidecar.resources.cpu",
+            resources.and_then(|it| it.cpu.as_ref()),
+        ),
+        (
+            "spec.sidecar.resources.memory",
+            resources.and_then(|it| it.memory.as_ref()),
+        ),
+    ] {
+        amounts::check_amount(subject, field, quantity, findings);
+    }
+}
+
+/// What is wrong or unwise about an agent, by either kind's name.
+///
+/// `has_namesake` says whether there is an object of the other kind with its name: the two kinds share one name space.
+pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> Denied {
+    let mut findings = Findings::default();
+    if has_namesake {
+        findings.deny(
+            subject,
+            told(
+                "metadata.name",
+                "agent-ambiguous",
+                format!(
+                    "`{}` is both an Agent and a SympoziumInstance",
+                    crate::text::shown(&subject.name)
+                ),
+                "choose another name; the two kinds are two names for one thing",
+            ),
+        );
+    }
+    let config = &spec.agents.default;
+    env::check_map(
+        subject,
+        "spec.agents.default.env",
+        &config.env,
+        &mut findings,
+    );
+    if let Some(timeout) = &config.run_timeout {
+        let most = crate::duration::MAX_RUN_TIMEOUT;
+        super::timing::check_timeout(
+            subject,
+            "spec.agents.default.runTimeout",
+            timeout,
+            most,
+            &mut findings,
+        );
+    }
+    if let Some(lifecycle) = &config.lifecycle {
+        hooks::check_hooks(
+            subject,
+            "spec.agents.default.lifecycle",
+            lifecycle,
+            &mut findings,
+        );
+        check_rules(
+            subject,
+            "spec.agents.default.lifecycle.rbac",
+            &lifecycle.rbac,
+            None,
+            &mut findings,
+        );
+    }
+    verdict(findings)
+}
+
+/// Entries of a policy that mean nothing. They allow nothing either, so that a mistake shows as a denial.
+pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
+    let mut findings = Findings::default();
+    for entry in EffectivePolicy::invalid_entries(spec) {
+        let remedy = "correct it; as it stands, it allows nothing";
+        findings.deny(
+            subject,
+            told(
+                format!("spec.{}", entry.field),
+                "policy-entry",
+                entry.why,
+                remedy,
+            ),
+        );
+    }
+    verdict(findings)
+}
+
+fn verdict(findings: Findings) -> Denied {
+    Denied {
+        reasons: findings.reasons,
+        warnings: findings.warnings,
+    }
+}

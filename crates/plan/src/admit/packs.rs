@@ -1,0 +1,224 @@
+//! The packs of a run: where each comes from.
+
+use std::collections::BTreeMap;
+
+use sympozium_api::SkillPackSpec;
+use sympozium_api::agent_run::RunMode;
+use sympozium_api::names::SkillPackName;
+use sympozium_api::skill_pack::Sidecar;
+
+use super::finding::{Findings, told};
+use super::input::{PackObject, Rights};
+use super::tools::SANDBOX_PACK;
+use super::{Case, Subject};
+
+/// A pack as a run uses it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResolvedPack<'a> {
+    /// Its name.
+    pub name: SkillPackName,
+    /// The namespace that it was found in.
+    pub namespace: String,
+    /// Its UID, once it has one.
+    pub uid: Option<String>,
+    /// Whose it is.
+    pub origin: PackOrigin,
+    /// What it says.
+    pub spec: &'a SkillPackSpec,
+    /// The run's settings for it.
+    pub params: BTreeMap<String, String>,
+    /// What its author may do, where that is known.
+    pub author: Option<&'a Rights>,
+    /// Its place in the run's list.
+    pub(super) index: usize,
+    /// Whether the run starts its sidecar.
+    pub starts: bool,
+}
+
+/// Whose a pack is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PackOrigin {
+    /// Of the run's namespace.
+    Own,
+    /// Of the system's.
+    System,
+}
+
+impl<'a> ResolvedPack<'a> {
+    /// The sidecar that the run starts for it.
+    pub fn sidecar(&self) -> Option<&'a Sidecar> {
+        self.spec.sidecar.as_ref().filter(|_| self.starts)
+    }
+
+    /// The pack, as messages name it.
+    pub(super) fn subject(&self) -> Subject {
+        Subject::new("SkillPack", Some(&self.namespace), self.name.as_str())
+    }
+}
+
+/// Finds the pack of each skill.
+pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<ResolvedPack<'a>> {
+    let mut packs: Vec<ResolvedPack<'a>> = Vec::new();
+    for (index, skill) in case.run.spec.skills.iter().enumerate() {
+        let field = format!("spec.skills[{index}].skillPackRef");
+        let Some(name) = &skill.skill_pack_ref else {
+            if skill.config_map_ref.is_none() {
+                findings.deny(
+                    &case.subject,
+                    told(
+                        field,
+                        "skill-unnamed",
+                        "the skill names no pack and no ConfigMap",
+                        "set `skillPackRef`",
+                    ),
+                );
+            }
+            continue;
+        };
+        let shown = crate::text::shown(name.as_str());
+        if packs.iter().any(|pack| pack.name == *name) {
+            let message = format!("pack `{shown}` is listed twice");
+            findings.deny(
+                &case.subject,
+                told(field, "skill-twice", message, "list each pack once"),
+            );
+            continue;
+        }
+        if name == SANDBOX_PACK {
+            let message = format!("`{shown}` is the name of the run's own sandbox");
+            findings.deny(
+                &case.subject,
+                told(
+                    field,
+                    "pack-name-reserved",
+                    message,
+                    "give the pack another name",
+                ),
+            );
+            continue;
+        }
+        if !case.policy.packs.covers(&name.as_str().to_owned()) {
+            let allowed = case.policy.packs.listed_text();
+            findings.deny(
+                &case.subject,
+                told(
+                    field.clone(),
+                    "pack-not-allowed",
+                    format!("the policy allows the packs {allowed}, not `{shown}`"),
+                    "remove the skill, or add the pack to `packPolicy.allowedPacks`",
+                ),
+            );
+        }
+        let Some((object, origin)) = choose(case, name, field, findings) else {
+            continue;
+        };
+        packs.push(resolved(case, index, name, object, origin, findings));
+    }
+    packs
+}
+
+/// Which of the two places counts.
+fn choose<'a>(
+    case: &Case<'_, 'a>,
+    name: &SkillPackName,
+    field: String,
+    findings: &mut Findings,
+) -> Option<(PackObject<'a>, PackOrigin)> {
+    let candidates = case.input.packs.get(name).copied().unwrap_or_default();
+    let shown = crate::text::shown(name.as_str());
+    let (own, system) = (case.input.namespace, &case.input.settings.system_namespace);
+    match (candidates.own, candidates.system) {
+        (Some(_), Some(_)) if !case.policy.shadowing => {
+            findings.deny(
+                &case.subject,
+                told(
+                    field,
+                    "pack-ambiguous",
+                    format!("pack `{shown}` is in namespace `{own}` and in `{system}`"),
+                    "rename the one in the run's namespace, or set `packPolicy.allowShadowing`",
+                ),
+            );
+            None
+        }
+        (Some(pack), _) => Some((pack, PackOrigin::Own)),
+        (None, Some(_)) if !case.policy.system_packs => {
+            findings.deny(
+                &case.subject,
+                told(
+                    field,
+                    "pack-of-system",
+                    format!(
+                        "pack `{shown}` is in namespace `{system}`, whose packs the policy forbids"
+                    ),
+                    "create a pack in the run's namespace, or set `packPolicy.allowSystemPacks`",
+                ),
+            );
+            None
+        }
+        (None, Some(pack)) => Some((pack, PackOrigin::System)),
+        (None, None) => {
+            findings.deny_missing(
+                &case.subject,
+                told(
+                    field,
+                    "pack-missing",
+                    format!("there is no pack `{shown}` in namespace `{own}` or `{system}`"),
+                    "create it, or correct the name",
+                ),
+                Subject::new("SkillPack", Some(own), name.as_str()),
+            );
+            None
+        }
+    }
+}
+
+fn resolved<'a>(
+    case: &Case<'_, 'a>,
+    index: usize,
+    name: &SkillPackName,
+    object: PackObject<'a>,
+    origin: PackOrigin,
+    findings: &mut Findings,
+) -> ResolvedPack<'a> {
+    let spec = &object.pack.spec;
+    let needs_server = spec
+        .sidecar
+        .as_ref()
+        .is_some_and(|it| it.requires_server == Some(true));
+    let starts = !needs_server || case.run.spec.mode == RunMode::Server;
+    if !starts {
+        findings.warn(
+            &case.subject,
+            told(
+                format!("spec.skills[{index}].skillPackRef"),
+                "pack-needs-server",
+                format!(
+                    "pack `{}` is for runs in server mode; its sidecar is left out",
+                    crate::text::shown(name.as_str())
+                ),
+                "set `mode: server`, or remove the skill",
+            ),
+        );
+    }
+    let namespace = match origin {
+        PackOrigin::Own => case.input.namespace,
+        PackOrigin::System => &case.input.settings.system_namespace,
+    };
+    let params = &case
+        .run
+        .spec
+        .skills
+        .get(index)
+        .map(|skill| skill.params.clone());
+    ResolvedPack {
+        name: name.clone(),
+        namespace: namespace.to_owned(),
+        uid: object.pack.metadata.uid.clone(),
+        origin,
+        spec,
+        params: params.clone().unwrap_or_default(),
+        author: object.author,
+        index,
+        starts,
+    }
+}

@@ -1,0 +1,74 @@
+//! The policy that an agent names: that it exists, and where.
+
+use sympozium_api::{AgentSpec, SympoziumPolicySpec};
+
+use super::finding::{Findings, told};
+use super::{Input, Subject};
+use crate::policy::EffectivePolicy;
+
+/// The named policy's spec. When one is named and not found the run is denied.
+pub fn resolve<'a>(
+    input: &Input<'a>,
+    agent: Option<&AgentSpec>,
+    findings: &mut Findings,
+) -> Option<&'a SympoziumPolicySpec> {
+    let name = agent?.policy_ref.as_ref()?;
+    let subject = agent_subject(input);
+    let shown = crate::text::shown(name.as_str());
+    let system = &input.settings.system_namespace;
+    match (input.policies.own, input.policies.system) {
+        (None, None) => {
+            findings.deny_missing(
+                &subject,
+                told(
+                    "spec.policyRef",
+                    "policy-missing",
+                    format!(
+                        "there is no policy `{shown}` in namespace `{}` or `{system}`",
+                        input.namespace
+                    ),
+                    "create it, or correct the name; without its policy an agent cannot run",
+                ),
+                Subject::new("SympoziumPolicy", Some(input.namespace), name.as_str()),
+            );
+            None
+        }
+        (Some(_), Some(_)) if !may_shadow(input) => {
+            findings.deny(
+                &subject,
+                told(
+                    "spec.policyRef",
+                    "policy-ambiguous",
+                    format!(
+                        "policy `{shown}` is in namespace `{}` and in `{system}`",
+                        input.namespace
+                    ),
+                    "rename the one in the agent's namespace",
+                ),
+            );
+            None
+        }
+        (own, system) => own.or(system).map(|policy| &policy.spec),
+    }
+}
+
+/// Only the floor can say so: a policy that replaces another must not permit itself.
+fn may_shadow(input: &Input<'_>) -> bool {
+    input.floor.is_some_and(|floor| {
+        floor.pack_policy.is_some() && EffectivePolicy::from_floor(floor).shadowing
+    })
+}
+
+/// The object that names the policy.
+pub fn agent_subject(input: &Input<'_>) -> Subject {
+    let (kind, name) = match (input.agents.agent, input.agents.instance) {
+        (None, Some(instance)) => ("SympoziumInstance", &instance.metadata.name),
+        (Some(agent), _) => ("Agent", &agent.metadata.name),
+        (None, None) => ("Agent", &None),
+    };
+    Subject::new(
+        kind,
+        Some(input.namespace),
+        name.as_deref().unwrap_or_default(),
+    )
+}

@@ -1,0 +1,266 @@
+//! The two sandboxes of a run, and what filters its system calls.
+
+use sympozium_api::Guarantee;
+use sympozium_api::agent_run::RunMode;
+use sympozium_api::sandbox::{Sandbox, SandboxSecurityContext};
+
+use super::Case;
+use super::finding::{Findings, told};
+use crate::policy::allowed::Allowed;
+use crate::policy::isolation::Seccomp;
+
+/// Requirements, exclusivity, RuntimeClasses, seccomp.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    requirements(case, findings);
+    exclusivity(case, findings);
+    runtime_class(case, findings);
+    security_context(case, findings);
+    seccomp(case, findings);
+}
+
+fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
+    let isolation = &case.policy.isolation;
+    let (sandbox, agent_sandbox) = enabled(case);
+    if isolation.sandbox_required && !sandbox && !agent_sandbox {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.sandbox",
+                "sandbox-required",
+                "the policy requires a sandbox",
+                "set `sandbox.enabled` or `agentSandbox.enabled`",
+            ),
+        );
+    }
+    if isolation.agent_sandbox_required && !agent_sandbox {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.agentSandbox",
+                "agent-sandbox-required",
+                "the policy requires agent-sandbox",
+                "set `agentSandbox.enabled`",
+            ),
+        );
+    }
+    if isolation.guarantees.contains(&Guarantee::Kernel)
+        && !(agent_sandbox && runtime_class_of(case).is_some())
+    {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.agentSandbox",
+                "isolation-kernel",
+                "the policy requires a kernel of the run's own",
+                "set `agentSandbox.enabled`, and `agentSandbox.runtimeClass` to `gvisor` or `kata`",
+            ),
+        );
+    }
+    for pack in &case.packs {
+        let wants = pack
+            .spec
+            .runtime_requirements
+            .as_ref()
+            .and_then(|it| it.sandbox);
+        if wants == Some(true) && !sandbox && !agent_sandbox {
+            findings.deny(
+                &case.subject,
+                told(
+                    format!("spec.skills[{}].skillPackRef", pack.index),
+                    "pack-needs-sandbox",
+                    format!(
+                        "pack `{}` asks for a sandbox, and the run has none",
+                        crate::text::shown(pack.name.as_str())
+                    ),
+                    "set `sandbox.enabled` or `agentSandbox.enabled`",
+                ),
+            );
+        }
+    }
+}
+
+fn exclusivity(case: &Case<'_, '_>, findings: &mut Findings) {
+    let (sandbox, agent_sandbox) = enabled(case);
+    if sandbox && agent_sandbox {
+        if case.policy.bound {
+            findings.deny(
+                &case.subject,
+                told(
+                    "spec.sandbox.enabled",
+                    "sandbox-exclusive",
+                    "`sandbox` and `agentSandbox` are both enabled, and a policy holds",
+                    "enable one of them",
+                ),
+            );
+        } else {
+            findings.warn(
+                &case.subject,
+                told(
+                    "spec.sandbox.enabled",
+                    "sandbox-exclusive",
+                    "`sandbox` and `agentSandbox` are both enabled; `agentSandbox` takes priority",
+                    "enable one of them",
+                ),
+            );
+        }
+    }
+    if agent_sandbox && case.run.spec.mode == RunMode::Server {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.mode",
+                "agent-sandbox-server",
+                "agent-sandbox is for runs that end, not for `mode: server`",
+                "set `mode: task`, or disable `agentSandbox`",
+            ),
+        );
+    }
+}
+
+fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
+    let Some(agent_sandbox) = &case.run.spec.agent_sandbox else {
+        return;
+    };
+    if !agent_sandbox.enabled {
+        if agent_sandbox.runtime_class.is_some() || agent_sandbox.warm_pool_ref.is_some() {
+            findings.warn(
+                &case.subject,
+                told(
+                    "spec.agentSandbox.enabled",
+                    "agent-sandbox-off",
+                    "`agentSandbox` says how, but is not enabled",
+                    "set `agentSandbox.enabled`, or remove the rest",
+                ),
+            );
+        }
+        return;
+    }
+    let allowed = &case.policy.isolation.runtime_classes;
+    match &agent_sandbox.runtime_class {
+        Some(class) if !allowed.covers(&class.as_str().to_owned()) => findings.deny(
+            &case.subject,
+            told(
+                "spec.agentSandbox.runtimeClass",
+                "runtime-class",
+                format!(
+                    "the policy allows the RuntimeClasses {}, not `{}`",
+                    allowed.listed_text(),
+                    crate::text::shown(class.as_str())
+                ),
+                "choose one of them",
+            ),
+        ),
+        Some(_) => {}
+        None if matches!(allowed, Allowed::Only(_)) => findings.deny(
+            &case.subject,
+            told(
+                "spec.agentSandbox.runtimeClass",
+                "runtime-class-missing",
+                format!(
+                    "the policy allows the RuntimeClasses {}, and the run names none",
+                    allowed.listed_text()
+                ),
+                "name one of them, or set `agentSandboxPolicy.defaultRuntimeClass`",
+            ),
+        ),
+        None => findings.warn(
+            &case.subject,
+            told(
+                "spec.agentSandbox.runtimeClass",
+                "runtime-class-none",
+                "without a RuntimeClass the sandbox shares the node's kernel",
+                "set `agentSandbox.runtimeClass` to `gvisor` or `kata`",
+            ),
+        ),
+    }
+}
+
+/// Wishes that would loosen what every container has.
+fn security_context(case: &Case<'_, '_>, findings: &mut Findings) {
+    let Some(context) = context(case) else {
+        return;
+    };
+    for (field, value) in [
+        ("readOnlyRootFilesystem", context.read_only_root_filesystem),
+        ("runAsNonRoot", context.run_as_non_root),
+    ] {
+        if value == Some(false) {
+            findings.deny(
+                &case.subject,
+                told(
+                    format!("spec.sandbox.securityContext.{field}"),
+                    "security-context-loosened",
+                    format!("`{field}: false` would loosen what every container of a run has"),
+                    "remove it",
+                ),
+            );
+        }
+    }
+}
+
+fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
+    let field = "spec.sandbox.securityContext.seccompProfile";
+    let allowed = &case.policy.isolation.seccomp;
+    let asked = context(case).and_then(|context| context.seccomp_profile.as_ref());
+    match asked.map(Seccomp::of) {
+        Some(None) => findings.deny(
+            &case.subject,
+            told(
+                field,
+                "seccomp-unconfined",
+                "nothing runs without a filter of system calls",
+                "use `type: RuntimeDefault`",
+            ),
+        ),
+        Some(Some(profile)) if !allowed.covers(&profile) => findings.deny(
+            &case.subject,
+            told(
+                field,
+                "seccomp-profile",
+                format!(
+                    "the policy's filter is {}, not `{profile}`",
+                    allowed.listed_text()
+                ),
+                "remove the profile, so that the policy's is used",
+            ),
+        ),
+        _ => {}
+    }
+    if *allowed == Allowed::nothing() {
+        findings.deny(
+            &case.subject,
+            told(
+                field,
+                "seccomp-none-left",
+                "floor and policy name different filters of system calls, or one that is none",
+                "make `sandboxPolicy.seccompProfile` the same in both, and not `Unconfined`",
+            ),
+        );
+    }
+}
+
+fn context<'c>(case: &Case<'c, '_>) -> Option<&'c SandboxSecurityContext> {
+    case.run.spec.sandbox.as_ref()?.security_context.as_ref()
+}
+
+fn runtime_class_of<'c>(case: &Case<'c, '_>) -> Option<&'c str> {
+    let class = case
+        .run
+        .spec
+        .agent_sandbox
+        .as_ref()?
+        .runtime_class
+        .as_ref()?;
+    Some(class.as_str())
+}
+
+/// Whether each of the two is on.
+pub fn enabled(case: &Case<'_, '_>) -> (bool, bool) {
+    let spec = &case.run.spec;
+    let on = |sandbox: &Sandbox| sandbox.enabled;
+    let sandbox = spec.sandbox.as_ref().is_some_and(on);
+    (
+        sandbox,
+        spec.agent_sandbox.as_ref().is_some_and(|it| it.enabled),
+    )
+}

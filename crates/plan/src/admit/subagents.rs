@@ -1,0 +1,113 @@
+//! Runs that runs start: how deep, how many.
+
+use sympozium_api::limits;
+
+use super::Case;
+use super::finding::{Findings, told};
+
+/// Depth and number. Whatever nobody limits has the limits of the API.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    let Some(parent) = &case.run.spec.parent else {
+        return;
+    };
+    let facts = &case.input.facts;
+    let number = |number: i32| u32::try_from(number).unwrap_or(0);
+    let subagents = case.agent.agents.default.subagents.as_ref();
+    let least = |policy: Option<u32>, agent: Option<i32>, most: i32| {
+        let all = [policy, agent.map(number), Some(number(most))];
+        all.into_iter().flatten().min().unwrap_or(0)
+    };
+    let max_depth = least(
+        case.policy.max_depth,
+        subagents.map(|it| it.max_depth),
+        limits::DEPTH,
+    );
+    match u32::try_from(parent.spawn_depth) {
+        Ok(0) | Err(_) => findings.deny(
+            &case.subject,
+            told(
+                "spec.parent.spawnDepth",
+                "subagent-depth-false",
+                format!(
+                    "a run with a parent has at least one run above it, not {}",
+                    parent.spawn_depth
+                ),
+                "leave `parent` to the gateway",
+            ),
+        ),
+        Ok(depth) => {
+            if depth > max_depth {
+                findings.deny(
+                    &case.subject,
+                    told(
+                        "spec.parent.spawnDepth",
+                        "subagent-depth",
+                        format!("the run is {depth} levels below the first; at most {max_depth} are allowed"),
+                        "do the work in fewer levels, or raise `maxDepth`",
+                    ),
+                );
+            }
+            if facts
+                .parent_depth
+                .is_some_and(|above| above.saturating_add(1) != depth)
+            {
+                findings.deny(
+                    &case.subject,
+                    told(
+                        "spec.parent.spawnDepth",
+                        "subagent-depth-false",
+                        format!(
+                            "the parent's depth makes this one {}, not {depth}",
+                            facts.parent_depth.unwrap_or(0).saturating_add(1)
+                        ),
+                        "leave `parent` to the gateway",
+                    ),
+                );
+            }
+        }
+    }
+    let max_concurrent = least(
+        case.policy.max_concurrent,
+        subagents.map(|it| it.max_concurrent),
+        limits::CONCURRENCY,
+    );
+    if facts
+        .runs_in_tree
+        .is_some_and(|running| running >= max_concurrent)
+    {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.parent",
+                "subagent-concurrency",
+                format!(
+                    "{} runs of the tree are going on; at most {max_concurrent} are allowed",
+                    facts.runs_in_tree.unwrap_or(0)
+                ),
+                "wait until one has ended, or raise `maxConcurrent`",
+            ),
+        );
+    }
+    let max_children = least(
+        None,
+        subagents.map(|it| it.max_children_per_agent),
+        limits::DELEGATES as i32,
+    );
+    if facts
+        .siblings
+        .is_some_and(|siblings| siblings >= max_children)
+    {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.parent",
+                "subagent-children",
+                format!(
+                    "the parent has started {} runs; at most {max_children} are allowed",
+                    facts.siblings.unwrap_or(0)
+                ),
+                "start fewer, or raise `subagents.maxChildrenPerAgent` of the agent",
+            ),
+        );
+    }
+}

@@ -1,0 +1,392 @@
+//! Volumes: what they are, who mounts them, and where.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use sympozium_api::open::{Volume, VolumeMount};
+use sympozium_api::skill_pack::Sidecar;
+
+use super::finding::{Findings, told};
+use super::host_access::check_directory;
+use super::{Case, Subject};
+use crate::path;
+
+/// Types of volumes that hold nothing of anybody else's.
+const ANYBODY: &[&str] = &[
+    "configMap",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+];
+/// Types that may hold a credential: for packs, never for the agent.
+const PACKS: &[&str] = &["secret"];
+/// What a `projected` volume may be made of, besides [`PACKS`].
+const PROJECTED: &[&str] = &["configMap", "downwardAPI"];
+
+/// Whose a volume is. Only its owner mounts it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VolumeOwner {
+    /// The agent's container.
+    Agent,
+    /// The sidecar of a pack.
+    Pack(String),
+}
+
+/// A volume of a run, under a name that no other part can know.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunVolume {
+    /// Whose it is.
+    pub owner: VolumeOwner,
+    /// What its owner calls it.
+    pub name: String,
+    /// What the pod calls it: made of numbers, so that no two names can run into each other.
+    pub pod_name: String,
+}
+
+/// All volumes of a run.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<RunVolume> {
+    let spec = &case.run.spec;
+    let agent = Owner {
+        subject: case.subject.clone(),
+        field: "spec",
+        is_agent: true,
+    };
+    check_volumes(&agent, &spec.volumes, findings);
+    check_mounts(
+        &agent,
+        &spec.volumes,
+        &spec.volume_mounts,
+        Vec::new(),
+        findings,
+    );
+    let mut all: Vec<RunVolume> = named(VolumeOwner::Agent, "agent", &spec.volumes).collect();
+    for (number, pack) in case.packs.iter().enumerate() {
+        let Some(sidecar) = pack.sidecar() else {
+            continue;
+        };
+        check_sidecar(&pack.subject(), sidecar, findings);
+        host_paths(case, &pack.subject(), pack.name.as_str(), sidecar, findings);
+        let owner = VolumeOwner::Pack(pack.name.as_str().to_owned());
+        all.extend(named(owner, &format!("skill-{number}"), &sidecar.volumes));
+    }
+    all
+}
+
+fn named<'v>(
+    owner: VolumeOwner,
+    start: &str,
+    volumes: &'v [Volume],
+) -> impl Iterator<Item = RunVolume> + 'v {
+    let start = start.to_owned();
+    volumes
+        .iter()
+        .enumerate()
+        .map(move |(index, volume)| RunVolume {
+            owner: owner.clone(),
+            name: volume.name.as_str().to_owned(),
+            pod_name: format!("{start}-volume-{index}"),
+        })
+}
+
+/// What is wrong with the volumes of a pack, whatever the policy.
+pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
+    let owner = Owner {
+        subject: subject.clone(),
+        field: "spec.sidecar",
+        is_agent: false,
+    };
+    check_volumes(&owner, &sidecar.volumes, findings);
+    let mut places = Vec::new();
+    if let Some(secret) = &sidecar.secret_ref {
+        let usual = || format!("/secrets/{secret}");
+        let place = sidecar
+            .secret_mount_path
+            .as_ref()
+            .map_or_else(usual, ToString::to_string);
+        places.push(("spec.sidecar.secretMountPath".to_owned(), place));
+    }
+    for (index, mount) in sidecar
+        .host_access
+        .iter()
+        .filter(|it| it.enabled)
+        .flat_map(|it| it.mounts.iter().enumerate())
+    {
+        let field = format!("spec.sidecar.hostAccess.mounts[{index}].mountPath");
+        places.push((field, mount.mount_path.to_string()));
+    }
+    check_mounts(
+        &owner,
+        &sidecar.volumes,
+        &sidecar.volume_mounts,
+        places,
+        findings,
+    );
+}
+
+/// Whose volumes are looked at.
+struct Owner {
+    subject: Subject,
+    field: &'static str,
+    is_agent: bool,
+}
+
+fn check_volumes(owner: &Owner, volumes: &[Volume], findings: &mut Findings) {
+    let mut names = BTreeSet::new();
+    for (index, volume) in volumes.iter().enumerate() {
+        let field = format!("{}.volumes[{index}]", owner.field);
+        let name = crate::text::shown(volume.name.as_str());
+        if !names.insert(volume.name.as_str()) {
+            let message = format!("two volumes are called `{name}`");
+            findings.deny(
+                &owner.subject,
+                told(
+                    format!("{field}.name"),
+                    "volume-twice",
+                    message,
+                    "rename one of them",
+                ),
+            );
+        }
+        let mut kinds = volume.source.iter();
+        match (kinds.next(), kinds.next()) {
+            (None, _) => {}
+            (Some((kind, source)), None) => check_source(owner, &field, kind, source, findings),
+            (Some(_), Some(_)) => {
+                let message = format!("the volume `{name}` says twice what it is");
+                findings.deny(
+                    &owner.subject,
+                    told(field, "volume-two-sources", message, "keep one of them"),
+                );
+            }
+        }
+    }
+}
+
+fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings: &mut Findings) {
+    let field = format!("{field}.{}", crate::text::shown(kind));
+    match kind {
+        _ if ANYBODY.contains(&kind) => {}
+        _ if PACKS.contains(&kind) && !owner.is_agent => {}
+        "secret" => findings.deny(
+            &owner.subject,
+            told(
+                field,
+                "volume-secret",
+                "the agent holds no credential, and this volume would give it one",
+                "name the Secret in `secretRef` of the pack that needs it",
+            ),
+        ),
+        "projected" => check_projected(owner, &field, source, findings),
+        // With the policy, where the whole run is looked at.
+        "hostPath" if !owner.is_agent => {}
+        "hostPath" => findings.deny(
+            &owner.subject,
+            told(
+                field,
+                "volume-host-path",
+                "the agent sees nothing of the node",
+                "use a pack with `hostAccess` that the policy allows",
+            ),
+        ),
+        _ => {
+            let all = ANYBODY
+                .iter()
+                .chain(if owner.is_agent { &[][..] } else { PACKS });
+            findings.deny(
+                &owner.subject,
+                told(
+                    field,
+                    "volume-type",
+                    format!(
+                        "volumes of type `{}` are not for runs",
+                        crate::text::shown(kind)
+                    ),
+                    format!("use {}", crate::text::listed(all)),
+                ),
+            );
+        }
+    }
+}
+
+/// Each source of a projected volume by itself; a token of a ServiceAccount never.
+fn check_projected(owner: &Owner, field: &str, source: &Value, findings: &mut Findings) {
+    let Some(sources) = source.get("sources").and_then(Value::as_array) else {
+        let message = "a projected volume needs a list of `sources`";
+        return findings.deny(
+            &owner.subject,
+            told(field, "volume-projected", message, "add it"),
+        );
+    };
+    for (index, source) in sources.iter().enumerate() {
+        let kinds = source.as_object().into_iter().flat_map(|it| it.keys());
+        for kind in kinds {
+            let allowed = PROJECTED.contains(&kind.as_str())
+                || (!owner.is_agent && PACKS.contains(&kind.as_str()));
+            if allowed {
+                continue;
+            }
+            let at = format!("{field}.sources[{index}].{}", crate::text::shown(kind));
+            let (rule, message) = match kind.as_str() {
+                "serviceAccountToken" => (
+                    "volume-token",
+                    "a run's tokens are made for it and bound to it, never mounted by a volume",
+                ),
+                "secret" => (
+                    "volume-secret",
+                    "the agent holds no credential, and this volume would give it one",
+                ),
+                _ => ("volume-projected", "this source is not for runs"),
+            };
+            let remedy =
+                "remove the source; access to the Kubernetes API comes from the pack's `rbac`";
+            findings.deny(&owner.subject, told(at, rule, message, remedy));
+        }
+    }
+}
+
+fn check_mounts(
+    owner: &Owner,
+    volumes: &[Volume],
+    mounts: &[VolumeMount],
+    mut places: Vec<(String, String)>,
+    findings: &mut Findings,
+) {
+    for (index, mount) in mounts.iter().enumerate() {
+        let field = format!("{}.volumeMounts[{index}]", owner.field);
+        if !volumes.iter().any(|volume| volume.name == mount.name) {
+            findings.deny(
+                &owner.subject,
+                told(
+                    format!("{field}.name"),
+                    "mount-unknown",
+                    format!(
+                        "`{}` is not a volume of the same list",
+                        crate::text::shown(mount.name.as_str())
+                    ),
+                    "declare it in `volumes`; volumes of others cannot be mounted",
+                ),
+            );
+        }
+        if mount.sub_path_expr.is_some() {
+            let message = "`subPathExpr` puts variables into a path";
+            let remedy = "use `subPath` with a fixed path";
+            findings.deny(
+                &owner.subject,
+                told(
+                    format!("{field}.subPathExpr"),
+                    "mount-sub-path-expr",
+                    message,
+                    remedy,
+                ),
+            );
+        }
+        if let Some(sub_path) = mount
+            .sub_path
+            .as_ref()
+            .filter(|it| !it.is_empty() && !path::is_plain_below(it))
+        {
+            let message = format!(
+                "`{}` is not a plain path below the volume",
+                crate::text::shown(sub_path)
+            );
+            let remedy = "write it without `.`, `..`, `//` and a leading slash";
+            findings.deny(
+                &owner.subject,
+                told(
+                    format!("{field}.subPath"),
+                    "mount-sub-path",
+                    message,
+                    remedy,
+                ),
+            );
+        }
+        if mount
+            .mount_propagation
+            .as_deref()
+            .is_some_and(|it| it != "None")
+        {
+            let message = "mounts of a run do not spread to or from the node";
+            findings.deny(
+                &owner.subject,
+                told(
+                    format!("{field}.mountPropagation"),
+                    "mount-propagation",
+                    message,
+                    "remove it",
+                ),
+            );
+        }
+        places.push((format!("{field}.mountPath"), mount.mount_path.to_string()));
+    }
+    for (index, (field, place)) in places.iter().enumerate() {
+        if let Err(error) = path::check_place(place) {
+            let remedy = "mount it at a place of its own, such as `/data`";
+            findings.deny(
+                &owner.subject,
+                told(field.clone(), "mount-path", error.to_string(), remedy),
+            );
+        }
+        let place = place.trim_end_matches('/');
+        let other = places[..index]
+            .iter()
+            .map(|(_, other)| other.trim_end_matches('/'));
+        if let Some(other) = other.into_iter().find(|other| path::overlap(place, other)) {
+            let message = format!(
+                "`{}` and `{}` are in each other's way",
+                crate::text::shown(place),
+                crate::text::shown(other)
+            );
+            findings.deny(
+                &owner.subject,
+                told(field.clone(), "mount-overlap", message, "mount them apart"),
+            );
+        }
+    }
+}
+
+/// Directories of the node that a pack mounts as volumes.
+fn host_paths(
+    case: &Case<'_, '_>,
+    subject: &Subject,
+    pack: &str,
+    sidecar: &Sidecar,
+    findings: &mut Findings,
+) {
+    for (index, volume) in sidecar.volumes.iter().enumerate() {
+        let Some(source) = volume.source.get("hostPath") else {
+            continue;
+        };
+        let field = format!("spec.sidecar.volumes[{index}].hostPath");
+        if !case.policy.host.packs.covers(&pack.to_owned()) {
+            findings.deny(
+                subject,
+                told(
+                    field.clone(),
+                    "host-access",
+                    format!("no policy gives pack `{}` access to the node", crate::text::shown(pack)),
+                    "name the pack in `hostAccessPolicy.packs` of the policy and, if it has one, of the floor",
+                ),
+            );
+        }
+        let mounts = sidecar
+            .volume_mounts
+            .iter()
+            .filter(|mount| mount.name == volume.name);
+        let writable = mounts
+            .into_iter()
+            .any(|mount| mount.read_only != Some(true));
+        let directory = source
+            .get("path")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        check_directory(
+            case,
+            subject,
+            &format!("{field}.path"),
+            directory,
+            writable,
+            findings,
+        );
+    }
+}

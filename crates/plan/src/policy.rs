@@ -1,0 +1,348 @@
+//! What a run is held to, as one value: policies are combined by [`EffectivePolicy::meet`], and nothing that a meet
+//! allows was not allowed by both.
+//!
+//! Some parts of a policy restrict (a list of registries, a ceiling), others open what is closed otherwise (access to
+//! the node, private hosts, exceptions from the ceiling of grants). A part that is absent restricts nothing and opens
+//! nothing: so *no policy* is not the top of the order but [`EffectivePolicy::base`], the policy of an agent that names
+//! none. The floor bounds and does not give: what it does not mention, it leaves to the other.
+
+pub mod allowed;
+pub mod approval;
+pub mod grants;
+pub mod host_access;
+pub mod isolation;
+pub mod reach;
+#[cfg(test)]
+pub(crate) mod tests;
+pub mod tools;
+
+use std::collections::BTreeSet;
+
+use sympozium_api::names::{ImageRef, ObjectName};
+use sympozium_api::policy::SandboxPolicy;
+use sympozium_api::sandbox::SeccompProfile;
+use sympozium_api::{Feature, SympoziumPolicySpec};
+
+use crate::image::Registry;
+use allowed::{Allowed, ModelPattern};
+use approval::Approval;
+use grants::Grants;
+use host_access::HostPowers;
+use isolation::Isolation;
+use reach::Reach;
+use tools::Gates;
+
+/// What a run is held to. The order is `a <= b` when `a` allows nothing that `b` does not; see [`Self::is_at_most`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EffectivePolicy {
+    /// Whether any policy or floor holds. Some rules are stricter then.
+    pub bound: bool,
+    /// Isolation, and amounts.
+    pub isolation: Isolation,
+    /// Levels of runs below the first.
+    pub max_depth: Option<u32>,
+    /// Runs at a time in a tree.
+    pub max_concurrent: Option<u32>,
+    /// Tools.
+    pub gates: Gates,
+    /// Features that are off.
+    pub closed: BTreeSet<Feature>,
+    /// Hosts.
+    pub reach: Reach,
+    /// Whether the event bus may be used.
+    pub event_bus: bool,
+    /// Whether names may be looked up.
+    pub name_lookup: bool,
+    /// Namespaces whose models may be used.
+    pub model_namespaces: Allowed<String>,
+    /// Models that may be used.
+    pub models: Allowed<ModelPattern>,
+    /// Where images may come from.
+    pub registries: Allowed<Registry>,
+    /// Resources that no hook may touch, in lower case.
+    pub denied_hook_resources: BTreeSet<String>,
+    /// Grants at the Kubernetes API.
+    pub grants: Grants,
+    /// Access to the node.
+    pub host: HostPowers,
+    /// Packs that may be used.
+    pub packs: Allowed<String>,
+    /// Whether packs of the system namespace may be used.
+    pub system_packs: bool,
+    /// Whether a pack of the run's namespace may stand for one of the system's.
+    pub shadowing: bool,
+    /// Who decides where the action is `ask`.
+    pub approval: Approval,
+}
+
+/// What policies fill in where a run says nothing. No part of the order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PolicyDefaults {
+    /// The image of a sandbox.
+    pub sandbox_image: Option<ImageRef>,
+    /// The RuntimeClass of a run in agent-sandbox.
+    pub runtime_class: Option<ObjectName>,
+    /// The filter of system calls.
+    pub seccomp: Option<SeccompProfile>,
+}
+
+/// An entry of a policy that means nothing, and therefore allows nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidEntry {
+    /// Where it is, from the spec on.
+    pub field: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// In which role a policy holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It gives what it names.
+    Named,
+    /// It bounds what others give.
+    Floor,
+}
+
+impl EffectivePolicy {
+    /// What a run is held to: the floor and the policy that its agent names, or what holds without them.
+    pub fn of(floor: Option<&SympoziumPolicySpec>, named: Option<&SympoziumPolicySpec>) -> Self {
+        let floor = floor.map_or_else(Self::without_floor, Self::from_floor);
+        let named = named.map_or_else(Self::base, Self::from_named);
+        floor.meet(&named)
+    }
+
+    /// Everything is allowed: the top of the order.
+    pub fn top() -> Self {
+        Self {
+            bound: false,
+            isolation: Isolation::any(),
+            max_depth: None,
+            max_concurrent: None,
+            gates: Gates::default(),
+            closed: BTreeSet::new(),
+            reach: Reach::anything(),
+            event_bus: true,
+            name_lookup: true,
+            model_namespaces: Allowed::All,
+            models: Allowed::All,
+            registries: Allowed::All,
+            denied_hook_resources: BTreeSet::new(),
+            grants: Grants::anything(),
+            host: HostPowers::all(),
+            packs: Allowed::All,
+            system_packs: true,
+            shadowing: true,
+            approval: Approval::anything(),
+        }
+    }
+
+    /// The policy of an agent that names none: nothing is restricted, nothing is opened.
+    pub fn base() -> Self {
+        Self {
+            reach: Reach::public(),
+            grants: Grants::usual(),
+            host: HostPowers::none(),
+            shadowing: false,
+            approval: Approval::usual(),
+            ..Self::top()
+        }
+    }
+
+    /// Where there is no floor: nobody has consented to grants in the whole cluster.
+    pub fn without_floor() -> Self {
+        let mut policy = Self::top();
+        policy.grants.cluster_namespaces = Allowed::nothing();
+        policy
+    }
+
+    /// A policy that an agent names.
+    pub fn from_named(spec: &SympoziumPolicySpec) -> Self {
+        Self::from(spec, Role::Named, &mut Vec::new())
+    }
+
+    /// The floor.
+    pub fn from_floor(spec: &SympoziumPolicySpec) -> Self {
+        Self::from(spec, Role::Floor, &mut Vec::new())
+    }
+
+    /// The entries of a policy that mean nothing.
+    pub fn invalid_entries(spec: &SympoziumPolicySpec) -> Vec<InvalidEntry> {
+        let mut invalid = Vec::new();
+        Self::from(spec, Role::Named, &mut invalid);
+        invalid
+    }
+
+    fn from(spec: &SympoziumPolicySpec, role: Role, invalid: &mut Vec<InvalidEntry>) -> Self {
+        let mut policy = match role {
+            Role::Named => Self::base(),
+            Role::Floor => Self::without_floor(),
+        };
+        let mut note = |field: String, why: String| invalid.push(InvalidEntry { field, why });
+        policy.bound = true;
+        policy.gates = Gates::of(spec.tool_gating.as_ref());
+        if let Some(sandbox) = &spec.sandbox_policy {
+            let (isolation, amounts) = Isolation::of(sandbox);
+            policy.isolation = isolation;
+            for (field, error) in amounts {
+                note(format!("sandboxPolicy.{field}"), error.to_string());
+            }
+            if let Some(profile) = &sandbox.seccomp_profile
+                && isolation::Seccomp::of(profile).is_none()
+            {
+                let why = "it is not a filter; `RuntimeDefault` is one".to_owned();
+                note("sandboxPolicy.seccompProfile".to_owned(), why);
+            }
+        }
+        if let Some(subagents) = &spec.subagent_policy {
+            let number = |number: i32| Some(u32::try_from(number).unwrap_or(0));
+            policy.max_depth = number(subagents.max_depth);
+            policy.max_concurrent = number(subagents.max_concurrent);
+        }
+        for (name, open) in &spec.feature_gates {
+            match Feature::ALL.iter().find(|feature| feature.as_str() == name) {
+                Some(feature) if !open => {
+                    policy.closed.insert(*feature);
+                }
+                Some(_) => {}
+                None => {
+                    let name = crate::text::shown(name);
+                    let known = crate::text::listed(Feature::ALL.map(Feature::as_str));
+                    note(
+                        format!("featureGates.{name}"),
+                        format!("there is no such feature; there are {known}"),
+                    );
+                }
+            }
+        }
+        if let Some(network) = &spec.network_policy {
+            let (reach, hosts) = Reach::of(network);
+            policy.reach = reach;
+            policy.event_bus = network.allow_event_bus;
+            policy.name_lookup = network.allow_dns;
+            for (index, why) in hosts {
+                note(format!("networkPolicy.allowedEgress[{index}]"), why);
+            }
+        }
+        if let Some(models) = &spec.model_policy {
+            let namespaces = models.allowed_namespaces.as_ref();
+            policy.model_namespaces = Allowed::listed(
+                namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned())),
+            );
+            let names = models.allowed_models.as_ref();
+            policy.models =
+                Allowed::listed(names.map(|it| it.iter().map(|name| ModelPattern::new(name))));
+        }
+        if let Some(registries) = spec
+            .image_policy
+            .as_ref()
+            .and_then(|it| it.allowed_registries.as_ref())
+        {
+            let mut entries = Vec::new();
+            for (index, entry) in registries.iter().enumerate() {
+                match Registry::parse(entry) {
+                    Ok(entry) => entries.push(entry),
+                    Err(error) => note(
+                        format!("imagePolicy.allowedRegistries[{index}]"),
+                        error.to_string(),
+                    ),
+                }
+            }
+            policy.registries = Allowed::only(entries);
+        }
+        if let Some(lifecycle) = &spec.lifecycle_policy {
+            let denied = lifecycle.denied_resources.iter();
+            policy.denied_hook_resources = denied.map(|it| it.to_ascii_lowercase()).collect();
+        }
+        policy.set_openings(spec, role);
+        policy
+    }
+
+    /// The parts that open something, which differ by role.
+    fn set_openings(&mut self, spec: &SympoziumPolicySpec, role: Role) {
+        if let Some(rbac) = &spec.rbac_policy {
+            let mut grants = Grants::of(rbac);
+            // For the whole cluster not to mind is not enough: the floor consents, or there is no consent.
+            if role == Role::Floor && rbac.cluster_rbac_namespaces.is_none() {
+                grants.cluster_namespaces = Allowed::nothing();
+            }
+            self.grants = grants;
+        }
+        let mounts = match &spec.sandbox_policy {
+            Some(SandboxPolicy {
+                allow_host_mounts, ..
+            }) => *allow_host_mounts,
+            None => role == Role::Floor,
+        };
+        match &spec.host_access_policy {
+            Some(host) => self.host = HostPowers::of(host, mounts),
+            None => self.host.mounts &= mounts,
+        }
+        if let Some(packs) = &spec.pack_policy {
+            let names = packs.allowed_packs.as_ref();
+            self.packs =
+                Allowed::listed(names.map(|it| it.iter().map(|name| name.as_str().to_owned())));
+            self.system_packs = packs.allow_system_packs;
+            self.shadowing = packs.allow_shadowing;
+        }
+        if let Some(approval) = &spec.approval_policy {
+            self.approval = Approval::of(approval);
+        }
+    }
+
+    /// What both allow: the greatest value that is at most either.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        let least = |left: Option<u32>, right| [left, right].into_iter().flatten().min();
+        Self {
+            bound: self.bound || other.bound,
+            isolation: self.isolation.meet(&other.isolation),
+            max_depth: least(self.max_depth, other.max_depth),
+            max_concurrent: least(self.max_concurrent, other.max_concurrent),
+            gates: self.gates.meet(&other.gates),
+            closed: self.closed.union(&other.closed).copied().collect(),
+            reach: self.reach.meet(&other.reach),
+            event_bus: self.event_bus && other.event_bus,
+            name_lookup: self.name_lookup && other.name_lookup,
+            model_namespaces: self.model_namespaces.meet(&other.model_namespaces),
+            models: self.models.meet(&other.models),
+            registries: self.registries.meet(&other.registries),
+            denied_hook_resources: self
+                .denied_hook_resources
+                .union(&other.denied_hook_resources)
+                .cloned()
+                .collect(),
+            grants: self.grants.meet(&other.grants),
+            host: self.host.meet(&other.host),
+            packs: self.packs.meet(&other.packs),
+            system_packs: self.system_packs && other.system_packs,
+            shadowing: self.shadowing && other.shadowing,
+            approval: self.approval.meet(&other.approval),
+        }
+    }
+
+    /// The order of the lattice: whether this allows nothing that `other` does not.
+    pub fn is_at_most(&self, other: &Self) -> bool {
+        self.meet(other) == *self
+    }
+}
+
+impl PolicyDefaults {
+    /// What the named policy fills in, and where it is silent the floor.
+    pub fn of(floor: Option<&SympoziumPolicySpec>, named: Option<&SympoziumPolicySpec>) -> Self {
+        let parts: Vec<&SandboxPolicy> = [named, floor]
+            .into_iter()
+            .flatten()
+            .filter_map(|spec| spec.sandbox_policy.as_ref())
+            .collect();
+        let agent_sandbox = |part: &&SandboxPolicy| part.agent_sandbox_policy.clone();
+        Self {
+            sandbox_image: parts.iter().find_map(|part| part.default_image.clone()),
+            runtime_class: parts
+                .iter()
+                .filter_map(agent_sandbox)
+                .find_map(|part| part.default_runtime_class),
+            seccomp: parts.iter().find_map(|part| part.seccomp_profile.clone()),
+        }
+    }
+}

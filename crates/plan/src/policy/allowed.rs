@@ -1,0 +1,192 @@
+//! Lists of what is allowed, as sets that can be intersected.
+
+use std::collections::BTreeSet;
+
+/// Something that stands for a set of things: a name, a beginning of names, a registry, hosts.
+///
+/// Two scopes have at most one largest common part, which makes intersections of lists exact.
+pub trait Scope: Clone + Ord {
+    /// Whether everything in `other` is in this.
+    fn covers(&self, other: &Self) -> bool;
+
+    /// What is in both, if anything.
+    fn common(&self, other: &Self) -> Option<Self> {
+        if self.covers(other) {
+            Some(other.clone())
+        } else if other.covers(self) {
+            Some(self.clone())
+        } else {
+            None
+        }
+    }
+}
+
+/// What a list allows: everything, or only what is within its members. No member covers another, so that two lists that
+/// allow the same are equal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Allowed<T> {
+    /// Everything: there is no list.
+    All,
+    /// Only what is within these.
+    Only(BTreeSet<T>),
+}
+
+impl<T: Scope> Allowed<T> {
+    /// A list of these.
+    pub fn only(members: impl IntoIterator<Item = T>) -> Self {
+        let members: BTreeSet<T> = members.into_iter().collect();
+        let largest = members.iter().filter(|member| {
+            !members
+                .iter()
+                .any(|other| other != *member && other.covers(member))
+        });
+        Self::Only(largest.cloned().collect())
+    }
+
+    /// The list of an optional field: everything when it is absent.
+    pub fn listed<I: IntoIterator<Item = T>>(members: Option<I>) -> Self {
+        members.map_or(Self::All, Self::only)
+    }
+
+    /// A list of nothing.
+    pub fn nothing() -> Self {
+        Self::Only(BTreeSet::new())
+    }
+
+    /// What both allow.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::All, other) => other.clone(),
+            (this, Self::All) => this.clone(),
+            (Self::Only(these), Self::Only(those)) => Self::only(
+                these
+                    .iter()
+                    .flat_map(|this| those.iter().filter_map(|that| this.common(that))),
+            ),
+        }
+    }
+
+    /// Whether something that `is_within` a member, by the caller's judgement, is allowed.
+    pub fn allows(&self, is_within: impl FnMut(&T) -> bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(members) => members.iter().any(is_within),
+        }
+    }
+
+    /// Whether a scope as a whole is allowed.
+    pub fn covers(&self, scope: &T) -> bool {
+        self.allows(|member| member.covers(scope))
+    }
+}
+
+impl<T: std::fmt::Display> Allowed<T> {
+    /// The members for a message: in backticks, with commas.
+    pub fn listed_text(&self) -> String {
+        match self {
+            Self::All => "everything".to_owned(),
+            Self::Only(members) => crate::text::listed(members.iter().map(ToString::to_string)),
+        }
+    }
+}
+
+/// A plain name covers itself.
+impl Scope for String {
+    fn covers(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl Scope for crate::image::Registry {
+    fn covers(&self, other: &Self) -> bool {
+        Self::covers(self, other)
+    }
+}
+
+impl Scope for crate::host::Destination {
+    fn covers(&self, other: &Self) -> bool {
+        Self::covers(self, other)
+    }
+
+    fn common(&self, other: &Self) -> Option<Self> {
+        self.meet(other)
+    }
+}
+
+/// A model's name, or the beginning of names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModelPattern {
+    /// This one.
+    Exactly(String),
+    /// `start*`
+    Starting(String),
+}
+
+impl ModelPattern {
+    /// Reads a pattern: `*` at the end stands for any rest.
+    pub fn new(text: &str) -> Self {
+        match text.strip_suffix('*') {
+            Some(start) => Self::Starting(start.to_owned()),
+            None => Self::Exactly(text.to_owned()),
+        }
+    }
+
+    /// Whether the pattern is about this model.
+    pub fn is_about(&self, model: &str) -> bool {
+        match self {
+            Self::Exactly(name) => name == model,
+            Self::Starting(start) => model.starts_with(start.as_str()),
+        }
+    }
+}
+
+impl Scope for ModelPattern {
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Starting(start), Self::Exactly(other) | Self::Starting(other)) => {
+                other.starts_with(start.as_str())
+            }
+            (Self::Exactly(name), Self::Exactly(other)) => name == other,
+            (Self::Exactly(_), Self::Starting(_)) => false,
+        }
+    }
+}
+
+impl std::fmt::Display for ModelPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exactly(name) => f.write_str(name),
+            Self::Starting(start) => write!(f, "{start}*"),
+        }
+    }
+}
+
+/// A directory of the node, with what is below it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostDirectory {
+    /// Where it is: a plain path without a slash at the end; empty for the root.
+    pub path: String,
+    /// Whether it may be written to.
+    pub writable: bool,
+}
+
+impl Scope for HostDirectory {
+    fn covers(&self, other: &Self) -> bool {
+        crate::path::is_at_or_below(&other.path, &self.path) && (self.writable || !other.writable)
+    }
+
+    fn common(&self, other: &Self) -> Option<Self> {
+        let deeper = if crate::path::is_at_or_below(&other.path, &self.path) {
+            &other.path
+        } else if crate::path::is_at_or_below(&self.path, &other.path) {
+            &self.path
+        } else {
+            return None;
+        };
+        Some(Self {
+            path: deeper.clone(),
+            writable: self.writable && other.writable,
+        })
+    }
+}

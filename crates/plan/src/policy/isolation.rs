@@ -1,0 +1,129 @@
+//! How runs are isolated, and how much they may use.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use sympozium_api::Guarantee;
+use sympozium_api::policy::SandboxPolicy;
+use sympozium_api::quantity::Quantity;
+use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
+
+use super::allowed::{Allowed, Scope};
+use crate::quantity::{Amount, InvalidAmount};
+
+/// What a run's isolation must be, and how much it may use.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Isolation {
+    /// Whether a run needs a sandbox of either sort.
+    pub sandbox_required: bool,
+    /// Whether a run needs agent-sandbox.
+    pub agent_sandbox_required: bool,
+    /// The RuntimeClasses that may be used.
+    pub runtime_classes: Allowed<String>,
+    /// The filters of system calls that may be used.
+    pub seccomp: Allowed<Seccomp>,
+    /// Most CPU of a whole run.
+    pub max_cpu: Option<Amount>,
+    /// Most memory of a whole run.
+    pub max_memory: Option<Amount>,
+    /// What must be enforced around every command.
+    pub guarantees: BTreeSet<Guarantee>,
+}
+
+/// A filter of system calls that is one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Seccomp {
+    /// The container runtime's own.
+    RuntimeDefault,
+    /// A file on the node.
+    Localhost(String),
+}
+
+impl Seccomp {
+    /// The filter that a profile means; nothing for `Unconfined`, and for a file without a name.
+    pub fn of(profile: &SeccompProfile) -> Option<Self> {
+        match profile.type_ {
+            SeccompProfileType::RuntimeDefault => Some(Self::RuntimeDefault),
+            SeccompProfileType::Localhost => profile
+                .localhost_profile
+                .as_ref()
+                .filter(|file| crate::path::is_plain_below(file))
+                .map(|file| Self::Localhost(file.clone())),
+            SeccompProfileType::Unconfined => None,
+        }
+    }
+}
+
+impl Scope for Seccomp {
+    fn covers(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl fmt::Display for Seccomp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RuntimeDefault => f.write_str("RuntimeDefault"),
+            Self::Localhost(file) => write!(f, "Localhost {file}"),
+        }
+    }
+}
+
+impl Isolation {
+    /// No demands and no bounds.
+    pub fn any() -> Self {
+        Self {
+            sandbox_required: false,
+            agent_sandbox_required: false,
+            runtime_classes: Allowed::All,
+            seccomp: Allowed::All,
+            max_cpu: None,
+            max_memory: None,
+            guarantees: BTreeSet::new(),
+        }
+    }
+
+    /// What a policy demands, and the amounts in it that are none. Such an amount allows nothing.
+    pub fn of(policy: &SandboxPolicy) -> (Self, Vec<(&'static str, InvalidAmount)>) {
+        let mut invalid = Vec::new();
+        let mut amount = |field, quantity: &Option<Quantity>| {
+            let parsed = Amount::parse(&quantity.as_ref()?.text());
+            Some(parsed.unwrap_or_else(|error| {
+                invalid.push((field, error));
+                Amount::ZERO
+            }))
+        };
+        let max_cpu = amount("maxCPU", &policy.max_cpu);
+        let max_memory = amount("maxMemory", &policy.max_memory);
+        let agent_sandbox = policy.agent_sandbox_policy.as_ref();
+        let classes = agent_sandbox.and_then(|it| it.allowed_runtime_classes.as_ref());
+        let isolation = Self {
+            sandbox_required: policy.required,
+            agent_sandbox_required: agent_sandbox.is_some_and(|it| it.required),
+            runtime_classes: Allowed::listed(
+                classes.map(|it| it.iter().map(|name| name.as_str().to_owned())),
+            ),
+            // A profile that is none allows none: nothing runs unconfined.
+            seccomp: Allowed::listed(policy.seccomp_profile.as_ref().map(Seccomp::of)),
+            max_cpu,
+            max_memory,
+            guarantees: policy.minimum_isolation.iter().copied().collect(),
+        };
+        (isolation, invalid)
+    }
+
+    /// What satisfies both.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        let least = |left: Option<Amount>, right| [left, right].into_iter().flatten().min();
+        Self {
+            sandbox_required: self.sandbox_required || other.sandbox_required,
+            agent_sandbox_required: self.agent_sandbox_required || other.agent_sandbox_required,
+            runtime_classes: self.runtime_classes.meet(&other.runtime_classes),
+            seccomp: self.seccomp.meet(&other.seccomp),
+            max_cpu: least(self.max_cpu, other.max_cpu),
+            max_memory: least(self.max_memory, other.max_memory),
+            guarantees: self.guarantees.union(&other.guarantees).copied().collect(),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a run may reach.
+
+use sympozium_api::network::NetworkPolicy;
+
+use super::allowed::Allowed;
+use crate::host::{Destination, Host, Hosts};
+
+/// Destinations: public hosts or not, and those that are listed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reach {
+    /// Whether every public host may be reached.
+    pub public: bool,
+    /// What else may be. Where public hosts may be reached, they are not listed again.
+    listed: Allowed<Destination>,
+}
+
+impl Reach {
+    /// Everything, of private networks too.
+    pub fn anything() -> Self {
+        Self {
+            public: true,
+            listed: Allowed::All,
+        }
+    }
+
+    /// Public hosts, and nothing else.
+    pub fn public() -> Self {
+        Self::new(true, Allowed::nothing())
+    }
+
+    /// What a policy's part says, and the entries in it that are no hosts.
+    pub fn of(policy: &NetworkPolicy) -> (Self, Vec<(usize, String)>) {
+        let mut listed = Vec::new();
+        let mut invalid = Vec::new();
+        for (index, egress) in policy.allowed_egress.iter().enumerate() {
+            match destination(egress) {
+                Ok(destination) => listed.push(destination),
+                Err(error) => invalid.push((index, error)),
+            }
+        }
+        (Self::new(!policy.deny_all, Allowed::only(listed)), invalid)
+    }
+
+    fn new(public: bool, listed: Allowed<Destination>) -> Self {
+        let listed = match listed {
+            Allowed::Only(listed) if public => {
+                Allowed::only(listed.into_iter().filter(|it| !is_public(it)))
+            }
+            listed => listed,
+        };
+        Self { public, listed }
+    }
+
+    /// What both reach.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        let common = self.listed.meet(&other.listed);
+        let of_public = |open: &Self, listed: &Self| match &listed.listed {
+            Allowed::Only(listed) if open.public => {
+                listed.iter().filter(|it| is_public(it)).cloned().collect()
+            }
+            _ => Vec::new(),
+        };
+        let listed = match common {
+            Allowed::All => Allowed::All,
+            Allowed::Only(common) => Allowed::only(
+                common
+                    .into_iter()
+                    .chain(of_public(self, other))
+                    .chain(of_public(other, self)),
+            ),
+        };
+        Self::new(self.public && other.public, listed)
+    }
+
+    /// Whether anything may be reached.
+    pub fn is_anything_at_all(&self) -> bool {
+        self.public || self.listed != Allowed::nothing()
+    }
+
+    /// Whether all of a destination may be reached.
+    pub fn covers(&self, destination: &Destination) -> bool {
+        (self.public && is_public(destination)) || self.listed.covers(destination)
+    }
+
+    /// Whether it may be reached because it is listed: naming a host is more than not forbidding it.
+    pub fn lists(&self, host: &Host, port: u16) -> bool {
+        self.listed.allows(|listed| listed.allows(host, port))
+    }
+}
+
+/// An entry as a destination; the port of HTTPS when none is written.
+pub fn destination(egress: &sympozium_api::network::Egress) -> Result<Destination, String> {
+    let port = u16::try_from(egress.port())
+        .ok()
+        .filter(|port| *port != 0)
+        .ok_or_else(|| format!("`{}` is not a port", egress.port()))?;
+    Destination::parse(egress.host.as_str(), Some(port)).map_err(|error| error.to_string())
+}
+
+/// Whether all hosts of a destination are public ones. It is never some of them: what is private ends so.
+fn is_public(destination: &Destination) -> bool {
+    match &destination.hosts {
+        Hosts::One(host) => host.is_public(),
+        Hosts::Below(domain) => Host::Name(format!("any.{domain}")).is_public(),
+    }
+}
