@@ -3,27 +3,31 @@
 /// Most bytes of a path.
 pub const MAX_PATH_BYTES: usize = 1024;
 
-/// Directories that belong to us, to the kernel or to the image's programs: nothing is mounted at, above or below them.
+/// Directories that belong to us or to the kernel: in no container is anything mounted at, above or below them.
 pub const RESERVED: &[&str] = &[
-    "/bin",
-    "/boot",
     "/dev",
-    "/etc",
     "/ipc",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
     "/proc",
     "/run",
-    "/sbin",
     "/skills",
     "/sys",
     "/tmp",
-    "/usr",
     "/var/run",
     "/workspace",
 ];
+
+/// Directories of our own images' programs. In the container of a pack they are the pack's.
+pub const RESERVED_IN_OURS: &[&str] =
+    &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
+
+/// Whose image a container has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Container {
+    /// Ours.
+    Ours,
+    /// A pack's.
+    Foreign,
+}
 
 /// Why nothing may be mounted at a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,17 +47,22 @@ pub enum InvalidPlace {
     },
 }
 
-/// Checks that a volume may be mounted there: a plain path, away from everything in [`RESERVED`].
+/// Checks that a volume may be mounted there: a plain path, away from everything that is reserved.
 ///
 /// # Errors
 ///
 /// When it is not, with the reason.
-pub fn check_place(path: &str) -> Result<(), InvalidPlace> {
+pub fn check_place(path: &str, container: Container) -> Result<(), InvalidPlace> {
     if !is_plain(path) {
         return Err(InvalidPlace::Form(crate::text::shown(path).into_owned()));
     }
     let path = path.trim_end_matches('/');
-    match RESERVED.iter().find(|reserved| overlap(path, reserved)) {
+    let ours = match container {
+        Container::Ours => RESERVED_IN_OURS,
+        Container::Foreign => &[],
+    };
+    let mut reserved = RESERVED.iter().chain(ours);
+    match reserved.find(|reserved| overlap(path, reserved)) {
         Some(reserved) => Err(InvalidPlace::Reserved {
             path: crate::text::shown(path).into_owned(),
             reserved,
@@ -114,7 +123,7 @@ mod tests {
             "/runx",
             "/home/agent",
         ] {
-            assert_eq!(check_place(path), Ok(()), "{path}");
+            assert_eq!(check_place(path, Container::Ours), Ok(()), "{path}");
         }
         for path in [
             "",
@@ -133,7 +142,7 @@ mod tests {
         ] {
             let shown = path.replace('\n', "\u{fffd}");
             assert_eq!(
-                check_place(path),
+                check_place(path, Container::Ours),
                 Err(InvalidPlace::Form(shown)),
                 "{path:?}"
             );
@@ -158,8 +167,14 @@ mod tests {
                 path: path.into(),
                 reserved,
             };
-            assert_eq!(check_place(path), Err(expected), "{path}");
+            assert_eq!(check_place(path, Container::Ours), Err(expected), "{path}");
         }
+    }
+
+    #[test]
+    fn a_pack_may_cover_what_is_its_own() {
+        assert_eq!(check_place("/etc/app", Container::Foreign), Ok(()));
+        assert!(check_place("/run/app", Container::Foreign).is_err());
     }
 
     #[test]
@@ -175,7 +190,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_taken_resolves_to_itself(path in prop_oneof!["(/[a-c.]{0,3}){0,4}/?", any::<String>()]) {
-            if check_place(&path).is_ok() {
+            if check_place(&path, Container::Foreign).is_ok() {
                 let resolved = path.split('/').filter(|it| !it.is_empty()).fold(String::new(), |sum, it| sum + "/" + it);
                 prop_assert_eq!(resolved.as_str(), path.trim_end_matches('/'));
                 prop_assert!(RESERVED.iter().all(|reserved| !overlap(&resolved, reserved)));

@@ -42,11 +42,10 @@ fn from_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
     match &mut spec.model {
         None if !config.model.is_empty() => spec.model = Some(model_of(agent, config, provider)),
         None => {}
-        Some(model) => {
-            if model.auth_secret_ref.is_none() && model.model_ref.is_none() {
-                model.auth_secret_ref = credential(agent, &model.provider);
-            }
+        Some(model) if model.auth_secret_ref.is_none() && model.model_ref.is_none() => {
+            model.auth_secret_ref = credential(agent, &model.provider);
         }
+        Some(_) => {}
     }
     if spec.sandbox.is_none() {
         spec.sandbox.clone_from(&config.sandbox);

@@ -25,7 +25,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
                     &subject,
                     told(
                         format!("{field}.host"),
-                        "egress",
+                        "egress-not-allowed",
                         format!("the policy does not let runs reach `{destination}`"),
                         "remove it, or add it to `networkPolicy.allowedEgress`",
                     ),

@@ -1,1 +1,5 @@
-
+mod cases;
+mod objects;
+mod properties;
+mod scenarios;
+mod world;

@@ -263,7 +263,7 @@ fn unique_across_packs(case: &Case<'_, '_>, findings: &mut Findings) {
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
     for pack in &case.packs {
         let tools = pack.sidecar().map_or(&[][..], |it| &it.tools);
-        for (index, tool) in tools.iter().enumerate() {
+        for tool in tools {
             let owner = owners
                 .entry(tool.name.as_str())
                 .or_insert(pack.name.as_str());
@@ -274,11 +274,10 @@ fn unique_across_packs(case: &Case<'_, '_>, findings: &mut Findings) {
                         format!("spec.skills[{}].skillPackRef", pack.index),
                         "tool-twice",
                         format!(
-                            "packs `{}` and `{}` both declare the tool `{}` (number {})",
+                            "packs `{}` and `{}` both declare the tool `{}`",
                             crate::text::shown(owner),
                             crate::text::shown(pack.name.as_str()),
-                            crate::text::shown(tool.name.as_str()),
-                            index + 1
+                            crate::text::shown(tool.name.as_str())
                         ),
                         "use one of the packs, or rename the tool",
                     ),

@@ -1,11 +1,12 @@
 //! Fields that are accepted and that no code acts on yet. One that restricts would be a promise that nobody keeps: it
 //! denies. The others are named in a warning.
 
+use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::{AgentRunSpec, AgentSpec};
 
-use super::Case;
 use super::finding::{Findings, told};
 use super::policies::agent_subject;
+use super::{Case, Subject};
 
 /// One such field.
 pub struct UnusedField {
@@ -27,55 +28,55 @@ enum Effect {
 
 #[derive(Clone, Copy)]
 enum IsUsed {
-    InRun(fn(&AgentRunSpec) -> bool),
-    InAgent(fn(&AgentSpec) -> bool),
-    InPolicy(fn(&crate::policy::EffectivePolicy) -> bool),
+    Run(fn(&AgentRunSpec) -> bool),
+    Agent(fn(&AgentSpec) -> bool),
+    Policy(fn(&crate::policy::EffectivePolicy) -> bool),
 }
 
 use Effect::{Missing, Restricting};
-use IsUsed::{InAgent, InPolicy, InRun};
+use IsUsed::{Agent, Policy, Run};
 
 /// The table. Whoever makes a field work takes its row out.
 pub const UNUSED_FIELDS: &[UnusedField] = &[
     row(
         "spec.canaryMode",
         Missing,
-        InRun(|run| run.canary_mode == Some(true)),
+        Run(|run| run.canary_mode == Some(true)),
     ),
     row(
         "spec.dryRun",
         Restricting,
-        InRun(|run| run.dry_run == Some(true)),
+        Run(|run| run.dry_run == Some(true)),
     ),
     row(
         "spec.channels",
         Missing,
-        InAgent(|agent| !agent.channels.is_empty()),
+        Agent(|agent| !agent.channels.is_empty()),
     ),
     row(
         "spec.mcpServers",
         Missing,
-        InAgent(|agent| !agent.mcp_servers.is_empty()),
+        Agent(|agent| !agent.mcp_servers.is_empty()),
     ),
     row(
         "spec.memory",
         Missing,
-        InAgent(|agent| agent.memory.as_ref().is_some_and(|it| it.enabled)),
+        Agent(|agent| agent.memory.as_ref().is_some_and(|it| it.enabled)),
     ),
     row(
         "spec.observability",
         Missing,
-        InAgent(|agent| agent.observability.as_ref().is_some_and(|it| it.enabled)),
+        Agent(|agent| agent.observability.as_ref().is_some_and(|it| it.enabled)),
     ),
     row(
         "spec.webEndpoint",
         Missing,
-        InAgent(|agent| agent.web_endpoint.as_ref().is_some_and(|it| it.enabled)),
+        Agent(|agent| agent.web_endpoint.as_ref().is_some_and(|it| it.enabled)),
     ),
     row(
         "spec.networkPolicy.allowDNS",
         Restricting,
-        InPolicy(|policy| !policy.name_lookup),
+        Policy(|policy| !policy.name_lookup),
     ),
 ];
 
@@ -91,9 +92,9 @@ const fn row(field: &'static str, effect: Effect, is_used: IsUsed) -> UnusedFiel
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     for unused in UNUSED_FIELDS {
         let (used, subject) = match unused.is_used {
-            InRun(is_used) => (is_used(&case.run.spec), case.subject.clone()),
-            InAgent(is_used) => (is_used(case.agent), agent_subject(case.input)),
-            InPolicy(is_used) => (is_used(case.policy), case.subject.clone()),
+            Run(is_used) => (is_used(&case.run.spec), case.subject.clone()),
+            Agent(is_used) => (is_used(case.agent), agent_subject(case.input)),
+            Policy(is_used) => (is_used(case.policy), policy_subject(case)),
         };
         if !used {
             continue;
@@ -114,5 +115,18 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
                 ),
             ),
         }
+    }
+}
+
+/// The policy that holds: the named one, or else the floor.
+fn policy_subject(case: &Case<'_, '_>) -> Subject {
+    let kind = "SympoziumPolicy";
+    match &case.agent.policy_ref {
+        Some(name) => Subject::new(kind, None, name.as_str()),
+        None => Subject::new(
+            kind,
+            Some(&case.input.settings.system_namespace),
+            FLOOR_POLICY,
+        ),
     }
 }

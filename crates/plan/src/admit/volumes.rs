@@ -9,7 +9,7 @@ use sympozium_api::skill_pack::Sidecar;
 use super::finding::{Findings, told};
 use super::host_access::check_directory;
 use super::{Case, Subject};
-use crate::path;
+use crate::path::{self, Container};
 
 /// Types of volumes that hold nothing of anybody else's.
 const ANYBODY: &[&str] = &[
@@ -51,6 +51,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<RunVolume> {
         subject: case.subject.clone(),
         field: "spec",
         is_agent: true,
+        place: Container::Ours,
     };
     check_volumes(&agent, &spec.volumes, findings);
     check_mounts(
@@ -95,6 +96,7 @@ pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findin
         subject: subject.clone(),
         field: "spec.sidecar",
         is_agent: false,
+        place: Container::Foreign,
     };
     check_volumes(&owner, &sidecar.volumes, findings);
     let mut places = Vec::new();
@@ -129,6 +131,8 @@ struct Owner {
     subject: Subject,
     field: &'static str,
     is_agent: bool,
+    /// What of its container is not for volumes.
+    place: Container,
 }
 
 fn check_volumes(owner: &Owner, volumes: &[Volume], findings: &mut Findings) {
@@ -202,7 +206,7 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
                         "volumes of type `{}` are not for runs",
                         crate::text::shown(kind)
                     ),
-                    format!("use {}", crate::text::listed(all)),
+                    format!("use one of {}", crate::text::listed(all)),
                 ),
             );
         }
@@ -320,7 +324,7 @@ fn check_mounts(
         places.push((format!("{field}.mountPath"), mount.mount_path.to_string()));
     }
     for (index, (field, place)) in places.iter().enumerate() {
-        if let Err(error) = path::check_place(place) {
+        if let Err(error) = path::check_place(place, owner.place) {
             let remedy = "mount it at a place of its own, such as `/data`";
             findings.deny(
                 &owner.subject,

@@ -1,0 +1,142 @@
+//! Objects that are looked at alone.
+
+use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
+
+use super::world::yaml;
+use crate::admit::{Denied, Rights, Subject, admit_agent, admit_pack, admit_policy};
+use crate::rbac::Rule;
+
+fn rules(denied: &Denied) -> Vec<(&'static str, &str)> {
+    denied
+        .reasons
+        .iter()
+        .map(|it| (it.rule, it.field.as_str()))
+        .collect()
+}
+
+fn pack(spec: &str) -> SkillPack {
+    SkillPack::new("x", yaml::<SkillPackSpec>(spec))
+}
+
+fn rights(rules: &str) -> Rights {
+    Rights {
+        namespace: yaml::<Vec<Rule>>(rules),
+        ..Rights::default()
+    }
+}
+
+#[test]
+fn a_pack_grants_no_more_than_its_author_holds() {
+    let pack = pack(
+        "{skills: [], sidecar: {image: 'ghcr.io/org/x:1',
+          rbac: [{apiGroups: [''], resources: [pods], verbs: [get]}],
+          clusterRBAC: [{apiGroups: [''], resources: [nodes], verbs: [get]}]}}",
+    );
+    let of_namespace = rights("[{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]");
+    let denied = admit_pack(&pack, Some("team"), Some(&of_namespace));
+    assert_eq!(
+        rules(&denied),
+        [("rbac-author", "spec.sidecar.clusterRBAC[0]")]
+    );
+    assert_eq!(
+        denied.reasons[0].message,
+        "the pack's author may not do `get nodes`, and cannot grant it"
+    );
+    let denied = admit_pack(&pack, Some("team"), Some(&Rights::default()));
+    let both = [
+        ("rbac-author", "spec.sidecar.rbac[0]"),
+        ("rbac-author", "spec.sidecar.clusterRBAC[0]"),
+    ];
+    assert_eq!(rules(&denied), both);
+    let escalating = Rights {
+        may_escalate: true,
+        ..Rights::default()
+    };
+    assert_eq!(
+        rules(&admit_pack(&pack, Some("team"), Some(&escalating))),
+        []
+    );
+    assert_eq!(rules(&admit_pack(&pack, None, None)), []);
+}
+
+#[test]
+fn a_pack_is_looked_at_whole() {
+    let pack = pack(
+        "{skills: [], sidecar: {image: 'Bad', env: [{name: PATH, value: x}], resources: {cpu: much},
+          egress: [{host: '127.1'}], tools: [{name: read_file, description: d, exec: []}],
+          secretRef: s, secretMountPath: /ipc, volumes: [{name: v, csi: {}}], rbac: [{apiGroups: [''], resources: [], verbs: [get]}]}}",
+    );
+    let expected = [
+        ("tool-built-in", "spec.sidecar.tools[0].name"),
+        ("tool-exec", "spec.sidecar.tools[0].exec"),
+        ("egress-invalid", "spec.sidecar.egress[0].host"),
+        ("amount-invalid", "spec.sidecar.resources.cpu"),
+        ("image-invalid", "spec.sidecar.image"),
+        ("env-denied", "spec.sidecar.env[0].name"),
+        ("volume-type", "spec.sidecar.volumes[0].csi"),
+        ("mount-path", "spec.sidecar.secretMountPath"),
+        ("rbac-incomplete", "spec.sidecar.rbac[0]"),
+    ];
+    assert_eq!(rules(&admit_pack(&pack, None, None)), expected);
+    let mut sandbox = SkillPack::new("sandbox", SkillPackSpec::default());
+    assert_eq!(
+        rules(&admit_pack(&sandbox, None, None)),
+        [("pack-name-reserved", "metadata.name")]
+    );
+    sandbox.metadata.name = Some("sandboxes".to_owned());
+    assert_eq!(rules(&admit_pack(&sandbox, None, None)), []);
+}
+
+#[test]
+fn agents_and_instances_share_one_name_space() {
+    let spec: AgentSpec = yaml("agents: {default: {model: m}}");
+    let subject = Subject::new("SympoziumInstance", Some("team"), "a");
+    assert_eq!(rules(&admit_agent(&subject, &spec, false)), []);
+    let denied = admit_agent(&subject, &spec, true);
+    assert_eq!(rules(&denied), [("agent-ambiguous", "metadata.name")]);
+    assert_eq!(
+        denied.reasons[0].to_string(),
+        "SympoziumInstance a, metadata.name: `a` is both an Agent and a SympoziumInstance (agent-ambiguous)"
+    );
+}
+
+#[test]
+fn an_agent_is_looked_at_whole() {
+    let spec: AgentSpec = yaml(
+        "agents: {default: {model: m, runTimeout: 25h, env: {LD_PRELOAD: x},
+           lifecycle: {preRun: [{name: h, image: 'a.io/b:1', gate: true, timeout: 2h, env: [{name: HOME}]}], rbac: [{apiGroups: [], resources: [a], verbs: [b]}]}}}",
+    );
+    let start = "spec.agents.default";
+    let found = admit_agent(&Subject::new("Agent", None, "a"), &spec, false);
+    let found: Vec<_> = found
+        .reasons
+        .iter()
+        .map(|it| (it.rule, it.field.trim_start_matches(start)))
+        .collect();
+    let expected = [
+        ("env-denied", ".env.LD_PRELOAD"),
+        ("timeout-out-of-range", ".runTimeout"),
+        ("env-denied", ".lifecycle.preRun[0].env[0].name"),
+        ("timeout-out-of-range", ".lifecycle.preRun[0].timeout"),
+        ("gate-too-early", ".lifecycle.preRun[0].gate"),
+        ("rbac-incomplete", ".lifecycle.rbac[0]"),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn entries_of_a_policy_that_mean_nothing_deny_it() {
+    let subject = Subject::new("SympoziumPolicy", None, "p");
+    let spec: SympoziumPolicySpec = yaml("imagePolicy: {allowedRegistries: [acme]}");
+    let denied = admit_policy(&subject, &spec);
+    assert_eq!(
+        rules(&denied),
+        [("policy-entry", "spec.imagePolicy.allowedRegistries[0]")]
+    );
+    assert_eq!(
+        denied.reasons[0].remedy,
+        "correct it; as it stands, it allows nothing"
+    );
+    let spec: SympoziumPolicySpec = yaml("imagePolicy: {allowedRegistries: [docker.io/acme]}");
+    assert_eq!(rules(&admit_policy(&subject, &spec)), []);
+}

@@ -1,0 +1,132 @@
+//! What holds for every run and every policy.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::cases::all_changes;
+use super::world::{World, merged};
+use crate::admit::finding::Findings;
+use crate::admit::{Decision, MAX_FINDINGS, agents, decide, run_subject};
+use crate::policy::tests::any_effective;
+use crate::policy::{EffectivePolicy, PolicyDefaults};
+
+/// Texts that have been trouble somewhere.
+const HOSTILE: &[&str] = &[
+    "",
+    " ",
+    "*",
+    "..",
+    "/",
+    "//",
+    "/ipc",
+    "a/b",
+    "\u{0}",
+    "\u{202e}x",
+    "-1",
+    "1e999",
+    "9999999999999999999",
+    "x:y@z",
+    "PATH",
+    "ünï",
+    "𝕏",
+    "a.b.c.d.e",
+    "$(X)",
+    "'; --",
+    "\n",
+    "0x7f",
+    "https://",
+    "[::1]",
+    "Unconfined",
+];
+
+/// Worlds of the cases, several merged, some texts in them replaced.
+fn any_world() -> impl Strategy<Value = Option<World>> {
+    let changes = prop::collection::vec(any::<prop::sample::Index>(), 0..5);
+    let replaced = prop::collection::vec(
+        (any::<prop::sample::Index>(), prop::sample::select(HOSTILE)),
+        0..3,
+    );
+    (changes, replaced).prop_map(|(changes, replaced)| {
+        let all = all_changes();
+        let mut world = merged(changes.iter().map(|index| index.get(all).clone()));
+        for (index, text) in replaced {
+            let mut leaves = Vec::new();
+            texts(&mut world, &mut leaves);
+            if !leaves.is_empty() {
+                let at = index.index(leaves.len());
+                *leaves.swap_remove(at) = text.to_owned();
+            }
+        }
+        World::read(world).ok()
+    })
+}
+
+fn texts<'v>(value: &'v mut Value, found: &mut Vec<&'v mut String>) {
+    match value {
+        Value::String(text) => found.push(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| texts(item, found)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| texts(field, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn under<'a>(input: &crate::admit::Input<'a>, policy: EffectivePolicy) -> Decision<'a> {
+    let mut findings = Findings::default();
+    let agent = agents::resolve(input, &run_subject(input), &mut findings);
+    decide(input, agent, policy, &PolicyDefaults::default(), findings)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_stricter_policy_never_admits_more(world in any_world(), wide in any_effective(), other in any_effective()) {
+        let Some(world) = world else { return Ok(()) };
+        let packs = world.packs();
+        let input = world.input(&packs);
+        let narrow = wide.meet(&other);
+        let (Decision::Admitted(narrow), wide) = (under(&input, narrow), under(&input, wide)) else {
+            return Ok(());
+        };
+        let Decision::Admitted(wide) = wide else {
+            return Err(TestCaseError::fail(format!("only the stricter policy admits: {wide:?}")));
+        };
+        prop_assert_eq!(narrow.tools.len(), wide.tools.len());
+        for (narrow, wide) in narrow.tools.iter().zip(&wide.tools) {
+            prop_assert!(narrow.action <= wide.action, "{narrow:?} {wide:?}");
+        }
+    }
+
+    #[test]
+    fn admitting_again_changes_nothing(world in any_world()) {
+        let Some(mut world) = world else { return Ok(()) };
+        let (_, warnings, Some(run)) = world.decide() else { return Ok(()) };
+        world.run = run.clone();
+        prop_assert_eq!(world.decide(), (Vec::new(), warnings, Some(run)));
+    }
+
+    #[test]
+    fn decisions_are_bounded_and_depend_on_the_input_only(world in any_world()) {
+        let Some(world) = world else { return Ok(()) };
+        let first = world.decide();
+        prop_assert!(first.0.len() <= MAX_FINDINGS && first.1.len() <= MAX_FINDINGS);
+        for reason in first.0.iter().chain(&first.1) {
+            prop_assert!(!reason.message.is_empty() && !reason.remedy.is_empty());
+            prop_assert!(reason.to_string().chars().all(|letter| !letter.is_control()), "{reason}");
+        }
+        prop_assert_eq!(first, world.decide());
+    }
+}
+
+/// Without this the properties above could hold because nothing is ever admitted.
+#[test]
+fn enough_of_the_worlds_are_admitted() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut admitted = 0;
+    for _ in 0..300 {
+        let tree = any_world().new_tree(&mut runner).expect("a world");
+        let world = proptest::strategy::ValueTree::current(&tree);
+        admitted += u32::from(world.is_some_and(|world| world.decide().2.is_some()));
+    }
+    assert!(admitted > 60, "only {admitted} of 300");
+}

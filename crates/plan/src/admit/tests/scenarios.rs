@@ -1,0 +1,502 @@
+//! Whole runs: those of the guides, the policies that we ship, and attacks.
+
+use sympozium_api::{AgentRunSpec, SympoziumPolicy, SympoziumPolicySpec};
+
+use super::world::{World, yaml};
+use crate::admit::{Admitted, Decision, Denied, admit};
+use crate::policy::EffectivePolicy;
+use crate::policy::tools::Action;
+
+const PERMISSIVE: &str = include_str!("../../../../../config/policies/permissive.yaml");
+const DEFAULT: &str = include_str!("../../../../../config/policies/default.yaml");
+const RESTRICTIVE: &str = include_str!("../../../../../config/policies/restrictive.yaml");
+const HARDENED: &str = include_str!("../../../../../config/policies/hardened.yaml");
+
+fn admitted(world: &World) -> (AgentRunSpec, Vec<String>, Vec<(String, Action)>) {
+    match admit(&world.input(&world.packs())) {
+        Decision::Admitted(admitted) => {
+            let Admitted {
+                run,
+                warnings,
+                tools,
+                ..
+            } = *admitted;
+            let warnings = warnings.iter().map(|it| it.rule.to_owned()).collect();
+            let name = |pack: &Option<String>| {
+                pack.as_ref().map(|it| format!("{it}/")).unwrap_or_default()
+            };
+            let tools = tools
+                .into_iter()
+                .map(|it| (name(&it.pack) + &it.name, it.action))
+                .collect();
+            (run.spec, warnings, tools)
+        }
+        Decision::Denied(denied) => panic!("{:#?}", denied.reasons),
+    }
+}
+
+fn denied(world: &World) -> Denied {
+    match admit(&world.input(&world.packs())) {
+        Decision::Admitted(_) => panic!("it is admitted"),
+        Decision::Denied(denied) => denied,
+    }
+}
+
+fn denying_rules(world: &World) -> Vec<&'static str> {
+    denied(world).reasons.iter().map(|it| it.rule).collect()
+}
+
+fn shipped(text: &str) -> SympoziumPolicySpec {
+    let policy: SympoziumPolicy = yaml(text);
+    assert_eq!(EffectivePolicy::invalid_entries(&policy.spec), []);
+    policy.spec
+}
+
+fn with_policy(changes: &str, policy: &str) -> World {
+    let mut world = World::new(&format!("{changes}\npolicy: {{}}"));
+    world.policy = Some(SympoziumPolicy::new("p", shipped(policy)));
+    world
+}
+
+const ECHO: &str = "
+own:
+  echo-demo:
+    category: devops
+    version: 0.1.0
+    source: custom
+    skills:
+      - name: echo
+        description: Echo commands for testing sidecar connectivity
+        content: Run commands using `execute_command`.
+    sidecar:
+      image: ghcr.io/yourorg/echo-sidecar:latest
+      mountWorkspace: true
+      resources: {cpu: 100m, memory: 128Mi}
+agent:
+  skills: [{skillPackRef: echo-demo}]
+run:
+  agentRef: a
+  agentId: primary
+  sessionKey: test-echo-1
+  task: \"Run: echo 'Hello from sidecar!' and tell me what happened.\"
+  model: {provider: openai, model: gpt-4o-mini, authSecretRef: my-agent-openai-key}
+";
+
+#[test]
+fn the_echo_run_of_the_guide_is_admitted_without_a_policy() {
+    let (run, warnings, tools) = admitted(&World::new(ECHO));
+    assert_eq!(warnings, ["image-floating"]);
+    assert_eq!(run.skills.len(), 1);
+    assert!(
+        tools.iter().all(|(_, action)| *action == Action::Allow),
+        "{tools:?}"
+    );
+    assert!(
+        tools
+            .iter()
+            .any(|(name, _)| name == "echo-demo/execute_command")
+    );
+}
+
+#[test]
+fn an_agent_fills_in_what_its_run_leaves_out() {
+    let world = World::new(
+        "
+agent: null
+run: {agentRef: null, instanceRef: a, model: null, task: Analyze cluster security, env: {A: run}}
+instance:
+  authRefs: [{provider: openai, secret: other}, {provider: anthropic, secret: my-key}]
+  imagePullSecrets: [{name: pull}]
+  volumes: [{name: v, emptyDir: {}}]
+  volumeMounts: [{name: v, mountPath: /data}]
+  agents:
+    default:
+      model: claude-sonnet-4-20250514
+      runTimeout: 30m
+      env: {A: agent, B: agent}
+      agentSandbox: {enabled: true, runtimeClass: gvisor, warmPool: {size: 3, runtimeClass: gvisor}}
+",
+    );
+    let mut world = world;
+    let labels = [("sympozium.ai/provider".to_owned(), "anthropic".to_owned())];
+    if let Some(instance) = &mut world.instance {
+        instance.metadata.labels = Some(labels.into());
+    }
+    let expected: AgentRunSpec = yaml(
+        "
+agentRef: a
+instanceRef: a
+task: Analyze cluster security
+model: {provider: anthropic, model: claude-sonnet-4-20250514, authSecretRef: my-key}
+agentSandbox: {enabled: true, runtimeClass: gvisor}
+timeout: 30m
+env: {A: run, B: agent}
+imagePullSecrets: [{name: pull}]
+volumes: [{name: v, emptyDir: {}}]
+volumeMounts: [{name: v, mountPath: /data}]
+",
+    );
+    assert_eq!(admitted(&world).0, expected);
+}
+
+#[test]
+fn permissive_allows_every_tool() {
+    let (_, _, tools) = admitted(&with_policy(ECHO, PERMISSIVE));
+    assert!(
+        tools.iter().all(|(_, action)| *action == Action::Allow),
+        "{tools:?}"
+    );
+}
+
+#[test]
+fn default_asks_for_commands_and_allows_everything_else() {
+    let (_, _, tools) = admitted(&with_policy(ECHO, DEFAULT));
+    for (name, action) in tools {
+        let expected = if name == "echo-demo/execute_command" {
+            Action::Ask
+        } else {
+            Action::Allow
+        };
+        assert_eq!(action, expected, "{name}");
+    }
+}
+
+#[test]
+fn restrictive_requires_a_sandbox_and_denies_what_is_not_listed() {
+    let echo = ECHO.replace("yourorg", "sympozium-ai");
+    assert_eq!(
+        denying_rules(&with_policy(&echo, RESTRICTIVE)),
+        ["sandbox-required"]
+    );
+    assert_eq!(
+        denying_rules(&with_policy(ECHO, RESTRICTIVE)),
+        ["sandbox-required", "image-registry"]
+    );
+    let sandboxed = format!("{echo}  sandbox: {{enabled: true}}\n");
+    let (_, _, tools) = admitted(&with_policy(&sandboxed, RESTRICTIVE));
+    for (name, action) in tools {
+        let expected = match name.as_str() {
+            "read_file" | "list_directory" => Action::Allow,
+            "echo-demo/execute_command" | "sandbox/execute_command" => Action::Ask,
+            _ => Action::Deny,
+        };
+        assert_eq!(action, expected, "{name}");
+    }
+}
+
+#[test]
+fn hardened_is_met_by_agent_sandbox_alone() {
+    let run = |sandbox: &str| with_policy(&format!("run: {{{sandbox}}}"), HARDENED);
+    assert_eq!(
+        denying_rules(&run("")),
+        ["sandbox-required", "agent-sandbox-required"]
+    );
+    assert_eq!(
+        denying_rules(&run("sandbox: {enabled: true}")),
+        ["agent-sandbox-required"]
+    );
+    assert_eq!(
+        denying_rules(&run("agentSandbox: {enabled: true, runtimeClass: runc}")),
+        ["runtime-class"]
+    );
+    let (spec, warnings, _) = admitted(&run("agentSandbox: {enabled: true}"));
+    let class = spec.agent_sandbox.and_then(|it| it.runtime_class);
+    assert_eq!(class, Some("gvisor".into()));
+    assert_eq!(warnings, Vec::<String>::new());
+    let (spec, _, _) = admitted(&run("agentSandbox: {enabled: true, runtimeClass: kata}"));
+    assert_eq!(
+        spec.agent_sandbox.and_then(|it| it.runtime_class),
+        Some("kata".into())
+    );
+}
+
+#[test]
+fn a_policy_of_the_system_namespace_holds_for_agents_elsewhere() {
+    let mut world = World::new("systemPolicy: {}");
+    world.system_policy = Some(SympoziumPolicy::new("p", shipped(HARDENED)));
+    assert_eq!(
+        denying_rules(&world),
+        ["sandbox-required", "agent-sandbox-required"]
+    );
+}
+
+fn pack_with(sidecar: &str) -> String {
+    format!(
+        "own: {{x: {{skills: [], sidecar: {{image: 'ghcr.io/org/x:1', {sidecar}}}}}}}\nrun: {{skills: [{{skillPackRef: x}}]}}"
+    )
+}
+
+#[test]
+fn no_pack_gets_rights_from_which_more_follow() {
+    for (group, resource, verb) in [
+        ("*", "pods", "get"),
+        ("", "*", "get"),
+        ("", "pods", "*"),
+        ("rbac.authorization.k8s.io", "roles", "escalate"),
+        ("rbac.authorization.k8s.io", "clusterroles", "bind"),
+        ("", "users", "impersonate"),
+        ("", "secrets", "list"),
+        ("", "pods/exec", "create"),
+        ("", "serviceaccounts/token", "create"),
+        (
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations",
+            "update",
+        ),
+        (
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            "create",
+        ),
+        ("", "nodes/proxy", "get"),
+        ("sympozium.ai", "toolapprovals", "update"),
+    ] {
+        let rule =
+            format!("[{{apiGroups: ['{group}'], resources: ['{resource}'], verbs: ['{verb}']}}]");
+        let allowed_by_others = "floor: {rbacPolicy: {clusterRBACNamespaces: [team]}}";
+        for field in ["rbac", "clusterRBAC"] {
+            let world = World::new(&format!(
+                "{}\n{allowed_by_others}",
+                pack_with(&format!("{field}: {rule}"))
+            ));
+            assert_eq!(
+                denying_rules(&world),
+                ["rbac-escalation"],
+                "{field} {group} {resource} {verb}"
+            );
+        }
+        let hooks = World::new(&format!("run: {{lifecycle: {{rbac: {rule}}}}}"));
+        assert_eq!(
+            denying_rules(&hooks),
+            ["rbac-escalation"],
+            "hook: {group} {resource} {verb}"
+        );
+    }
+}
+
+#[test]
+fn an_exception_must_be_listed_by_every_policy_that_speaks_of_grants() {
+    let pack = pack_with("rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]");
+    let exception =
+        "{rbacPolicy: {exceptions: [{apiGroups: [''], resources: [secrets], verbs: [get]}]}}";
+    for (policy, floor, expected) in [
+        ("null", "null", false),
+        (exception, "null", true),
+        (exception, "{}", true),
+        (exception, exception, true),
+        (
+            exception,
+            "{rbacPolicy: {clusterRBACNamespaces: [default]}}",
+            false,
+        ),
+        ("null", exception, false),
+        ("{}", exception, false),
+    ] {
+        let world = World::new(&format!("{pack}\npolicy: {policy}\nfloor: {floor}"));
+        assert_eq!(world.decide().2.is_some(), expected, "{policy} {floor}");
+    }
+}
+
+#[test]
+fn a_pack_of_the_namespace_does_not_stand_for_one_of_the_system() {
+    let both = "own: {k8s-ops: {skills: []}}\nsystem: {k8s-ops: {skills: []}}\nrun: {skills: [{skillPackRef: k8s-ops}]}";
+    assert_eq!(denying_rules(&World::new(both)), ["pack-ambiguous"]);
+    let world = World::new(&format!(
+        "{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}"
+    ));
+    let packs = world.packs();
+    let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
+        panic!("it is denied");
+    };
+    let found: Vec<_> = admitted
+        .packs
+        .iter()
+        .map(|it| (it.namespace.as_str(), it.name.as_str()))
+        .collect();
+    assert_eq!(found, [("team", "k8s-ops")]);
+    let strict_floor = World::new(&format!(
+        "{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}\nfloor: {{packPolicy: {{}}}}"
+    ));
+    assert_eq!(denying_rules(&strict_floor), ["pack-ambiguous"]);
+}
+
+#[test]
+fn names_in_the_pod_cannot_run_into_each_other() {
+    let world = World::new(
+        "
+own:
+  a-b: {skills: [], sidecar: {image: 'a.io/b:1', volumes: [{name: c}, {name: volume-0}]}}
+  a: {skills: [], sidecar: {image: 'a.io/b:1', volumes: [{name: b-c}, {name: ipc}]}}
+run:
+  skills: [{skillPackRef: a-b}, {skillPackRef: a}]
+  volumes: [{name: workspace}]
+",
+    );
+    let packs = world.packs();
+    let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
+        panic!("it is denied");
+    };
+    let names: Vec<_> = admitted
+        .volumes
+        .iter()
+        .map(|it| (it.name.as_str(), it.pod_name.as_str()))
+        .collect();
+    let expected = [
+        ("workspace", "agent-volume-0"),
+        ("c", "skill-0-volume-0"),
+        ("volume-0", "skill-0-volume-1"),
+        ("b-c", "skill-1-volume-0"),
+        ("ipc", "skill-1-volume-1"),
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn depth_is_bounded_without_any_policy() {
+    let at = |depth: i64| {
+        World::new(&format!(
+            "run: {{parent: {{runName: q, sessionKey: s, spawnDepth: {depth}}}}}"
+        ))
+    };
+    assert!(at(32).decide().2.is_some());
+    for (depth, rule) in [
+        (33, "subagent-depth"),
+        (2_147_483_647, "subagent-depth"),
+        (0, "subagent-depth-false"),
+        (-1, "subagent-depth-false"),
+    ] {
+        assert_eq!(denying_rules(&at(depth)), [rule], "{depth}");
+    }
+}
+
+#[test]
+fn a_policy_that_is_not_there_denies_and_the_run_may_wait() {
+    let missing = denied(&World::new(
+        "agent: {policyRef: misspelt, skills: [{skillPackRef: later}]}",
+    ));
+    let rules: Vec<_> = missing.reasons.iter().map(|it| it.rule).collect();
+    assert_eq!(rules, ["policy-missing", "pack-missing"]);
+    assert!(missing.may_wait());
+    let also_wrong = denied(&World::new(
+        "agent: {policyRef: misspelt}\nrun: {env: {PATH: x}}",
+    ));
+    assert!(!also_wrong.may_wait());
+}
+
+#[test]
+fn nothing_of_the_node_without_a_policy_that_names_it() {
+    for (sidecar, rules) in [
+        (
+            "hostAccess: {enabled: true, hostPID: true}",
+            &["host-access", "host-power"][..],
+        ),
+        (
+            "hostAccess: {enabled: true, hostNetwork: true}",
+            &["host-access", "host-power"],
+        ),
+        (
+            "hostAccess: {enabled: true, privileged: true}",
+            &["host-access", "host-power"],
+        ),
+        (
+            "hostAccess: {enabled: true, runAsRoot: true}",
+            &["host-access", "host-power"],
+        ),
+        (
+            "hostAccess: {enabled: true, mounts: [{hostPath: /proc, mountPath: /host/proc}]}",
+            &["host-access", "host-path"],
+        ),
+        (
+            "volumes: [{name: v, hostPath: {path: /var/run/docker.sock}}]",
+            &["host-access", "host-path"],
+        ),
+        ("volumes: [{name: v, csi: {driver: x}}]", &["volume-type"]),
+        (
+            "volumes: [{name: v, projected: {sources: [{serviceAccountToken: {}}]}}]",
+            &["volume-token"],
+        ),
+    ] {
+        assert_eq!(
+            denying_rules(&World::new(&pack_with(sidecar))),
+            rules,
+            "{sidecar}"
+        );
+        let bound = World::new(&format!(
+            "{}\npolicy: {{sandboxPolicy: {{allowHostMounts: true}}}}",
+            pack_with(sidecar)
+        ));
+        assert_eq!(denying_rules(&bound), rules, "{sidecar}");
+    }
+}
+
+#[test]
+fn amounts_are_summed_over_the_whole_run() {
+    let world = World::new(
+        "
+own:
+  x: {skills: [], sidecar: {image: 'a.io/b:1', resources: {cpu: 200m, memory: 256Mi}}}
+  z: {skills: [], sidecar: {image: 'a.io/b:1'}}
+run:
+  skills: [{skillPackRef: x}, {skillPackRef: z}]
+  sandbox: {enabled: true}
+  lifecycle: {preRun: [{name: h, image: 'a.io/b:1'}]}
+",
+    );
+    let packs = world.packs();
+    let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
+        panic!("it is denied");
+    };
+    // 1 + 100m for agent and bridge, 200m, 100m, 500m; 1Gi + 128Mi, 256Mi, 128Mi, 512Mi.
+    let amounts = (
+        admitted.amounts.cpu.to_string(),
+        admitted.amounts.memory.to_string(),
+    );
+    assert_eq!(amounts, ("1900m".to_owned(), "2Gi".to_owned()));
+}
+
+#[test]
+fn a_run_narrows_its_own_tools() {
+    let world = World::new(&format!(
+        "{ECHO}  toolPolicy: {{allow: [echo-demo/*, read_file, fetch_url], deny: [fetch_url]}}\n"
+    ));
+    let (_, _, tools) = admitted(&world);
+    let allowed: Vec<_> = tools
+        .iter()
+        .filter(|(_, action)| *action == Action::Allow)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(allowed, ["read_file", "echo-demo/execute_command"]);
+}
+
+#[test]
+fn closed_features_and_networks_deny_their_tools() {
+    let closed = |policy: &str| -> Vec<String> {
+        let (_, _, tools) = admitted(&World::new(&format!("{ECHO}policy: {policy}\n")));
+        tools
+            .into_iter()
+            .filter(|(_, action)| *action == Action::Deny)
+            .map(|(name, _)| name)
+            .collect()
+    };
+    assert_eq!(
+        closed("{featureGates: {file-access: false}}"),
+        ["read_file", "write_file", "edit_file", "list_directory"]
+    );
+    assert_eq!(
+        closed("{featureGates: {code-execution: false}}"),
+        ["echo-demo/execute_command"]
+    );
+    assert_eq!(
+        closed("{featureGates: {sub-agents: false}}"),
+        ["spawn_subagents"]
+    );
+    assert_eq!(closed("{networkPolicy: {denyAll: true}}"), ["fetch_url"]);
+    assert_eq!(
+        closed("{networkPolicy: {denyAll: true, allowEventBus: false}}"),
+        ["fetch_url", "send_channel_message"]
+    );
+    assert_eq!(
+        closed("{networkPolicy: {denyAll: true, allowedEgress: [{host: a.example}]}}"),
+        Vec::<String>::new()
+    );
+}
