@@ -187,6 +187,19 @@ impl EffectivePolicy {
             for (field, error) in amounts {
                 note(format!("sandboxPolicy.{field}"), error.to_string());
             }
+            if let Some(agent_sandbox) = &sandbox.agent_sandbox_policy
+                && let Some(class) = &agent_sandbox.default_runtime_class
+                && !policy
+                    .isolation
+                    .runtime_classes
+                    .covers(&class.as_str().to_owned())
+            {
+                let why = "it is not one of `allowedRuntimeClasses`".to_owned();
+                note(
+                    "sandboxPolicy.agentSandboxPolicy.defaultRuntimeClass".to_owned(),
+                    why,
+                );
+            }
             if let Some(profile) = &sandbox.seccomp_profile
                 && isolation::Seccomp::of(profile).is_none()
             {

@@ -1,11 +1,12 @@
 //! Objects that are looked at alone, when somebody writes them.
 
+use sympozium_api::skill_pack::Executor;
 use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 
 use super::finding::{Findings, told};
 use super::grants::{Author, Reach, check_author, check_rules};
 use super::tools::SANDBOX_PACK;
-use super::{Denied, Rights, Subject, amounts, env, hooks, images, network, tools, volumes};
+use super::{Denied, Rights, Subject, amounts, env, hooks, images, network, packs, tools, volumes};
 use crate::policy::EffectivePolicy;
 
 /// What is wrong or unwise about a pack. `author` is who writes it: nobody hands out what they do not hold.
@@ -60,6 +61,30 @@ pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut
     let Some(sidecar) = &spec.sidecar else {
         return;
     };
+    if sidecar.secret_mount_path.is_some() && sidecar.secret_ref.is_none() {
+        let message = "`secretMountPath` says where, but no Secret is named";
+        findings.deny(
+            subject,
+            told(
+                "spec.sidecar.secretMountPath",
+                "secret-unnamed",
+                message,
+                "name it in `secretRef`",
+            ),
+        );
+    }
+    if sidecar.executor == Executor::Injected && !sidecar.command.is_empty() {
+        let message = "with `executor: injected` our executor is what starts";
+        findings.deny(
+            subject,
+            told(
+                "spec.sidecar.command",
+                "executor-command",
+                message,
+                "leave `command` out",
+            ),
+        );
+    }
     tools::check_declarations(subject, sidecar, findings);
     network::check_form(subject, sidecar, findings);
     let resources = sidecar.resources.as_ref();
@@ -96,6 +121,8 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
             ),
         );
     }
+    packs::check_skills(subject, &spec.skills, &mut findings);
+    volumes::check_agent(subject, &spec.volumes, &spec.volume_mounts, &mut findings);
     let config = &spec.agents.default;
     env::check_map(
         subject,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sympozium_api::SkillPackSpec;
+use sympozium_api::agent::SkillRef;
 use sympozium_api::agent_run::RunMode;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::skill_pack::Sidecar;
@@ -58,32 +59,17 @@ impl<'a> ResolvedPack<'a> {
 
 /// Finds the pack of each skill.
 pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<ResolvedPack<'a>> {
+    check_skills(&case.subject, &case.run.spec.skills, findings);
     let mut packs: Vec<ResolvedPack<'a>> = Vec::new();
     for (index, skill) in case.run.spec.skills.iter().enumerate() {
-        let field = format!("spec.skills[{index}].skillPackRef");
         let Some(name) = &skill.skill_pack_ref else {
-            if skill.config_map_ref.is_none() {
-                findings.deny(
-                    &case.subject,
-                    told(
-                        field,
-                        "skill-unnamed",
-                        "the skill names no pack and no ConfigMap",
-                        "set `skillPackRef`",
-                    ),
-                );
-            }
             continue;
         };
-        let shown = crate::text::shown(name.as_str());
         if packs.iter().any(|pack| pack.name == *name) {
-            let message = format!("pack `{shown}` is listed twice");
-            findings.deny(
-                &case.subject,
-                told(field, "skill-twice", message, "list each pack once"),
-            );
             continue;
         }
+        let field = format!("spec.skills[{index}].skillPackRef");
+        let shown = crate::text::shown(name.as_str());
         if name == SANDBOX_PACK {
             let message = format!("`{shown}` is the name of the run's own sandbox");
             findings.deny(
@@ -115,6 +101,32 @@ pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<Resolved
         packs.push(resolved(case, index, name, object, origin, findings));
     }
     packs
+}
+
+/// That every skill names something, and no pack comes twice.
+pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findings) {
+    for (index, skill) in skills.iter().enumerate() {
+        let field = format!("spec.skills[{index}].skillPackRef");
+        let told = match &skill.skill_pack_ref {
+            None if skill.config_map_ref.is_none() => {
+                let message = "the skill names no pack and no ConfigMap";
+                told(field, "skill-unnamed", message, "set `skillPackRef`")
+            }
+            Some(name)
+                if skills[..index]
+                    .iter()
+                    .any(|it| it.skill_pack_ref.as_ref() == Some(name)) =>
+            {
+                let message = format!(
+                    "pack `{}` is listed twice",
+                    crate::text::shown(name.as_str())
+                );
+                told(field, "skill-twice", message, "list each pack once")
+            }
+            _ => continue,
+        };
+        findings.deny(subject, told);
+    }
 }
 
 /// Which of the two places counts.

@@ -2,7 +2,7 @@
 
 use sympozium_api::Guarantee;
 use sympozium_api::agent_run::RunMode;
-use sympozium_api::sandbox::{Sandbox, SandboxSecurityContext};
+use sympozium_api::sandbox::{Sandbox, SandboxSecurityContext, SeccompProfileType};
 
 use super::Case;
 use super::finding::{Findings, told};
@@ -202,7 +202,17 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
     let field = "spec.sandbox.securityContext.seccompProfile";
     let allowed = &case.policy.isolation.seccomp;
     let asked = context(case).and_then(|context| context.seccomp_profile.as_ref());
+    let unconfined = asked.is_some_and(|it| it.type_ == SeccompProfileType::Unconfined);
     match asked.map(Seccomp::of) {
+        Some(None) if !unconfined => findings.deny(
+            &case.subject,
+            told(
+                field,
+                "seccomp-invalid",
+                "`localhostProfile` is the name of a file, goes with `type: Localhost`, and only with it",
+                "use `type: RuntimeDefault` alone, or name the file",
+            ),
+        ),
         Some(None) => findings.deny(
             &case.subject,
             told(

@@ -1,3 +1,4 @@
+mod agreement;
 mod cases;
 mod objects;
 mod properties;

@@ -47,20 +47,7 @@ pub struct RunVolume {
 /// All volumes of a run.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<RunVolume> {
     let spec = &case.run.spec;
-    let agent = Owner {
-        subject: case.subject.clone(),
-        field: "spec",
-        is_agent: true,
-        place: Container::Ours,
-    };
-    check_volumes(&agent, &spec.volumes, findings);
-    check_mounts(
-        &agent,
-        &spec.volumes,
-        &spec.volume_mounts,
-        Vec::new(),
-        findings,
-    );
+    check_agent(&case.subject, &spec.volumes, &spec.volume_mounts, findings);
     let mut all: Vec<RunVolume> = named(VolumeOwner::Agent, "agent", &spec.volumes).collect();
     for (number, pack) in case.packs.iter().enumerate() {
         let Some(sidecar) = pack.sidecar() else {
@@ -88,6 +75,23 @@ fn named<'v>(
             name: volume.name.as_str().to_owned(),
             pod_name: format!("{start}-volume-{index}"),
         })
+}
+
+/// What is wrong with the volumes of an agent's container, whatever the policy.
+pub fn check_agent(
+    subject: &Subject,
+    volumes: &[Volume],
+    mounts: &[VolumeMount],
+    findings: &mut Findings,
+) {
+    let agent = Owner {
+        subject: subject.clone(),
+        field: "spec",
+        is_agent: true,
+        place: Container::Ours,
+    };
+    check_volumes(&agent, volumes, findings);
+    check_mounts(&agent, volumes, mounts, Vec::new(), findings);
 }
 
 /// What is wrong with the volumes of a pack, whatever the policy.

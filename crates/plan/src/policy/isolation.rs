@@ -40,10 +40,13 @@ pub enum Seccomp {
 }
 
 impl Seccomp {
-    /// The filter that a profile means; nothing for `Unconfined`, and for a file without a name.
+    /// The filter that a profile means; nothing for `Unconfined`, for a file without a name, and for a name without need.
     pub fn of(profile: &SeccompProfile) -> Option<Self> {
         match profile.type_ {
-            SeccompProfileType::RuntimeDefault => Some(Self::RuntimeDefault),
+            SeccompProfileType::RuntimeDefault => profile
+                .localhost_profile
+                .is_none()
+                .then_some(Self::RuntimeDefault),
             SeccompProfileType::Localhost => profile
                 .localhost_profile
                 .as_ref()
