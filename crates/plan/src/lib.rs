@@ -4,6 +4,7 @@
 pub mod admit;
 pub mod duration;
 pub mod environment;
+pub mod fuzzing;
 pub mod host;
 pub mod image;
 pub mod path;

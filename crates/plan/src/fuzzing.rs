@@ -1,0 +1,86 @@
+//! The bodies of the fuzz targets: texts of manifests that decide about something.
+//!
+//! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
+//! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a broken property is told by a panic, as in a test"
+)]
+
+use sympozium_api::duration::DurationText;
+
+use crate::duration::written;
+use crate::image::{Image, MAX_REFERENCE_BYTES, Registry};
+use crate::quantity::{Amount, MAX_QUANTITY_BYTES};
+
+/// A body: it returns when every property holds for `data`, and panics otherwise.
+pub type Target = fn(data: &[u8]);
+
+/// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("duration", duration),
+    ("image_reference", image_reference),
+    ("quantity", quantity),
+];
+
+/// What is read has one full form, of plain characters, that means the same; and a registry allows it exactly if it is
+/// its host.
+pub fn image_reference(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let Ok(image) = Image::parse(text) else {
+        return;
+    };
+    assert!(text.len() <= MAX_REFERENCE_BYTES);
+    let full = image.to_string();
+    assert!(full.bytes().all(|byte| byte.is_ascii_graphic()), "{full:?}");
+    assert_eq!(Image::parse(&full).as_ref(), Ok(&image), "{full}");
+
+    let host = image.host().to_string();
+    assert!(full.starts_with(&format!("{host}/")), "{full}");
+    if let Ok(registry) = Registry::parse(&host) {
+        assert!(registry.allows(&image), "{host} {full}");
+    }
+    let place = format!("{host}/{}", image.repository());
+    if let Ok(registry) = Registry::parse(&place) {
+        assert!(registry.allows(&image), "{place} {full}");
+        let below = Registry::parse(&format!("{place}/*")).expect("an entry");
+        assert!(registry.covers(&below) && !below.allows(&image), "{place}");
+        let longer = Registry::parse(&format!("{place}x")).expect("an entry");
+        assert!(!longer.allows(&image), "{place}");
+    }
+}
+
+/// What is read is not negative and prints as a text that means the same; sums do not fall.
+pub fn quantity(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let Ok(amount) = Amount::parse(text) else {
+        return;
+    };
+    assert!(text.len() <= MAX_QUANTITY_BYTES);
+    assert!(amount <= Amount::MAX);
+    let printed = amount.to_string();
+    assert_eq!(Amount::parse(&printed), Ok(amount), "{text:?} {printed:?}");
+    assert!(amount.plus(amount) >= amount);
+}
+
+/// What is read prints as a text that means the same.
+pub fn duration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let Ok(span) = DurationText::new(text).get() else {
+        return;
+    };
+    // A printed text may need more digits than a written one may have; then it is beyond every bound anyway.
+    let printed = written(span);
+    if let Ok(again) = DurationText::new(printed.as_str()).get() {
+        assert_eq!(again, span, "{text:?} {printed:?}");
+    } else {
+        assert!(span > crate::duration::MAX_RUN_TIMEOUT, "{printed:?}");
+    }
+}

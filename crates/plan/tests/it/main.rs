@@ -1,0 +1,3 @@
+//! What holds of the crate as a whole.
+
+mod fuzz;
