@@ -23,6 +23,7 @@ mod objects;
 mod packs;
 mod policies;
 mod sandbox;
+mod secrets;
 mod subagents;
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,7 @@ pub use input::{
     Rights, Settings, wanted_packs, wanted_policy,
 };
 pub use model::Endpoints;
-pub use objects::{admit_agent, admit_pack, admit_policy};
+pub use objects::{admit_agent, admit_agent_author, admit_pack, admit_policy};
 pub use packs::{PackOrigin, ResolvedPack};
 pub use tools::{SANDBOX_PACK, ToolDecision};
 pub use unused::{UNUSED_FIELDS, UnusedField};
@@ -141,6 +142,7 @@ fn decide<'a>(
         subagents::check(&case, &mut findings);
         images::check(&case, &mut findings);
         env::check(&case, &mut findings);
+        secrets::check(&case, &mut findings);
         hooks::check(&case, &mut findings);
         host_access::check(&case, &mut findings);
         grants::check(&case, &mut findings);

@@ -1,4 +1,15 @@
-//! What a run may do: [`admit`] says yes or no, in the webhook, in the controller and on the command line.
+//! What a run may do: [`admit`](admit::admit) says yes or no, in the webhook, in the controller and on the command line.
+//!
+//! Pure: values in, values out. No I/O, no clock, no randomness, no async; who calls has fetched what is looked at, and
+//! says what time it is where that matters. Nothing here talks to a cluster, and nothing decides about powers after it.
+//!
+//! * [`admit`] is the decision, one file per family of rules, every rule with a name that stays the same.
+//! * [`policy`] is what a run is held to, as one value; policies are combined by a meet, which only takes away.
+//! * The other modules read texts as what they mean, so that rules compare values: [`image`], [`quantity`],
+//!   [`duration`], [`host`], [`path`], [`environment`], [`rbac`].
+//!
+//! Start reading at [`admit::admit`]; `tests/cases` has every rule with what passes and what fails.
+
 #![warn(missing_docs)]
 
 pub mod admit;

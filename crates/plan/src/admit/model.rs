@@ -13,20 +13,19 @@ use crate::host::{Destination, Endpoint, Host};
 pub enum Endpoints {
     /// To these hosts, at this port.
     At(&'static str, u16),
-    /// To an address that the run must name, below this domain.
-    Below(&'static str),
     /// To an address that the run must name.
     Named,
     /// Nowhere: the bridge answers itself.
     Nowhere,
 }
 
-/// The providers that are known. Others need `baseURL`.
+/// The providers that are known. Others need `baseURL`. Of hosts that a provider lets its customers name, none is its own:
+/// anybody can be behind them.
 const PROVIDERS: &[(&str, Endpoints)] = &[
     ("anthropic", Endpoints::At("api.anthropic.com", 443)),
-    ("azure", Endpoints::Below("*.openai.azure.com")),
-    ("azure-openai", Endpoints::Below("*.openai.azure.com")),
-    ("bedrock", Endpoints::Below("*.amazonaws.com")),
+    ("azure", Endpoints::Named),
+    ("azure-openai", Endpoints::Named),
+    ("bedrock", Endpoints::Named),
     ("deepseek", Endpoints::At("api.deepseek.com", 443)),
     (
         "gemini",
@@ -61,14 +60,12 @@ impl Endpoints {
 
     /// Whether an address is one of the provider's own.
     fn include(self, endpoint: &Endpoint) -> bool {
-        let (pattern, port) = match self {
-            Self::At(host, port) => (host, port),
-            Self::Below(pattern) => (pattern, 443),
-            Self::Named | Self::Nowhere => return false,
+        let Self::At(host, port) = self else {
+            return false;
         };
-        Destination::parse(pattern, Some(port))
-            .is_ok_and(|own| own.allows(&endpoint.host, endpoint.port))
-            && (endpoint.encrypted || port != 443)
+        let is_it = Destination::parse(host, Some(port))
+            .is_ok_and(|own| own.allows(&endpoint.host, endpoint.port));
+        is_it && (endpoint.encrypted || port != 443)
     }
 }
 
@@ -93,7 +90,59 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             check_endpoint(case, model, findings);
         }
     }
+    check_headers(case, model, findings);
 }
+
+/// Headers go out with every request: each is one header, and none is a place for a secret.
+fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
+    for (name, value) in &model.provider_headers {
+        let shown = crate::text::shown(name);
+        let field = format!("spec.model.providerHeaders.{shown}");
+        let is_name = !name.is_empty()
+            && name
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&it));
+        let lower = name.to_ascii_lowercase();
+        if !is_name || value.chars().any(char::is_control) || FRAMING.contains(&lower.as_str()) {
+            let message = format!(
+                "`{shown}` with this value is not one header, or one that is not for you to set"
+            );
+            findings.deny(
+                &case.subject,
+                told(field, "model-header", message, "remove it"),
+            );
+        } else if CREDENTIALS.contains(&lower.as_str()) {
+            findings.warn(
+                &case.subject,
+                told(
+                    field,
+                    "model-header-credential",
+                    format!("`{shown}` is for a credential, and everybody who can read the run reads it"),
+                    "put it into the Secret that `authSecretRef` or `providerHeadersSecretRef` names",
+                ),
+            );
+        }
+    }
+}
+
+/// Headers that say where a request ends and whom it is for.
+const FRAMING: &[&str] = &[
+    "connection",
+    "content-length",
+    "host",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// Headers that hold credentials.
+const CREDENTIALS: &[&str] = &[
+    "api-key",
+    "authorization",
+    "cookie",
+    "proxy-authorization",
+    "x-api-key",
+];
 
 fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findings) {
     let allowed = &case.policy.models;
@@ -176,7 +225,7 @@ fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings
     let field = "spec.model.baseURL";
     let own = Endpoints::of(&model.provider);
     let Some(url) = &model.base_url else {
-        if matches!(own, Endpoints::Named | Endpoints::Below(_)) {
+        if own == Endpoints::Named {
             findings.deny(
                 &case.subject,
                 told(

@@ -158,6 +158,27 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
     verdict(findings)
 }
 
+/// What an agent's hooks may do that its author may not. Runs that take the hooks over as they are have them from here.
+pub fn admit_agent_author(subject: &Subject, spec: &AgentSpec, author: &Rights) -> Denied {
+    let mut findings = Findings::default();
+    if let Some(hooks) = &spec.agents.default.lifecycle {
+        let author = Author {
+            who: "the agent's author",
+            rights: Some(author),
+        };
+        let field = "spec.agents.default.lifecycle.rbac";
+        check_author(
+            subject,
+            field,
+            &hooks.rbac,
+            Reach::Namespace,
+            author,
+            &mut findings,
+        );
+    }
+    verdict(findings)
+}
+
 /// Entries of a policy that mean nothing. They allow nothing either, so that a mistake shows as a denial.
 pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
     let mut findings = Findings::default();

@@ -2,8 +2,10 @@
 
 use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 
-use super::world::yaml;
-use crate::admit::{Denied, Rights, Subject, admit_agent, admit_pack, admit_policy};
+use super::world::{World, yaml};
+use crate::admit::{
+    Denied, Rights, Subject, admit_agent, admit_agent_author, admit_pack, admit_policy,
+};
 use crate::rbac::Rule;
 
 fn rules(denied: &Denied) -> Vec<(&'static str, &str)> {
@@ -139,4 +141,28 @@ fn entries_of_a_policy_that_mean_nothing_deny_it() {
     );
     let spec: SympoziumPolicySpec = yaml("imagePolicy: {allowedRegistries: [docker.io/acme]}");
     assert_eq!(rules(&admit_policy(&subject, &spec)), []);
+}
+
+#[test]
+fn the_hooks_of_an_agent_are_its_authors() {
+    let spec = "agents: {default: {model: m, lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list]}]}}}";
+    let agent: AgentSpec = yaml(spec);
+    let subject = Subject::new("Agent", None, "a");
+    let denied = admit_agent_author(&subject, &agent, &Rights::default());
+    assert_eq!(
+        rules(&denied),
+        [("rbac-author", "spec.agents.default.lifecycle.rbac[0]")]
+    );
+    let holds = rights("[{apiGroups: [''], resources: [events], verbs: [list]}]");
+    assert_eq!(rules(&admit_agent_author(&subject, &agent, &holds)), []);
+    // Somebody without these rights may start a run with them, and with no others.
+    let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}"));
+    assert_eq!(run.decide().0, []);
+    let other =
+        "run: {lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list, watch]}]}}";
+    let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{other}"));
+    assert_eq!(
+        run.decide().0[0].message,
+        "the run's author may not do `list events`, and cannot grant it"
+    );
 }

@@ -42,31 +42,56 @@ const HOSTILE: &[&str] = &[
 /// Worlds of the cases, several merged, some texts in them replaced.
 fn any_world() -> impl Strategy<Value = Option<World>> {
     let changes = prop::collection::vec(any::<prop::sample::Index>(), 0..5);
-    let replaced = prop::collection::vec(
-        (any::<prop::sample::Index>(), prop::sample::select(HOSTILE)),
-        0..3,
-    );
+    let replaced = prop::collection::vec((any::<prop::sample::Index>(), any_value()), 0..3);
     (changes, replaced).prop_map(|(changes, replaced)| {
         let all = all_changes();
         let mut world = merged(changes.iter().map(|index| index.get(all).clone()));
-        for (index, text) in replaced {
-            let mut leaves = Vec::new();
-            texts(&mut world, &mut leaves);
-            if !leaves.is_empty() {
-                let at = index.index(leaves.len());
-                *leaves.swap_remove(at) = text.to_owned();
-            }
+        for (index, value) in replaced {
+            let at = index.index(count(&world));
+            replace(&mut world, at, value);
         }
         World::read(world).ok()
     })
 }
 
-fn texts<'v>(value: &'v mut Value, found: &mut Vec<&'v mut String>) {
+/// Mostly texts, for only they are read wherever a text is wanted.
+fn any_value() -> impl Strategy<Value = Value> {
+    let numbers = prop::sample::select(&[-1, 0, 1, 65_536, i64::MAX, i64::MIN][..]);
+    prop_oneof![
+        6 => prop::sample::select(HOSTILE).prop_map(Value::from),
+        2 => numbers.prop_map(Value::from),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => Just(Value::Array(Vec::new())),
+        1 => Just(serde_json::json!({})),
+        1 => any::<String>().prop_map(Value::from),
+    ]
+}
+
+/// Values that hold no others.
+fn count(value: &Value) -> usize {
     match value {
-        Value::String(text) => found.push(text),
-        Value::Array(items) => items.iter_mut().for_each(|item| texts(item, found)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| texts(field, found)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::Array(items) => items.iter().map(count).sum::<usize>().max(1),
+        Value::Object(fields) => fields.values().map(count).sum::<usize>().max(1),
+        _ => 1,
+    }
+}
+
+/// Puts another value in the place of the one of that number.
+fn replace(value: &mut Value, mut at: usize, by: Value) {
+    let parts: Vec<&mut Value> = match value {
+        Value::Array(items) if !items.is_empty() => items.iter_mut().collect(),
+        Value::Object(fields) if !fields.is_empty() => fields.values_mut().collect(),
+        _ => {
+            *value = by;
+            return;
+        }
+    };
+    for part in parts {
+        let inside = count(part);
+        if at < inside {
+            return replace(part, at, by);
+        }
+        at -= inside;
     }
 }
 

@@ -1,0 +1,111 @@
+//! What admission costs: `make bench SUITE=admit`. One function measures each row of `bench/rows/admit.txt`.
+//!
+//! A ratio is measured in alternating rounds, ours and the reference one after the other, and its median counts:
+//! whatever else the machine does hits both.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a measurement that cannot be made must stop, and its table is its output"
+)]
+
+mod objects;
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use sympozium_api::names::SkillPackName;
+use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
+use sympozium_plan::admit::{
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit,
+};
+use sympozium_testkit::bench::{Suite, Target, median};
+
+/// Decisions, or readings, in one round of one side.
+const ROUND: u32 = 500;
+const ROUNDS: usize = 31;
+
+fn main() {
+    let mut suite = Suite::new("admit");
+    admission(&mut suite);
+    let path = suite.write().expect("the rows can be written");
+    println!("wrote {}", path.display());
+}
+
+/// A run with four skills, a policy and a floor, against reading the same objects.
+fn admission(suite: &mut Suite) {
+    let texts = objects::texts();
+    let read = objects::read(&texts);
+    decide(&read);
+    let ratios: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let ours = timed(|| decide(&read));
+            let reading = timed(|| drop(black_box(objects::read(black_box(&texts)))));
+            ours.as_secs_f64() / reading.as_secs_f64()
+        })
+        .collect();
+    println!(
+        "one decision takes {:?}, one reading {:?}",
+        timed(|| decide(&read)) / ROUND,
+        timed(|| drop(black_box(objects::read(&texts)))) / ROUND
+    );
+    suite.row(
+        "admit of a run with four skills, against parsing the same objects from JSON",
+        median(ratios),
+        "x",
+        Target::AtMost(1.0),
+    );
+}
+
+fn timed(work: impl Fn()) -> Duration {
+    let started = Instant::now();
+    for _ in 0..ROUND {
+        work();
+    }
+    started.elapsed()
+}
+
+/// Everything that a caller does with objects at hand.
+fn decide(objects: &Objects) {
+    let packs: BTreeMap<SkillPackName, PackCandidates<'_>> = objects
+        .packs
+        .iter()
+        .map(|pack| {
+            let name = SkillPackName::new(pack.metadata.name.clone().unwrap_or_default());
+            let system = Some(PackObject { pack, author: None });
+            (name, PackCandidates { own: None, system })
+        })
+        .collect();
+    let settings = Settings::default();
+    let input = Input {
+        run: &objects.run,
+        namespace: "default",
+        agents: Agents {
+            agent: Some(&objects.agent),
+            instance: None,
+        },
+        packs: &packs,
+        policies: Candidates {
+            own: Some(&objects.policy),
+            system: None,
+        },
+        floor: Some(&objects.floor.spec),
+        models: Candidates::default(),
+        author: None,
+        facts: Facts::default(),
+        settings: &settings,
+    };
+    let decision = admit(black_box(&input));
+    assert!(matches!(decision, Decision::Admitted(_)), "{decision:?}");
+    black_box(decision);
+}
+
+/// What a decision needs.
+struct Objects {
+    run: AgentRun,
+    agent: Agent,
+    packs: Vec<SkillPack>,
+    policy: SympoziumPolicy,
+    floor: SympoziumPolicy,
+}

@@ -1,0 +1,97 @@
+//! Secrets: what is the bridge's stays the bridge's.
+
+use serde_json::Value;
+use sympozium_api::environment::EnvVar;
+use sympozium_api::open::Volume;
+
+use super::finding::{Findings, told};
+use super::{Case, Subject};
+
+/// That no pack and no hook has the key of the model's provider.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    let model = case.run.spec.model.as_ref();
+    let key = model.and_then(|it| it.auth_secret_ref.as_ref());
+    let Some(key) = key.map(|it| it.as_str()).filter(|it| !it.is_empty()) else {
+        return;
+    };
+    for pack in &case.packs {
+        let Some(sidecar) = pack.sidecar() else {
+            continue;
+        };
+        let subject = pack.subject();
+        if sidecar.secret_ref.as_ref().is_some_and(|it| it == key) {
+            deny(&subject, "spec.sidecar.secretRef".to_owned(), key, findings);
+        }
+        of_variables(&subject, "spec.sidecar.env", &sidecar.env, key, findings);
+        of_volumes(&subject, &sidecar.volumes, key, findings);
+    }
+    for (place, hook) in case.run.spec.lifecycle.iter().flat_map(super::hooks::all) {
+        let field = format!("spec.lifecycle.{place}.env");
+        of_variables(&case.subject, &field, &hook.env, key, findings);
+    }
+}
+
+fn of_variables(
+    subject: &Subject,
+    field: &str,
+    env: &[EnvVar],
+    key: &str,
+    findings: &mut Findings,
+) {
+    for (index, variable) in env.iter().enumerate() {
+        let reference = variable
+            .value_from
+            .as_ref()
+            .and_then(|it| it.secret_key_ref.as_ref());
+        if reference.is_some_and(|it| it.name == key) {
+            deny(
+                subject,
+                format!("{field}[{index}].valueFrom.secretKeyRef.name"),
+                key,
+                findings,
+            );
+        }
+    }
+}
+
+fn of_volumes(subject: &Subject, volumes: &[Volume], key: &str, findings: &mut Findings) {
+    for (index, volume) in volumes.iter().enumerate() {
+        let field = format!("spec.sidecar.volumes[{index}]");
+        let whole = volume
+            .source
+            .get("secret")
+            .and_then(|it| it.get("secretName"));
+        if whole.and_then(Value::as_str) == Some(key) {
+            deny(subject, format!("{field}.secret.secretName"), key, findings);
+        }
+        let sources = volume
+            .source
+            .get("projected")
+            .and_then(|it| it.get("sources"));
+        let sources = sources.and_then(Value::as_array).into_iter().flatten();
+        let names = sources.map(|it| it.pointer("/secret/name").and_then(Value::as_str));
+        for (source, _) in names.enumerate().filter(|(_, name)| *name == Some(key)) {
+            deny(
+                subject,
+                format!("{field}.projected.sources[{source}].secret.name"),
+                key,
+                findings,
+            );
+        }
+    }
+}
+
+fn deny(subject: &Subject, field: String, key: &str, findings: &mut Findings) {
+    findings.deny(
+        subject,
+        told(
+            field,
+            "secret-of-model",
+            format!(
+                "`{}` holds the key of the run's model, which only the bridge has",
+                crate::text::shown(key)
+            ),
+            "give the skill a Secret of its own",
+        ),
+    );
+}
