@@ -1,6 +1,8 @@
 //! What holds for every run and every policy.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 use serde_json::Value;
 
 use super::cases::all_changes;
@@ -146,12 +148,21 @@ proptest! {
 /// Without this the properties above could hold because nothing is ever admitted.
 #[test]
 fn enough_of_the_worlds_are_admitted() {
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut admitted = 0;
+    let mut runner = TestRunner::deterministic();
+    let (mut admitted, mut under_two) = (0, 0);
     for _ in 0..300 {
-        let tree = any_world().new_tree(&mut runner).expect("a world");
-        let world = proptest::strategy::ValueTree::current(&tree);
-        admitted += u32::from(world.is_some_and(|world| world.decide().2.is_some()));
+        let any = (any_world(), any_effective(), any_effective());
+        let (world, wide, other) = any.new_tree(&mut runner).expect("a world").current();
+        let Some(world) = world else {
+            continue;
+        };
+        admitted += u32::from(world.decide().2.is_some());
+        let packs = world.packs();
+        let narrow = under(&world.input(&packs), wide.meet(&other));
+        under_two += u32::from(matches!(narrow, Decision::Admitted(_)));
     }
-    assert!(admitted > 60, "only {admitted} of 300");
+    assert!(
+        admitted > 60 && under_two > 20,
+        "{admitted} and {under_two} of 300"
+    );
 }
