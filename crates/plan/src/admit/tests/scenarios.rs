@@ -500,3 +500,35 @@ fn closed_features_and_networks_deny_their_tools() {
         Vec::<String>::new()
     );
 }
+
+#[test]
+fn a_policy_stands_for_one_of_the_system_by_consent_of_the_floor_only() {
+    let both =
+        |floor: &str| World::new(&format!("policy: {{}}\nsystemPolicy: {{}}\nfloor: {floor}"));
+    for floor in [
+        "null",
+        "{}",
+        "{packPolicy: {}}",
+        "{packPolicy: {allowShadowing: false}}",
+    ] {
+        assert_eq!(denying_rules(&both(floor)), ["policy-ambiguous"], "{floor}");
+    }
+    assert!(
+        both("{packPolicy: {allowShadowing: true}}")
+            .decide()
+            .2
+            .is_some()
+    );
+    let by_itself = World::new("policy: {packPolicy: {allowShadowing: true}}\nsystemPolicy: {}");
+    assert_eq!(denying_rules(&by_itself), ["policy-ambiguous"]);
+}
+
+#[test]
+fn volumes_cover_programs_of_packs_but_not_of_ours() {
+    let volume = "volumes: [{name: v}], volumeMounts: [{name: v, mountPath: /etc/app}]";
+    assert!(World::new(&pack_with(volume)).decide().2.is_some());
+    assert_eq!(
+        denying_rules(&World::new(&format!("run: {{{volume}}}"))),
+        ["mount-path"]
+    );
+}
