@@ -532,3 +532,33 @@ fn volumes_cover_programs_of_packs_but_not_of_ours() {
         ["mount-path"]
     );
 }
+
+#[test]
+fn what_the_guides_show_is_admitted_as_it_stands() {
+    let sidecar = |parts: &str| World::new(&pack_with(parts));
+    for parts in [
+        "mountWorkspace: true, resources: {cpu: 200m, memory: 256Mi}",
+        "env: [{name: API_URL, value: 'https://api.example.com'}]",
+        "secretRef: my-api-key, secretMountPath: /secrets/my-api-key",
+        "volumes: [{name: my-data, persistentVolumeClaim: {claimName: my-data-pvc}}], volumeMounts: [{name: my-data, mountPath: /data}]",
+    ] {
+        assert_eq!(sidecar(parts).decide().0, [], "{parts}");
+    }
+    let sandboxed = "
+agent: null
+instance: {agents: {default: {model: claude-sonnet-4-20250514}}}
+run:
+  agentRef: null
+  instanceRef: a
+  task: Analyze cluster security
+  model: {provider: anthropic, model: claude-sonnet-4-20250514, authSecretRef: my-key}
+  agentSandbox: {enabled: true, runtimeClass: gvisor, warmPoolRef: wp-my-agent}
+";
+    assert_eq!(World::new(sandboxed).decide().1, []);
+    let (spec, warnings, _) = admitted(&with_policy(sandboxed, HARDENED));
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(
+        spec.agent_sandbox.and_then(|it| it.warm_pool_ref),
+        Some("wp-my-agent".into())
+    );
+}
