@@ -1,6 +1,10 @@
 //! What can be typed.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::kinds::Kind;
 
 /// Run AI agents whose every skill is a separately isolated sidecar.
 #[derive(Debug, Parser)]
@@ -23,6 +27,131 @@ pub enum Command {
     /// which guarantees it holds and by what, and for each missing piece the command or setting that
     /// brings it.
     Doctor(DoctorArguments),
+
+    /// Check manifests before they are applied: their form, what they refer to, and whether runs would be allowed.
+    ///
+    /// Reads YAML and JSON files, directories and standard input, and reports everything that is wrong, each with its
+    /// line. Nothing is sent anywhere; no cluster is needed.
+    ///
+    /// Objects of other kinds are not checked; they count as there for what refers to them.
+    Validate(ValidateArguments),
+
+    /// Print the definitions of our kinds, to install them in a cluster.
+    Crds(CrdsArguments),
+
+    /// Print the script that completes this command in a shell.
+    Completions(CompletionsArguments),
+
+    /// Print what this program is.
+    Version(VersionArguments),
+}
+
+/// The arguments of `validate`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  Check one file:
+    sympozium validate agent.yaml
+
+  Check a directory that holds everything: a reference to what is not in it is an error:
+    sympozium validate --strict deploy/
+
+  Check what a chart renders:
+    helm template my-agents ./chart | sympozium validate -
+
+  In a script: the lines of what is wrong
+    sympozium validate -o json deploy/ | jq -r '.findings[] | \"\\(.file):\\(.line) \\(.message)\"'
+
+Exit codes:
+  0  nothing is wrong; there may be warnings
+  1  a file could not be read, an object is not what its kind allows, or the command failed
+  2  the command line was not understood
+  3  the objects can be applied, and a run would be denied")]
+pub struct ValidateArguments {
+    /// Files or directories with manifests; `-` is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Take the files for everything there is: what they refer to must be among them.
+    #[arg(long)]
+    pub strict: bool,
+
+    /// A file with the policy that is the cluster's floor.
+    ///
+    /// Without it, the SympoziumPolicy `floor` of namespace `sympozium-system` is the floor if it is among the files.
+    #[arg(long, value_name = "FILE")]
+    pub floor: Option<PathBuf>,
+
+    /// The namespace of objects that name none.
+    #[arg(short, long, default_value = "default")]
+    pub namespace: String,
+
+    /// How to print the findings.
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+}
+
+/// The arguments of `crds`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  Install or update the definitions:
+    sympozium crds | kubectl apply --server-side -f -
+
+  Look at one:
+    sympozium crds AgentRun -o json | jq .spec.names
+
+Exit codes:
+  0  printed
+  1  the command failed
+  2  the command line was not understood")]
+pub struct CrdsArguments {
+    /// Only these kinds.
+    #[arg(value_name = "KIND", value_parser = kinds())]
+    pub kinds: Vec<String>,
+
+    /// How to print them.
+    #[arg(short, long, value_enum, default_value_t = ObjectFormat::Yaml)]
+    pub output: ObjectFormat,
+}
+
+/// The arguments of `completions`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  bash, for this user:
+    sympozium completions bash > ~/.local/share/bash-completion/completions/sympozium
+
+  zsh, in a directory of your fpath:
+    sympozium completions zsh > ~/.zfunc/_sympozium
+
+  fish:
+    sympozium completions fish > ~/.config/fish/completions/sympozium.fish")]
+pub struct CompletionsArguments {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// The arguments of `version`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  In a script:
+    sympozium version -o json | jq -r .version")]
+pub struct VersionArguments {
+    /// How to print the answer.
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+}
+
+/// The kinds as the command line takes them.
+fn kinds() -> clap::builder::PossibleValuesParser {
+    Kind::ALL
+        .iter()
+        .map(|kind| kind.name())
+        .collect::<Vec<_>>()
+        .into()
 }
 
 /// The arguments of `doctor`.
@@ -54,5 +183,14 @@ pub enum OutputFormat {
     /// For people.
     Text,
     /// For programs.
+    Json,
+}
+
+/// How to print objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ObjectFormat {
+    /// One document for each.
+    Yaml,
+    /// One object, or a list of them.
     Json,
 }

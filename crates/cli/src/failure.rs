@@ -6,6 +6,9 @@ use std::process::ExitCode;
 /// Exit code of a command that failed. Usage errors are 2; clap gives that by itself.
 pub const FAILED: u8 = 1;
 
+/// Exit code of a command that did its work and whose answer is no.
+pub const DENIED: u8 = 3;
+
 /// An error, and the next thing to try.
 #[derive(Debug)]
 pub struct Failure {

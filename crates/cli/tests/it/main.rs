@@ -2,17 +2,47 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::{Command, Output};
+mod commands;
+mod config;
+mod doctor;
+mod fuzz;
+mod hostile;
+mod validate;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use sympozium_testkit::command;
+
+/// The program, to be started where the fixtures are, so that they are named as a user would name them.
+fn program(arguments: &[&str]) -> Command {
+    let mut program = command(env!("CARGO_BIN_EXE_sympozium"));
+    program.args(arguments).current_dir(fixtures());
+    program
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
 
 fn sympozium(arguments: &[&str]) -> Output {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the program under test is started as a user starts it"
-    )]
-    Command::new(env!("CARGO_BIN_EXE_sympozium"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    program(arguments).output().unwrap()
+}
+
+/// The same, with `input` as standard input.
+fn sympozium_reading(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = program(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // It may have seen enough before everything is written.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    child.wait_with_output().unwrap()
 }
 
 fn stdout(output: &Output) -> &str {
@@ -23,51 +53,9 @@ fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
-#[test]
-fn doctor_tells_people_about_this_machine() {
-    let output = sympozium(&["doctor"]);
-    let text = stdout(&output);
-    for section in [
-        "Machine\n",
-        "\nLayers (",
-        "\nLimits\n",
-        "\nProfile: ",
-        "\nWhat to fix\n",
-    ] {
-        assert!(text.contains(section), "{section:?} in {text}");
-    }
-    assert!(!text.contains('\u{1b}'), "no escape codes in a pipe");
-    assert_eq!(stderr(&output), "");
-}
-
-#[test]
-fn doctor_tells_programs_the_same() {
-    let output = sympozium(&["doctor", "-o", "json"]);
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let holds = answer["belowFloor"].as_object().unwrap().is_empty();
-    assert_eq!(output.status.code(), Some(if holds { 0 } else { 1 }));
-    assert_eq!(answer["layers"].as_array().unwrap().len(), 23);
-    assert_eq!(answer["matrix"].as_object().unwrap().len(), 4);
-    let profile = answer["profile"].as_str().unwrap();
-    let text = sympozium(&["doctor"]);
-    assert!(stdout(&text).contains(&format!("\nProfile: {profile}\n")));
-    assert_eq!(text.status.code(), output.status.code());
-}
-
-#[test]
-fn a_flag_that_is_not_there_is_a_usage_error() {
-    let output = sympozium(&["doctor", "--colour"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).starts_with("error: unexpected argument '--colour'"));
-    assert_eq!(stdout(&output), "");
-}
-
-#[test]
-fn help_teaches_with_an_example_and_the_exit_codes() {
-    let output = sympozium(&["doctor", "--help"]);
-    assert_eq!(output.status.code(), Some(0));
-    let help = stdout(&output);
-    assert!(help.contains("sympozium doctor -o json | jq -r .profile"));
-    assert!(help.contains("Every mechanism is tried"));
-    assert!(help.contains("Exit codes:\n  0  "));
+/// Everything that a user gets, for a snapshot.
+fn shown(output: &Output) -> String {
+    let code = output.status.code().unwrap();
+    let (stdout, stderr) = (stdout(output), stderr(output));
+    format!("exit code: {code}\n----- stdout -----\n{stdout}----- stderr -----\n{stderr}")
 }

@@ -10,6 +10,7 @@
 )]
 
 mod objects;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -29,6 +30,7 @@ const ROUNDS: usize = 31;
 fn main() {
     let mut suite = Suite::new("admit");
     admission(&mut suite);
+    validate::validation(&mut suite);
     let path = suite.write().expect("the rows can be written");
     println!("wrote {}", path.display());
 }

@@ -1,0 +1,18 @@
+//! `sympozium completions`: the script that completes this command in a shell.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+
+use crate::arguments::{Arguments, CompletionsArguments};
+use crate::failure::Failure;
+use crate::output::answer;
+
+/// Prints the script.
+pub fn run(arguments: &CompletionsArguments) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    let mut command = Arguments::command();
+    clap_complete::generate(arguments.shell, &mut command, "sympozium", &mut script);
+    answer(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,42 @@
+//! `sympozium crds`: the definitions of our kinds, as a cluster takes them.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::json;
+
+use crate::arguments::{CrdsArguments, ObjectFormat};
+use crate::failure::Failure;
+use crate::output::{answer, json};
+
+/// Prints the definitions that the arguments name, or all.
+pub fn run(arguments: &CrdsArguments) -> Result<ExitCode, Failure> {
+    let mut definitions = sympozium_api::crds::all();
+    if !arguments.kinds.is_empty() {
+        definitions.retain(|it| arguments.kinds.contains(&it.spec.names.kind));
+    }
+    answer(&match arguments.output {
+        ObjectFormat::Yaml => yaml(&definitions)?,
+        ObjectFormat::Json => match definitions.as_slice() {
+            [one] => json(one)?,
+            all => json(&json!({"apiVersion": "v1", "kind": "List", "items": all}))?,
+        },
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn yaml(definitions: &[CustomResourceDefinition]) -> Result<String, Failure> {
+    let mut text = String::new();
+    for definition in definitions {
+        // By way of a value, whose keys are sorted, as in `config/crds`.
+        let document = serde_json::to_value(definition)
+            .map_err(anyhow::Error::from)
+            .and_then(|value| Ok(serde_saphyr::to_string(&value)?))
+            .context("cannot write a definition as YAML")
+            .map_err(|error| Failure::new(error, "use `-o json`, and report this"))?;
+        text.push_str("---\n");
+        text.push_str(&document);
+    }
+    Ok(text)
+}

@@ -1,0 +1,123 @@
+//! Text to trees.
+//!
+//! The parser gives events; the builder here makes nodes of them, counts every node against a [`Budget`], and copies
+//! what aliases refer to, counted as well: an alias is a copy, so a file of 400 bytes can mean gigabytes.
+
+mod builder;
+
+#[cfg(test)]
+mod tests;
+
+use granit_parser::{ErrorKind, Event, Parser, ScanError};
+
+use super::limits::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_KEY_LENGTH, MAX_NODES};
+use super::problem::{Problem, Problems};
+use super::tree::{Mark, Node};
+use builder::{Builder, Stop};
+
+/// What may still be read, over all files.
+#[derive(Debug)]
+pub struct Budget {
+    documents: usize,
+    nodes: usize,
+    copied_bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            documents: MAX_DOCUMENTS,
+            nodes: MAX_NODES,
+            copied_bytes: MAX_COPIED_BYTES,
+        }
+    }
+}
+
+/// What one file holds.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The documents that could be read, empty ones left out.
+    pub documents: Vec<Node>,
+    pub problems: Problems,
+}
+
+/// Reads the documents of one file, YAML or JSON.
+///
+/// A document that is broken is a problem and is skipped; the ones after it are read. When a bound is hit, the rest of
+/// the file is left unread.
+pub fn load(text: &str, budget: &mut Budget) -> Loaded {
+    let mut loaded = Loaded::default();
+    let options = granit_parser::options! {
+        emit_comments: false,
+        disallow_directives: true,
+        simple_key_max_lookahead: MAX_KEY_LENGTH,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    let mut parser = Parser::new_from_str_with_options(text, options);
+    let mut builder = Builder::new(budget, &mut loaded.problems);
+    loop {
+        let stop = match parser.next() {
+            None => break,
+            Some(Ok((Event::DocumentEnd, _))) => {
+                loaded.documents.extend(builder.finish_document());
+                continue;
+            }
+            Some(Ok((event, span))) => match builder.take(event, &span) {
+                Ok(()) => continue,
+                Err(stop) => stop,
+            },
+            Some(Err(error)) => Stop::Document(syntax_problem(&error)),
+        };
+        match stop {
+            Stop::File(problem) => {
+                builder.problems.add(problem);
+                break;
+            }
+            Stop::Document(problem) => {
+                builder.problems.add(problem);
+                builder.abandon_document();
+                // A failing source cannot happen: the text is in memory.
+                if !matches!(parser.proceed_next_document(), Ok(true)) {
+                    break;
+                }
+            }
+        }
+    }
+    loaded
+}
+
+fn syntax_problem(error: &ScanError) -> Problem {
+    let marker = error.marker();
+    let at = mark(marker.line(), marker.col());
+    match error.kind() {
+        ErrorKind::RecursionLimitExceeded => too_deep(at),
+        ErrorKind::UnknownAnchor => {
+            Problem::error("alias", at, "the alias names no anchor before it")
+                .hint("write the value out, or put the anchor (&name) before its alias (*name)")
+        }
+        kind @ (ErrorKind::TabNotAllowed
+        | ErrorKind::TabInBlockIndentation
+        | ErrorKind::TabInIndentation
+        | ErrorKind::TabAtBlockScalarStart) => Problem::error("syntax", at, kind.to_string())
+            .hint("indent with spaces; YAML does not allow tabs there"),
+        kind => Problem::error("syntax", at, kind.to_string()),
+    }
+}
+
+fn too_deep(at: Mark) -> Problem {
+    Problem::error(
+        "too-deep",
+        at,
+        format!("nested deeper than {MAX_DEPTH} levels"),
+    )
+    .hint("no kind needs that many; is this a manifest?")
+}
+
+/// From the parser's counting (lines from 1, columns from 0).
+fn mark(line: usize, column: usize) -> Mark {
+    Mark {
+        line: u32::try_from(line.max(1)).unwrap_or(u32::MAX),
+        column: u32::try_from(column.saturating_add(1)).unwrap_or(u32::MAX),
+    }
+}

@@ -1,0 +1,122 @@
+//! The manifests below a directory.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::super::limits::{MAX_DIRECTORY_DEPTH, MAX_DIRECTORY_ENTRIES};
+use super::super::problem::Problem;
+use super::super::tree::Mark;
+use super::unreadable;
+
+const EXTENSIONS: &[&str] = &["yaml", "yml", "json"];
+
+/// A file or, with a problem, what was found in its place.
+type Found = (PathBuf, Option<Problem>);
+
+/// Walks directories, and looks at no more entries than is allowed, whichever directories they are in.
+pub struct Walk {
+    entries_left: usize,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self {
+            entries_left: MAX_DIRECTORY_ENTRIES,
+        }
+    }
+}
+
+impl Walk {
+    pub fn files_below(&mut self, directory: &Path) -> Vec<Found> {
+        let mut found = Vec::new();
+        match fs::canonicalize(directory) {
+            Ok(root) => self.walk(directory, &root, 0, &mut found),
+            Err(error) => found.push((directory.to_owned(), Some(unreadable(&error)))),
+        }
+        found
+    }
+
+    /// Recurses [`MAX_DIRECTORY_DEPTH`] times at most; links to directories are not followed, so there are no loops.
+    fn walk(&mut self, directory: &Path, root: &Path, depth: usize, found: &mut Vec<Found>) {
+        let entries = match self.entries(directory) {
+            Ok(entries) => entries,
+            Err(problem) => return found.push((directory.to_owned(), Some(problem))),
+        };
+        for entry in entries {
+            let path = entry.path();
+            let kind = match entry.file_type() {
+                Ok(kind) => kind,
+                Err(error) => {
+                    found.push((path, Some(unreadable(&error))));
+                    continue;
+                }
+            };
+            if kind.is_dir() {
+                if depth + 1 < MAX_DIRECTORY_DEPTH {
+                    self.walk(&path, root, depth + 1, found);
+                } else {
+                    let message =
+                        format!("deeper than {MAX_DIRECTORY_DEPTH} directories; it is not read");
+                    let problem = Problem::error("too-deep", Mark::START, message);
+                    found.push((path, Some(problem.hint("name the directory itself"))));
+                }
+            } else if is_manifest(&path) {
+                let problem = match kind.is_symlink() {
+                    true => link_problem(&path, root),
+                    false if kind.is_file() => None,
+                    false => Some(not_a_file()),
+                };
+                found.push((path, problem));
+            }
+        }
+    }
+
+    /// What is in a directory, by name, without what is hidden: editors and mounted ConfigMaps keep second copies there.
+    fn entries(&mut self, directory: &Path) -> Result<Vec<DirEntry>, Problem> {
+        let mut entries = Vec::new();
+        let read = |error: &io::Error| unreadable(error);
+        for entry in fs::read_dir(directory).map_err(|error| read(&error))? {
+            let Some(left) = self.entries_left.checked_sub(1) else {
+                let message = format!(
+                    "more than {MAX_DIRECTORY_ENTRIES} directory entries; this directory is not read"
+                );
+                return Err(Problem::error("too-large", Mark::START, message)
+                    .hint("name the directory that has the manifests"));
+            };
+            self.entries_left = left;
+            let entry = entry.map_err(|error| read(&error))?;
+            if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+                entries.push(entry);
+            }
+        }
+        entries.sort_by_key(DirEntry::file_name);
+        Ok(entries)
+    }
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| EXTENSIONS.contains(&extension))
+}
+
+/// A link may stay inside the directory that was named: what is checked should be what the directory holds.
+fn link_problem(link: &Path, root: &Path) -> Option<Problem> {
+    match fs::canonicalize(link) {
+        Err(error) => Some(unreadable(&error)),
+        Ok(target) if !target.starts_with(root) => Some(
+            Problem::error(
+                "file",
+                Mark::START,
+                "a link that leads out of the directory; it is not read",
+            )
+            .hint("name the file itself if it should be checked"),
+        ),
+        Ok(target) if target.is_file() => None,
+        Ok(_) => Some(not_a_file()),
+    }
+}
+
+fn not_a_file() -> Problem {
+    Problem::error("file", Mark::START, "not a regular file; it is not read")
+}

@@ -1,0 +1,262 @@
+//! A document as a tree in which every value knows where it is written.
+
+use std::fmt;
+
+use serde_json::Number;
+
+/// A place in a file; both count from 1, columns in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark {
+    pub line: u32,
+    pub column: u32,
+}
+
+impl Mark {
+    /// Where a file starts: for what is about the file as a whole.
+    pub const START: Self = Self { line: 1, column: 1 };
+}
+
+/// A value and where it starts.
+///
+/// A value that an alias or a merge brought has the place where it is written out, not where it is used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub at: Mark,
+    pub value: Value,
+}
+
+/// What JSON has.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the file; no key comes twice.
+    Map(Vec<Entry>),
+}
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub key: String,
+    /// Where the key is written.
+    pub at: Mark,
+    pub node: Node,
+}
+
+impl Node {
+    /// The value of `key`, if this is a mapping that has it.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.node)
+    }
+
+    /// The entry of `key`, if this is a mapping that has it.
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            Value::Map(entries) => entries.iter().find(|entry| entry.key == key),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The elements, if it is a list.
+    pub fn as_list(&self) -> Option<&[Node]> {
+        match &self.value {
+            Value::List(nodes) => Some(nodes),
+            _ => None,
+        }
+    }
+
+    /// The same without places. The loader bounds the depth, so this cannot recurse far.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Number(value) => value.clone().into(),
+            Value::Text(text) => text.as_str().into(),
+            Value::List(nodes) => nodes.iter().map(Node::to_json).collect(),
+            Value::Map(entries) => entries
+                .iter()
+                .map(|entry| (entry.key.clone(), entry.node.to_json()))
+                .collect(),
+        }
+    }
+
+    /// Where the field at `path` is written, or the closest thing around it that is.
+    ///
+    /// The path is in the form that [`Path`] writes: `spec.skills[0].params[a.b]`.
+    pub fn locate(&self, path: &str) -> Mark {
+        self.follow(path).0
+    }
+
+    /// Where the field at `path` is written, if it is.
+    pub fn find(&self, path: &str) -> Option<Mark> {
+        let (at, is_whole) = self.follow(path);
+        is_whole.then_some(at)
+    }
+
+    /// The last place on the way, and whether it is the end of the way.
+    fn follow(&self, path: &str) -> (Mark, bool) {
+        let mut node = self;
+        let mut at = self.at;
+        for step in steps(path) {
+            let found = match (&node.value, step.parse::<usize>()) {
+                (Value::List(nodes), Ok(index)) => nodes.get(index).map(|node| (node.at, node)),
+                _ => node.entry(step).map(|entry| (entry.at, &entry.node)),
+            };
+            match found {
+                Some((mark, inner)) => (at, node) = (mark, inner),
+                None => return (at, false),
+            }
+        }
+        (at, true)
+    }
+}
+
+impl Value {
+    /// What it is, with its article.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Number(number) if number.is_f64() => "a number",
+            Self::Number(_) => "an integer",
+            Self::Text(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Map(_) => "an object",
+        }
+    }
+}
+
+/// The steps of a path: names between dots, and what is between brackets as one step.
+fn steps(path: &str) -> impl Iterator<Item = &str> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        if let Some(inner) = rest.strip_prefix('[') {
+            let end = inner.find(']').unwrap_or(inner.len());
+            let step = &inner[..end];
+            rest = inner.get(end + 1..).unwrap_or("");
+            return Some(step);
+        }
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        let (step, after) = rest.split_at(end);
+        rest = after;
+        (!step.is_empty()).then_some(step)
+    })
+}
+
+/// Where in an object: the fields from the root, as the API server writes them.
+///
+/// It is a chain of borrowed steps, so walking a tree costs nothing until a finding writes it down.
+#[derive(Debug, Clone, Copy)]
+pub enum Path<'a> {
+    Root,
+    Field(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl<'a> Path<'a> {
+    pub fn field(&'a self, name: &'a str) -> Self {
+        Self::Field(self, name)
+    }
+
+    pub fn index(&'a self, index: usize) -> Self {
+        Self::Index(self, index)
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Index(parent, index) => write!(formatter, "{parent}[{index}]"),
+            Self::Field(parent, name) => {
+                let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_$".contains(&byte);
+                if name.is_empty() || !name.bytes().all(is_plain) {
+                    return write!(formatter, "{parent}[{name}]");
+                }
+                match parent {
+                    Self::Root => formatter.write_str(name),
+                    _ => write!(formatter, "{parent}.{name}"),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(line: u32, text: &str) -> Node {
+        let at = Mark { line, column: 5 };
+        Node {
+            at,
+            value: Value::Text(text.to_owned()),
+        }
+    }
+
+    fn map(line: u32, entries: Vec<(&str, Node)>) -> Node {
+        let at = Mark { line, column: 1 };
+        let entries = entries.into_iter().map(|(key, node)| Entry {
+            key: key.to_owned(),
+            at: Mark {
+                line: node.at.line,
+                column: 2,
+            },
+            node,
+        });
+        Node {
+            at,
+            value: Value::Map(entries.collect()),
+        }
+    }
+
+    #[test]
+    fn paths_are_written_as_the_api_server_writes_them() {
+        let root = Path::Root;
+        let spec = root.field("spec");
+        let skills = spec.field("skills");
+        let second = skills.index(1);
+        let label = second.field("example.com/tier");
+        assert_eq!(root.to_string(), "");
+        assert_eq!(label.to_string(), "spec.skills[1][example.com/tier]");
+        assert_eq!(root.field("a.b").to_string(), "[a.b]");
+    }
+
+    #[test]
+    fn a_path_finds_its_place_or_the_closest_thing_around_it() {
+        let list = Node {
+            at: Mark { line: 3, column: 3 },
+            value: Value::List(vec![text(3, "a"), map(4, vec![("x.y/z", text(5, "b"))])]),
+        };
+        let root = map(1, vec![("spec", map(2, vec![("skills", list)]))]);
+        let line = |path: &str| root.locate(path).line;
+        assert_eq!(line(""), 1);
+        assert_eq!(line("spec"), 2);
+        assert_eq!(line("spec.skills[0]"), 3);
+        assert_eq!(line("spec.skills[1]"), 4);
+        assert_eq!(line("spec.skills[1][x.y/z]"), 5);
+        assert_eq!(line("spec.skills[7].name"), 3);
+        assert_eq!(line("spec.missing.name"), 2);
+        assert_eq!(line("[[].."), 1);
+        assert_eq!(root.find("spec.missing"), None);
+        assert_eq!(root.find("spec.skills").map(|at| at.line), Some(3));
+    }
+
+    #[test]
+    fn a_tree_becomes_json() {
+        let root = map(1, vec![("a", text(1, "b"))]);
+        assert_eq!(root.to_json(), serde_json::json!({"a": "b"}));
+    }
+}

@@ -1,0 +1,197 @@
+//! `sympozium validate`: would the API server store these manifests, and would their runs be allowed?
+//!
+//! The stages follow each other: files are found and read ([`crate::manifests`]), documents become objects
+//! ([`object`]), objects are held against their schemas ([`schema`]), what they name is looked up ([`references`]), and
+//! the runs that they make are judged ([`admission`]).
+//! Every finding of every stage is reported, with its line.
+
+mod admission;
+mod finding;
+mod object;
+mod references;
+mod report;
+mod rules;
+mod schema;
+mod suggest;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use crate::arguments::{OutputFormat, ValidateArguments};
+use crate::failure::{DENIED, FAILED, Failure};
+use crate::kinds::Kind;
+use crate::manifests::load::{Budget, load};
+use crate::manifests::problem::{Problem, Severity};
+use crate::manifests::sources::{self, Reader};
+use crate::manifests::tree::{Mark, Path};
+use crate::output::{answer, json, note};
+use admission::Floor;
+use finding::{Finding, Findings, ObjectName, Stage, Verdict};
+use object::{Object, ObjectKind, Sorter};
+pub use references::Completeness;
+pub use report::Report;
+use schema::Schema;
+
+/// Validates what the arguments name and prints what it found.
+pub fn run(arguments: &ValidateArguments) -> Result<ExitCode, Failure> {
+    let report = validate(arguments);
+    match arguments.output {
+        OutputFormat::Text => {
+            answer(&report.text())?;
+            note(&report.summary());
+        }
+        OutputFormat::Json => answer(&json(&report)?)?,
+    }
+    Ok(match report.verdict() {
+        None => ExitCode::SUCCESS,
+        Some(Verdict::Denied) => ExitCode::from(DENIED),
+        Some(_) => ExitCode::from(FAILED),
+    })
+}
+
+fn validate(arguments: &ValidateArguments) -> Report {
+    let mut session = Session::new(&arguments.namespace);
+    let mut reader = Reader::default();
+    for source in sources::find(&arguments.files) {
+        let name = source.name.clone();
+        session.add(name, reader.read(source));
+    }
+    if let Some(path) = &arguments.floor {
+        session.add_floor(&mut reader, path);
+    }
+    let completeness = match arguments.strict {
+        true => Completeness::Complete,
+        false => Completeness::Partial,
+    };
+    session.finish(&mut Schemas::default(), completeness)
+}
+
+/// The files so far, and what was found in them.
+pub struct Session<'a> {
+    default_namespace: &'a str,
+    files: Vec<String>,
+    objects: Vec<Object>,
+    findings: Findings,
+    budget: Budget,
+    floor: Floor,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(default_namespace: &'a str) -> Self {
+        Self {
+            default_namespace,
+            files: Vec::new(),
+            objects: Vec::new(),
+            findings: Findings::default(),
+            budget: Budget::default(),
+            floor: Floor::AmongTheFiles,
+        }
+    }
+
+    /// Takes a file: its text, or why there is none.
+    pub fn add(&mut self, name: String, text: Result<String, Problem>) {
+        let file = self.files.len();
+        let findings = &mut self.findings;
+        match text {
+            Err(problem) => findings.add(Finding::of_file(&name, problem)),
+            Ok(text) => {
+                let loaded = load(&text, &mut self.budget);
+                findings.add_file(&name, loaded.problems);
+                let mut sorter = Sorter {
+                    file,
+                    default_namespace: self.default_namespace,
+                    objects: &mut self.objects,
+                    problems: &mut |object, field, problem| {
+                        findings.add(schema_finding(&name, object, field, problem));
+                    },
+                };
+                for document in loaded.documents {
+                    sorter.sort(document);
+                }
+            }
+        }
+        self.files.push(name);
+    }
+
+    /// Takes the file with the cluster's floor.
+    fn add_floor(&mut self, reader: &mut Reader, path: &std::path::Path) {
+        let file = self.files.len();
+        let before = self.objects.len();
+        for source in sources::find(&[path.to_owned()]) {
+            let name = source.name.clone();
+            self.add(name, reader.read(source));
+        }
+        self.floor = Floor::InFile(file);
+        let policy = ObjectKind::Ours(Kind::SympoziumPolicy);
+        let is_one = self.files.len() == file + 1
+            && matches!(&self.objects[before..], [only] if only.kind == policy);
+        if !is_one {
+            let problem = Problem::error(
+                "floor",
+                Mark::START,
+                "the floor must be one SympoziumPolicy",
+            )
+            .hint("give --floor a file with that policy and nothing else");
+            let name = &self.files[file];
+            self.findings.add(Finding::of_file(name, problem));
+        }
+    }
+
+    /// Asks everything that is asked of all files together.
+    pub fn finish(mut self, schemas: &mut Schemas, completeness: Completeness) -> Report {
+        for object in &mut self.objects {
+            let findings = &mut self.findings;
+            let file = &self.files[object.file];
+            let mut is_sound = object.is_sound;
+            schemas.check(object, &mut |path: Path<'_>, problem| {
+                is_sound = false;
+                let field = path.to_string();
+                findings.add(schema_finding(file, Some(&object.name), field, problem));
+            });
+            object.is_sound = is_sound;
+        }
+        references::check(&self.objects, &self.files, completeness, &mut self.findings);
+        let undecided =
+            admission::check(&self.objects, &self.files, self.floor, &mut self.findings);
+        Report::new(self.files, &self.objects, undecided, self.findings)
+    }
+}
+
+/// The schemas of the kinds that came by, each read when the first object of its kind comes.
+#[derive(Default)]
+pub struct Schemas(HashMap<Kind, Option<Schema>>);
+
+impl Schemas {
+    fn check(&mut self, object: &Object, sink: &mut schema::Sink<'_>) {
+        let ObjectKind::Ours(kind) = object.kind else {
+            return;
+        };
+        let schema = self.0.entry(kind).or_insert_with(|| Schema::of(kind));
+        // A kind without a schema does not exist; a test reads them all.
+        if let Some(schema) = schema {
+            schema::check_root(&object.node, schema, sink);
+        }
+        rules::check(kind, &object.node, sink);
+    }
+}
+
+fn schema_finding(
+    file: &str,
+    object: Option<&ObjectName>,
+    field: String,
+    problem: Problem,
+) -> Finding {
+    Finding {
+        severity: match problem.severity {
+            Severity::Error => Verdict::Error,
+            Severity::Warning => Verdict::Warning,
+        },
+        stage: Stage::Schema,
+        object: object.cloned(),
+        field,
+        ..Finding::of_file(file, problem)
+    }
+}

@@ -1,0 +1,292 @@
+//! Would the runs be allowed? The same function decides as in the cluster; here it is given what the files hold.
+//!
+//! What is not among the files cannot deny anything: a policy or a pack that is not there is left out, and of a run
+//! without its agent only what it says itself is judged. That errs on one side only, because a policy never allows more
+//! than no policy does: what is denied here is denied in the cluster too. Such runs are counted as undecided.
+
+mod built_in;
+mod place;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
+use sympozium_api::names::{ModelRef, SkillPackName};
+use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicySpec};
+use sympozium_plan::admit::{
+    Agents, Candidates, Decision, Denied, Facts, Input, PackCandidates, PackObject, Reason,
+    Settings, Subject, admit, admit_agent, admit_pack, admit_policy, wanted_packs, wanted_policy,
+};
+
+use super::finding::{Finding, Findings, Stage, Verdict};
+use super::object::Object;
+use crate::manifests::limits::MAX_RUNS;
+use crate::manifests::problem::Problem;
+use place::Places;
+use store::Store;
+
+/// Which policy is the cluster's floor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Floor {
+    /// The policy `floor` of the system's namespace, if it is among the files.
+    AmongTheFiles,
+    /// The policy in this file.
+    InFile(usize),
+}
+
+/// Judges every object of ours that is what its schema asks for, and counts the runs that something is missing for.
+pub fn check(objects: &[Object], files: &[String], floor: Floor, findings: &mut Findings) -> usize {
+    let store = Store::of(objects, files, findings);
+    let mut judge = Judge {
+        objects,
+        files,
+        floor: find_floor(objects, &store, floor),
+        settings: Settings::default(),
+        by_name: place::by_name(objects),
+        told: HashSet::new(),
+        runs_left: MAX_RUNS,
+        undecided: 0,
+        findings,
+    };
+    judge.judge_alone(&store);
+    // Agents only when every run was judged: there is one bound for both.
+    if judge.judge_runs(&store) {
+        judge.judge_agents(&store);
+    }
+    judge.undecided
+}
+
+fn find_floor<'s>(
+    objects: &[Object],
+    store: &'s Store,
+    floor: Floor,
+) -> Option<&'s SympoziumPolicySpec> {
+    let is_floor = |index: usize| match floor {
+        Floor::InFile(file) => objects[index].file == file,
+        Floor::AmongTheFiles => {
+            let name = &objects[index].name;
+            name.name == FLOOR_POLICY && name.namespace == SYSTEM_NAMESPACE
+        }
+    };
+    let mut policies = store.policies.values();
+    let found = policies.find(|(index, _)| is_floor(*index));
+    found.map(|(_, policy)| &policy.spec)
+}
+
+struct Judge<'a> {
+    objects: &'a [Object],
+    files: &'a [String],
+    floor: Option<&'a SympoziumPolicySpec>,
+    settings: Settings,
+    by_name: HashMap<place::Name<'a>, usize>,
+    /// What was said already: two runs of one pack have the same to say about it.
+    told: HashSet<(usize, String, &'static str, String)>,
+    runs_left: usize,
+    undecided: usize,
+    findings: &'a mut Findings,
+}
+
+impl Judge<'_> {
+    /// What can be said about packs, policies and agents by themselves.
+    fn judge_alone(&mut self, store: &Store) {
+        for (index, pack) in sorted(store.packs.values()) {
+            let namespace = &self.objects[*index].name.namespace;
+            let denied = admit_pack(pack, Some(namespace), None);
+            self.tell(&denied.reasons, &denied.warnings, &Places::of(*index));
+        }
+        for (index, policy) in sorted(store.policies.values()) {
+            let denied = admit_policy(&self.subject(*index, "SympoziumPolicy"), &policy.spec);
+            self.tell(&denied.reasons, &denied.warnings, &Places::of(*index));
+        }
+        let agents = store
+            .agents
+            .values()
+            .map(|(index, it)| (*index, "Agent", &it.spec));
+        let instances = store
+            .instances
+            .values()
+            .map(|(index, it)| (*index, "SympoziumInstance", &it.spec));
+        let mut all: Vec<_> = agents.chain(instances).collect();
+        all.sort_by_key(|(index, _, _)| *index);
+        for (index, kind, spec) in all {
+            // Whether a name is taken twice was asked when references were looked up.
+            let denied = admit_agent(&self.subject(index, kind), spec, false);
+            self.tell(&denied.reasons, &denied.warnings, &Places::of(index));
+        }
+    }
+
+    fn subject(&self, index: usize, kind: &'static str) -> Subject {
+        let name = &self.objects[index].name;
+        Subject::new(kind, Some(&name.namespace), &name.name)
+    }
+
+    /// Whether all of them were judged.
+    fn judge_runs(&mut self, store: &Store) -> bool {
+        for (index, run) in &store.runs {
+            let namespace = self.objects[*index].name.namespace.as_str();
+            if !self.may_judge(*index) {
+                return false;
+            }
+            let agents = store.agents_called(namespace, run.spec.agent().map(AsRef::as_ref));
+            let places = Places::of(*index).with_agent(store.agent_index(namespace, run));
+            let is_undecided = self.judge_run(store, run, namespace, agents, &places);
+            self.undecided += usize::from(is_undecided);
+        }
+        true
+    }
+
+    /// Counts a run; says no, and why, when there are too many.
+    fn may_judge(&mut self, index: usize) -> bool {
+        if let Some(left) = self.runs_left.checked_sub(1) {
+            self.runs_left = left;
+            return true;
+        }
+        let object = &self.objects[index];
+        let message = format!("more than {MAX_RUNS} runs and agents; from here on none is judged");
+        let problem = Problem::error("too-large", object.node.at, message)
+            .hint("check the files in several calls");
+        self.findings.add(Finding {
+            stage: Stage::Admission,
+            object: Some(object.name.clone()),
+            ..Finding::of_file(&self.files[object.file], problem)
+        });
+        false
+    }
+
+    /// An agent without a run among the files is judged by the plainest run that it can have.
+    fn judge_agents(&mut self, store: &Store) {
+        for (index, name) in store.agents_without_runs(self.objects) {
+            let namespace = self.objects[index].name.namespace.as_str();
+            if !self.may_judge(index) {
+                return;
+            }
+            let run = AgentRun::new(
+                name,
+                AgentRunSpec {
+                    agent_ref: Some(name.into()),
+                    task: Some(sympozium_api::agent_run::Task::Text(String::from("Check."))),
+                    ..AgentRunSpec::default()
+                },
+            );
+            let agents = store.agents_called(namespace, Some(name));
+            self.judge_run(store, &run, namespace, agents, &Places::of_agent(index));
+        }
+    }
+
+    /// Tells what there is to tell about one run, and says whether something was missing.
+    fn judge_run(
+        &mut self,
+        store: &Store,
+        run: &AgentRun,
+        namespace: &str,
+        agents: Agents<'_>,
+        places: &Places,
+    ) -> bool {
+        let packs: BTreeMap<SkillPackName, PackCandidates<'_>> = wanted_packs(run, agents)
+            .into_iter()
+            .map(|name| {
+                let candidates = store.candidates(&store.packs, namespace, name.as_str());
+                (name, pack_candidates(candidates))
+            })
+            .collect();
+        let policies = match wanted_policy(agents) {
+            Some(name) => store.policies_called(namespace, name.as_str()),
+            None => Candidates::default(),
+        };
+        let model_ref = run.spec.model.as_ref().and_then(|it| it.model_ref.as_ref());
+        let decision = admit(&Input {
+            run,
+            namespace,
+            agents,
+            packs: &packs,
+            policies,
+            floor: self.floor,
+            models: model_ref.map_or_else(Candidates::default, |reference| {
+                models(store, namespace, reference)
+            }),
+            author: None,
+            facts: Facts::default(),
+            settings: &self.settings,
+        });
+        let (reasons, warnings) = match decision {
+            Decision::Admitted(admitted) => (Vec::new(), admitted.warnings),
+            Decision::Denied(Denied { reasons, warnings }) => (reasons, warnings),
+        };
+        self.tell(&reasons, &warnings, places);
+        reasons.iter().any(|reason| reason.missing.is_some())
+    }
+
+    fn tell(&mut self, reasons: &[Reason], warnings: &[Reason], places: &Places) {
+        for (severity, reasons) in [(Verdict::Denied, reasons), (Verdict::Warning, warnings)] {
+            for reason in reasons {
+                // What is missing was reported when references were looked up.
+                if reason.missing.is_none() && places.can_tell(reason, self.objects) {
+                    self.tell_one(severity, reason, places);
+                }
+            }
+        }
+    }
+
+    fn tell_one(&mut self, severity: Verdict, reason: &Reason, places: &Places) {
+        let place = places.find(reason, self.objects, &self.by_name);
+        let object = &self.objects[place.object];
+        let key = (
+            place.object,
+            place.field.clone(),
+            reason.rule,
+            reason.message.clone(),
+        );
+        if !self.told.insert(key) {
+            return;
+        }
+        self.findings.add(Finding {
+            severity,
+            stage: Stage::Admission,
+            rule: reason.rule.to_owned(),
+            file: self.files[object.file].clone(),
+            line: place.at.line,
+            column: place.at.column,
+            object: Some(object.name.clone()),
+            field: place.field,
+            message: reason.message.clone(),
+            hint: Some(reason.remedy.clone()).filter(|remedy| !remedy.is_empty()),
+        });
+    }
+}
+
+fn pack_candidates<'a>(candidates: Candidates<'a, sympozium_api::SkillPack>) -> PackCandidates<'a> {
+    let object = |pack: Option<&'a sympozium_api::SkillPack>| {
+        pack.map(|pack| PackObject { pack, author: None })
+    };
+    PackCandidates {
+        own: object(candidates.own),
+        system: object(candidates.system),
+    }
+}
+
+fn models<'s>(
+    store: &'s Store,
+    namespace: &str,
+    reference: &ModelRef,
+) -> Candidates<'s, sympozium_api::Model> {
+    match reference.as_str().split_once('/') {
+        Some((named, name)) => Candidates {
+            own: store
+                .models
+                .get(&(named.to_owned(), name.to_owned()))
+                .map(|(_, it)| it),
+            system: None,
+        },
+        None => store.candidates(&store.models, namespace, reference.as_str()),
+    }
+}
+
+/// In the order of the files.
+fn sorted<'a, K: 'a>(found: impl Iterator<Item = &'a (usize, K)>) -> Vec<&'a (usize, K)> {
+    let mut found: Vec<_> = found.collect();
+    found.sort_by_key(|(index, _)| *index);
+    found
+}

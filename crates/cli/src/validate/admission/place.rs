@@ -1,0 +1,162 @@
+//! Where the field is written that admission speaks of: in the run, or in the agent that it was taken from.
+
+use std::collections::HashMap;
+
+use sympozium_plan::admit::Reason;
+
+use super::super::object::Object;
+use crate::kinds::Kind;
+use crate::manifests::tree::Mark;
+
+/// What a run takes from its agent: the field of the run, and the one of the agent. Longer ones first.
+const TAKEN: &[(&str, &str)] = &[
+    ("spec.model.authSecretRef", "spec.authRefs"),
+    ("spec.model.baseURL", "spec.agents.default.baseURL"),
+    (
+        "spec.model.nodeSelector",
+        "spec.agents.default.nodeSelector",
+    ),
+    (
+        "spec.model.providerHeaders",
+        "spec.agents.default.providerHeaders",
+    ),
+    (
+        "spec.model.providerHeadersSecretRef",
+        "spec.agents.default.providerHeadersSecretRef",
+    ),
+    ("spec.model.thinking", "spec.agents.default.thinking"),
+    ("spec.model.model", "spec.agents.default.model"),
+    ("spec.model", "spec.agents.default.model"),
+    ("spec.agentSandbox", "spec.agents.default.agentSandbox"),
+    ("spec.env", "spec.agents.default.env"),
+    ("spec.lifecycle", "spec.agents.default.lifecycle"),
+    ("spec.sandbox", "spec.agents.default.sandbox"),
+    ("spec.timeout", "spec.agents.default.runTimeout"),
+    ("spec.imagePullSecrets", "spec.imagePullSecrets"),
+    ("spec.skills", "spec.skills"),
+    ("spec.volumeMounts", "spec.volumeMounts"),
+    ("spec.volumes", "spec.volumes"),
+];
+
+/// The fields of a run that name its agent.
+const AGENT_FIELDS: &[&str] = &["spec.agentRef", "spec.instanceRef"];
+
+/// The objects that a decision was about.
+pub struct Places {
+    /// The object that was judged, or the agent in whose place a run was.
+    main: usize,
+    /// The run's agent, if it has one among the files.
+    agent: Option<usize>,
+    /// Whether there is no such run in the files.
+    is_imagined: bool,
+}
+
+/// Kind, namespace and name.
+pub type Name<'a> = (&'a str, &'a str, &'a str);
+
+/// Where each object is; of two with one name the first.
+pub fn by_name(objects: &[Object]) -> HashMap<Name<'_>, usize> {
+    let mut by_name = HashMap::new();
+    for (index, object) in objects.iter().enumerate() {
+        let name = &object.name;
+        let key = (
+            name.kind.as_str(),
+            name.namespace.as_str(),
+            name.name.as_str(),
+        );
+        by_name.entry(key).or_insert(index);
+    }
+    by_name
+}
+
+/// Which object, which of its fields, and where that is.
+pub struct Place {
+    pub object: usize,
+    pub field: String,
+    pub at: Mark,
+}
+
+impl Places {
+    pub fn of(main: usize) -> Self {
+        Self {
+            main,
+            agent: None,
+            is_imagined: false,
+        }
+    }
+
+    pub fn with_agent(mut self, agent: Option<usize>) -> Self {
+        self.agent = agent;
+        self
+    }
+
+    /// Of a run that was made up for an agent.
+    pub fn of_agent(agent: usize) -> Self {
+        Self {
+            main: agent,
+            agent: Some(agent),
+            is_imagined: true,
+        }
+    }
+
+    /// Whether a reason can be trusted. Of a run without its agent, what it says itself can, and that it names none: what
+    /// else it leaves out may be with the agent.
+    pub fn can_tell(&self, reason: &Reason, objects: &[Object]) -> bool {
+        let is_run_alone = self.agent.is_none() && objects[self.main].is(Kind::AgentRun);
+        let is_about_agent = AGENT_FIELDS.contains(&reason.field.as_str());
+        !is_run_alone || is_about_agent || objects[self.main].node.find(&reason.field).is_some()
+    }
+
+    pub fn find(
+        &self,
+        reason: &Reason,
+        objects: &[Object],
+        by_name: &HashMap<Name<'_>, usize>,
+    ) -> Place {
+        if reason.subject.kind == Kind::AgentRun.name() {
+            return self.find_in_run(&reason.field, objects);
+        }
+        let subject = &reason.subject;
+        let own = objects[self.main].name.namespace.as_str();
+        let namespace = subject.namespace.as_deref().unwrap_or(own);
+        match by_name.get(&(subject.kind, namespace, &subject.name)) {
+            Some(object) => place(*object, &reason.field, objects),
+            // Something that an installation ships: the object that named it is the one to change.
+            None => Place {
+                object: self.main,
+                field: String::new(),
+                at: objects[self.main].node.at,
+            },
+        }
+    }
+
+    fn find_in_run(&self, field: &str, objects: &[Object]) -> Place {
+        let run = &objects[self.main];
+        if !self.is_imagined && run.node.find(field).is_some() {
+            return place(self.main, field, objects);
+        }
+        if let (Some(agent), Some(taken)) = (self.agent, taken_from(field))
+            && (self.is_imagined || objects[agent].node.find(&taken).is_some())
+        {
+            return place(agent, &taken, objects);
+        }
+        place(self.main, field, objects)
+    }
+}
+
+fn place(object: usize, field: &str, objects: &[Object]) -> Place {
+    Place {
+        object,
+        field: field.to_owned(),
+        at: objects[object].node.locate(field),
+    }
+}
+
+/// The agent's field that fills in a field of the run.
+fn taken_from(field: &str) -> Option<String> {
+    TAKEN.iter().find_map(|(of_run, of_agent)| {
+        let rest = field.strip_prefix(of_run)?;
+        let ends = rest.is_empty() || rest.starts_with(['.', '[']);
+        ends.then(|| format!("{of_agent}{rest}"))
+    })
+}

@@ -1,0 +1,167 @@
+//! The objects of the files as what they are, by name.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::de::DeserializeOwned;
+use sympozium_api::labels::SYSTEM_NAMESPACE;
+use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
+use sympozium_plan::admit::{Agents, Candidates};
+
+use super::super::finding::{Finding, Findings, Stage};
+use super::super::object::{Object, ObjectKind};
+use super::built_in;
+use crate::kinds::Kind;
+use crate::manifests::problem::Problem;
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// By name; with each its place among all objects. Of two with one name the first counts.
+type Named<K> = HashMap<Key, (usize, K)>;
+
+#[derive(Default)]
+pub struct Store {
+    pub agents: Named<Agent>,
+    pub instances: Named<SympoziumInstance>,
+    pub packs: Named<SkillPack>,
+    pub policies: Named<SympoziumPolicy>,
+    pub models: Named<Model>,
+    pub runs: Vec<(usize, AgentRun)>,
+    /// The policies of an installation, those that somebody names.
+    built_in_policies: HashMap<&'static str, SympoziumPolicy>,
+}
+
+impl Store {
+    /// Reads the objects that their schemas accept.
+    pub fn of(objects: &[Object], files: &[String], findings: &mut Findings) -> Self {
+        let mut store = Self::default();
+        for (index, object) in objects.iter().enumerate() {
+            let ObjectKind::Ours(kind) = object.kind else {
+                continue;
+            };
+            if object.is_sound
+                && let Err(error) = store.add(index, object, kind)
+            {
+                let message = format!("cannot be read as {}: {error}", kind.name());
+                let problem = Problem::error("type", object.node.at, message);
+                findings.add(Finding {
+                    stage: Stage::Schema,
+                    object: Some(object.name.clone()),
+                    ..Finding::of_file(&files[object.file], problem)
+                });
+            }
+        }
+        store.add_built_in();
+        store
+    }
+
+    fn add(&mut self, index: usize, object: &Object, kind: Kind) -> Result<(), serde_json::Error> {
+        match kind {
+            Kind::Agent => add(&mut self.agents, index, object),
+            Kind::SympoziumInstance => add(&mut self.instances, index, object),
+            Kind::SkillPack => add(&mut self.packs, index, object),
+            Kind::SympoziumPolicy => add(&mut self.policies, index, object),
+            Kind::Model => add(&mut self.models, index, object),
+            Kind::AgentRun => {
+                self.runs.push((index, read(object)?));
+                Ok(())
+            }
+            Kind::SympoziumSchedule | Kind::ToolApproval | Kind::RunRecord => Ok(()),
+        }
+    }
+
+    fn add_built_in(&mut self) {
+        let agents = self.agents.values().map(|(_, it)| &it.spec);
+        let instances = self.instances.values().map(|(_, it)| &it.spec);
+        let named: HashSet<&str> = agents
+            .chain(instances)
+            .filter_map(|spec| spec.policy_ref.as_ref().map(AsRef::as_ref))
+            .collect();
+        let wanted = built_in::POLICIES
+            .iter()
+            .filter(|(name, _)| named.contains(name));
+        self.built_in_policies = wanted
+            .filter_map(|(name, text)| Some((*name, built_in::read(text)?)))
+            .collect();
+    }
+
+    pub fn agents_called(&self, namespace: &str, name: Option<&str>) -> Agents<'_> {
+        let Some(name) = name else {
+            return Agents::default();
+        };
+        let key = (namespace.to_owned(), name.to_owned());
+        Agents {
+            agent: self.agents.get(&key).map(|(_, agent)| agent),
+            instance: self.instances.get(&key).map(|(_, instance)| instance),
+        }
+    }
+
+    /// The agent of a run, by its place.
+    pub fn agent_index(&self, namespace: &str, run: &AgentRun) -> Option<usize> {
+        let key = (namespace.to_owned(), run.spec.agent()?.as_str().to_owned());
+        let agent = self.agents.get(&key).map(|(index, _)| *index);
+        agent.or_else(|| self.instances.get(&key).map(|(index, _)| *index))
+    }
+
+    /// The agents that no run among the files is of, with their names, in the order of the files.
+    pub fn agents_without_runs<'o>(&self, objects: &'o [Object]) -> Vec<(usize, &'o str)> {
+        let with_runs: HashSet<usize> = self
+            .runs
+            .iter()
+            .filter_map(|(index, run)| self.agent_index(&objects[*index].name.namespace, run))
+            .collect();
+        let agents = self.agents.values().map(|(index, _)| *index);
+        let mut all: Vec<usize> = agents
+            .chain(self.instances.values().map(|(index, _)| *index))
+            .filter(|index| !with_runs.contains(index))
+            .collect();
+        all.sort_unstable();
+        all.into_iter()
+            .map(|index| (index, objects[index].name.name.as_str()))
+            .collect()
+    }
+
+    /// Where an installation looks: the object's own namespace, and the system's.
+    pub fn candidates<'s, K>(
+        &'s self,
+        named: &'s Named<K>,
+        namespace: &str,
+        name: &str,
+    ) -> Candidates<'s, K> {
+        let get = |namespace: &str| {
+            let key = (namespace.to_owned(), name.to_owned());
+            named.get(&key).map(|(_, object)| object)
+        };
+        Candidates {
+            own: get(namespace),
+            system: get(SYSTEM_NAMESPACE).filter(|_| namespace != SYSTEM_NAMESPACE),
+        }
+    }
+
+    /// The same for policies, of which the files need not have those that are shipped.
+    pub fn policies_called(&self, namespace: &str, name: &str) -> Candidates<'_, SympoziumPolicy> {
+        let found = self.candidates(&self.policies, namespace, name);
+        match (found.own, found.system) {
+            (None, None) => Candidates {
+                own: None,
+                system: self.built_in_policies.get(name),
+            },
+            _ => found,
+        }
+    }
+}
+
+fn add<K: DeserializeOwned>(
+    named: &mut Named<K>,
+    index: usize,
+    object: &Object,
+) -> Result<(), serde_json::Error> {
+    let key = (object.name.namespace.clone(), object.name.name.clone());
+    let value = read(object)?;
+    named.entry(key).or_insert((index, value));
+    Ok(())
+}
+
+fn read<K: DeserializeOwned>(object: &Object) -> Result<K, serde_json::Error> {
+    serde_json::from_value(object.node.to_json())
+}

@@ -1,0 +1,164 @@
+//! Decisions about what the files hold, and where they are told.
+
+use super::*;
+use crate::validate::{Completeness, Schemas, Session};
+
+const AGENT: &str = "---
+apiVersion: sympozium.ai/v1alpha1
+kind: Agent
+metadata: {name: a}
+spec:
+  agents:
+    default:
+      model: gpt-4o
+";
+
+fn with(head: &str, more: &str) -> String {
+    format!("{head}{more}")
+}
+
+fn run(spec: &str) -> String {
+    format!(
+        "---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {{name: r}}\nspec:\n{spec}\n"
+    )
+}
+
+/// `severity line field: rule` of every finding of this stage.
+fn findings(text: &str) -> Vec<String> {
+    let mut session = Session::new("default");
+    session.add("a.yaml".to_owned(), Ok(text.to_owned()));
+    let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+    let errors: Vec<_> = report
+        .findings()
+        .iter()
+        .filter(|it| it.severity == Verdict::Error)
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    report
+        .findings()
+        .iter()
+        .filter(|it| it.stage == Stage::Admission)
+        .map(|it| {
+            format!(
+                "{} {} {}: {}",
+                it.severity.word(),
+                it.line,
+                it.field,
+                it.rule
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn a_run_that_is_allowed_has_nothing_said_about_it() {
+    let text = with(AGENT, &run("  agentRef: a\n  task: hello"));
+    assert_eq!(findings(&text), [] as [&str; 0]);
+}
+
+#[test]
+fn what_is_denied_is_told_where_it_is_written() {
+    let text = with(
+        AGENT,
+        &run("  agentRef: a\n  task: hello\n  env:\n    OK: x\n    LD_PRELOAD: x\n    PATH: x"),
+    );
+    let found = findings(&text);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("denied 18 spec.env"), "{found:?}");
+    assert!(found[1].starts_with("denied 19 spec.env"), "{found:?}");
+}
+
+#[test]
+fn what_a_run_has_from_its_agent_is_told_there_and_once() {
+    let agent = with(AGENT, "      env:\n        LD_PRELOAD: x\n");
+    let alone = findings(&agent);
+    assert_eq!(alone.len(), 1, "{alone:?}");
+    assert!(
+        alone[0].starts_with("denied 10 spec.agents.default.env"),
+        "{alone:?}"
+    );
+    let text = with(&agent, &run("  agentRef: a\n  task: hello"));
+    assert_eq!(findings(&text), alone);
+}
+
+#[test]
+fn an_agent_without_runs_is_judged_by_the_plainest_run() {
+    let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: p}\nspec:\n  modelPolicy: {allowedModels: [other]}\n";
+    let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: p\n");
+    let found = findings(&with(policy, &agent));
+    assert_eq!(
+        found,
+        ["denied 15 spec.agents.default.model: model-not-allowed"]
+    );
+}
+
+#[test]
+fn the_policies_that_are_shipped_need_not_be_among_the_files() {
+    let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: restrictive\n");
+    let found = findings(&with(&agent, &run("  agentRef: a\n  task: hello")));
+    assert!(found.iter().any(|it| it.contains("sandbox")), "{found:?}");
+    for (name, text) in built_in::POLICIES {
+        let policy = built_in::read(text).unwrap();
+        assert_eq!(policy.metadata.name.as_deref(), Some(*name));
+    }
+}
+
+#[test]
+fn what_is_missing_leaves_the_rest_decided() {
+    let text = with(
+        AGENT,
+        &run(
+            "  agentRef: a\n  task: hello\n  skills:\n    - skillPackRef: nowhere\n  env:\n    PATH: x",
+        ),
+    );
+    let found = findings(&text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("denied 19 spec.env"), "{found:?}");
+    let without_policy = AGENT.replace("spec:\n", "spec:\n  policyRef: nowhere\n");
+    assert_eq!(
+        findings(&with(&without_policy, &run("  agentRef: a\n  task: hello"))),
+        [] as [&str; 0]
+    );
+}
+
+#[test]
+fn of_a_run_without_its_agent_only_what_it_says_itself_is_judged() {
+    let alone = run("  agentRef: nobody\n  task: hello");
+    assert_eq!(findings(&alone), [] as [&str; 0]);
+    let found = findings(&run(
+        "  agentRef: nobody\n  task: hello\n  env:\n    PATH: x",
+    ));
+    assert_eq!(found, ["denied 9 spec.env.PATH: env-denied"]);
+    let mut session = Session::new("default");
+    session.add("a.yaml".to_owned(), Ok(alone));
+    let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+    assert!(
+        report
+            .summary()
+            .ends_with("; 1 run not decided for what is missing")
+    );
+}
+
+#[test]
+fn packs_and_policies_are_judged_by_themselves() {
+    let pack = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {name: p}\nspec:\n  skills: [{name: s, content: c}]\n  sidecar:\n    image: example.com/i:1\n    env:\n      - {name: LD_PRELOAD, value: x}\n";
+    let found = findings(pack);
+    assert!(!found.is_empty());
+    for finding in &found {
+        assert!(
+            finding.starts_with("denied 10 spec.sidecar.env[0].name"),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn the_floor_is_found_by_its_name() {
+    let floor = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec:\n  modelPolicy: {allowedModels: [other]}\n";
+    assert_eq!(
+        findings(&with(AGENT, floor)),
+        ["denied 8 spec.agents.default.model: model-not-allowed"]
+    );
+    let elsewhere = floor.replace("sympozium-system", "other");
+    assert_eq!(findings(&with(AGENT, &elsewhere)), [] as [&str; 0]);
+}

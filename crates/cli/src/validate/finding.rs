@@ -1,0 +1,153 @@
+//! What validation finds, and how the findings of all files become one report.
+
+use serde::Serialize;
+
+use crate::manifests::limits::MAX_FINDINGS;
+use crate::manifests::problem::{Problem, Problems, Severity};
+use crate::manifests::tree::Mark;
+
+/// Which question a finding answers. The order is the order in which the questions are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Is it a file of YAML or JSON documents?
+    Read,
+    /// Are they objects that the API server would store?
+    Schema,
+    /// Is what they name there?
+    Reference,
+    /// Is the run allowed?
+    Admission,
+}
+
+/// What a finding means for the outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// It must be mended before it can be applied.
+    Error,
+    /// It can be applied, and will not be allowed to run.
+    Denied,
+    /// It is allowed, and unwise.
+    Warning,
+}
+
+impl Verdict {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Denied => "denied",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// An object, as a person names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ObjectName {
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// One finding. The names of its fields are part of the JSON output.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    pub severity: Verdict,
+    pub stage: Stage,
+    pub rule: String,
+    pub file: String,
+    pub line: u32,
+    pub column: u32,
+    /// Absent when the file or the document as a whole is meant.
+    pub object: Option<ObjectName>,
+    /// From the object's root, as in `spec.skills[0].skillPackRef`; empty for the object itself.
+    pub field: String,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl Finding {
+    /// What the loader says about a file.
+    pub fn of_file(file: &str, problem: Problem) -> Self {
+        Self {
+            severity: match problem.severity {
+                Severity::Error => Verdict::Error,
+                Severity::Warning => Verdict::Warning,
+            },
+            stage: Stage::Read,
+            rule: problem.rule.to_owned(),
+            file: file.to_owned(),
+            line: problem.at.line,
+            column: problem.at.column,
+            object: None,
+            field: String::new(),
+            message: problem.message,
+            hint: problem.hint,
+        }
+    }
+
+    pub fn at(&self) -> Mark {
+        Mark {
+            line: self.line,
+            column: self.column,
+        }
+    }
+}
+
+/// Everything that was found, bounded.
+#[derive(Debug, Default)]
+pub struct Findings {
+    kept: Vec<Finding>,
+    pub errors: usize,
+    pub denials: usize,
+    pub warnings: usize,
+}
+
+impl Findings {
+    pub fn add(&mut self, finding: Finding) {
+        self.count(finding.severity, 1);
+        if !self.is_full() {
+            self.kept.push(finding);
+        }
+    }
+
+    /// Takes what the loader says about a file.
+    pub fn add_file(&mut self, file: &str, problems: Problems) {
+        for problem in problems.kept {
+            self.add(Finding::of_file(file, problem));
+        }
+        self.count(Verdict::Error, problems.errors_left_out);
+        self.count(Verdict::Warning, problems.warnings_left_out);
+    }
+
+    fn count(&mut self, verdict: Verdict, number: usize) {
+        match verdict {
+            Verdict::Error => self.errors += number,
+            Verdict::Denied => self.denials += number,
+            Verdict::Warning => self.warnings += number,
+        }
+    }
+
+    /// Whether what comes now is only counted, so that it needs no words.
+    pub fn is_full(&self) -> bool {
+        self.kept.len() >= MAX_FINDINGS
+    }
+
+    /// How many were counted and not kept.
+    pub fn left_out(&self) -> usize {
+        self.errors + self.denials + self.warnings - self.kept.len()
+    }
+
+    /// In the order of `files`, then of lines.
+    pub fn sorted(mut self, files: &[String]) -> Self {
+        let position = |finding: &Finding| files.iter().position(|file| *file == finding.file);
+        self.kept
+            .sort_by_cached_key(|it| (position(it), it.at(), it.stage));
+        self
+    }
+
+    pub fn all(&self) -> &[Finding] {
+        &self.kept
+    }
+}

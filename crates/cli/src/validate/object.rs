@@ -1,0 +1,244 @@
+//! Documents to objects: what each one is, whose it is, and what it is called.
+
+mod metadata;
+
+use sympozium_api::labels::{API_VERSION, GROUP};
+
+use super::finding::ObjectName;
+use super::{schema, suggest};
+use crate::kinds::Kind;
+use crate::manifests::problem::{Problem, quoted};
+use crate::manifests::tree::{Entry, Mark, Node, Path, Value};
+
+/// An object of one of the files.
+#[derive(Debug)]
+pub struct Object {
+    /// Which of the files.
+    pub file: usize,
+    pub kind: ObjectKind,
+    pub name: ObjectName,
+    pub node: Node,
+    /// Whether it is what its schema asks for, as far as that was looked at.
+    pub is_sound: bool,
+}
+
+/// Ours, or somebody else's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectKind {
+    Ours(Kind),
+    /// Only looked at to see whether what ours refer to is there.
+    Foreign(String),
+}
+
+impl Object {
+    pub fn is(&self, kind: Kind) -> bool {
+        self.kind == ObjectKind::Ours(kind)
+    }
+}
+
+/// The lists of `skills` that may be written short, by kind.
+const SKILL_LISTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
+
+/// What a document turns out to be, object by object: a `List` is its items.
+pub struct Sorter<'a> {
+    pub file: usize,
+    pub default_namespace: &'a str,
+    pub objects: &'a mut Vec<Object>,
+    pub problems: &'a mut dyn FnMut(Option<&ObjectName>, String, Problem),
+}
+
+impl Sorter<'_> {
+    /// Recurses as deep as lists are nested, which the loader bounds.
+    pub fn sort(&mut self, node: Node) {
+        let Value::Map(_) = &node.value else {
+            let message = format!("a document must be an object, not {}", node.value.kind());
+            let problem = Problem::error("not-an-object", node.at, message)
+                .hint("each document starts with `apiVersion:` and `kind:`");
+            return self.refuse(problem);
+        };
+        let api_version = self.required_text(&node, "apiVersion");
+        let kind = self.required_text(&node, "kind");
+        let (Some(api_version), Some(kind)) = (api_version, kind) else {
+            return;
+        };
+        if let Some(items) = items_of(&node, &api_version, &kind) {
+            for item in items {
+                self.sort(item);
+            }
+            return;
+        }
+        let Some(kind) = self.kind_of(&node, &api_version, kind) else {
+            return;
+        };
+        self.take(node, kind);
+    }
+
+    fn take(&mut self, mut node: Node, kind: ObjectKind) {
+        let text = |field: &str| {
+            let metadata = node.get("metadata");
+            let value = metadata
+                .and_then(|it| it.get(field))
+                .and_then(Node::as_text);
+            value.unwrap_or_default().to_owned()
+        };
+        let namespace = text("namespace");
+        let name = ObjectName {
+            kind: match &kind {
+                ObjectKind::Ours(kind) => kind.name().to_owned(),
+                ObjectKind::Foreign(kind) => kind.clone(),
+            },
+            namespace: if namespace.is_empty() {
+                self.default_namespace.to_owned()
+            } else {
+                namespace
+            },
+            name: text("name"),
+        };
+        let mut is_sound = true;
+        if let ObjectKind::Ours(ours) = kind {
+            metadata::check(&node, &mut |path, problem| {
+                is_sound = false;
+                (self.problems)(Some(&name), path.to_string(), problem);
+            });
+            if SKILL_LISTS.contains(&ours) {
+                self.write_out_skills(&mut node, &name);
+            }
+        }
+        self.objects.push(Object {
+            file: self.file,
+            kind,
+            name,
+            node,
+            is_sound,
+        });
+    }
+
+    /// `skills: [k8s-ops]` is short for `skills: [{skillPackRef: k8s-ops}]`; the API server takes the long form only.
+    fn write_out_skills(&mut self, node: &mut Node, name: &ObjectName) {
+        let spec = entry_mut(node, "spec");
+        let Some(skills) = spec.and_then(|spec| entry_mut(spec, "skills")) else {
+            return;
+        };
+        let Value::List(skills) = &mut skills.value else {
+            return;
+        };
+        for (index, skill) in skills.iter_mut().enumerate() {
+            let Value::Text(pack) = &mut skill.value else {
+                continue;
+            };
+            let pack = std::mem::take(pack);
+            let message = format!(
+                "{} is the short form of a skill, which kubectl does not take",
+                quoted(&pack)
+            );
+            let problem = Problem::warning("short-form", skill.at, message).hint(format!(
+                "write `- skillPackRef: {pack}` to apply it with kubectl"
+            ));
+            (self.problems)(Some(name), format!("spec.skills[{index}]"), problem);
+            let reference = Node {
+                at: skill.at,
+                value: Value::Text(pack),
+            };
+            skill.value = Value::Map(vec![Entry {
+                key: "skillPackRef".to_owned(),
+                at: skill.at,
+                node: reference,
+            }]);
+        }
+    }
+
+    fn required_text(&mut self, node: &Node, field: &str) -> Option<String> {
+        match node.get(field).map(|value| (value.at, value.as_text())) {
+            Some((_, Some(text))) if !text.is_empty() => Some(text.to_owned()),
+            Some((at, _)) => {
+                let message = format!("`{field}` must be a string that is not empty");
+                self.refuse_field(field, Problem::error("type", at, message));
+                None
+            }
+            None => {
+                let problem = Problem::error("required", node.at, format!("`{field}` is missing"));
+                self.refuse_field(
+                    field,
+                    problem.hint("each document starts with `apiVersion:` and `kind:`"),
+                );
+                None
+            }
+        }
+    }
+
+    fn kind_of(&mut self, node: &Node, api_version: &str, kind: String) -> Option<ObjectKind> {
+        let known = Kind::from_name(&kind);
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        if api_version == API_VERSION {
+            if let Some(known) = known {
+                return Some(ObjectKind::Ours(known));
+            }
+            let at = place_of(node, "kind");
+            let message = format!("{API_VERSION} has no kind {}", quoted(&kind));
+            let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+            let hint = match suggest::closest(&kind, names.iter().copied()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("the kinds are {}", schema::list(&names)),
+            };
+            self.refuse_field(
+                "kind",
+                Problem::error("unknown-kind", at, message).hint(hint),
+            );
+            return None;
+        }
+        // A kind of ours with a version that cannot be anybody's own is a slip; `Agent` of another group is not.
+        let is_slip = group == GROUP
+            || known.is_some() && (group.is_empty() || suggest::closest(group, [GROUP]).is_some());
+        if !is_slip {
+            return Some(ObjectKind::Foreign(kind));
+        }
+        let at = place_of(node, "apiVersion");
+        let message = format!(
+            "there is no version {} of {}",
+            quoted(api_version),
+            quoted(&kind)
+        );
+        self.refuse_field(
+            "apiVersion",
+            Problem::error("unknown-version", at, message)
+                .hint(format!("write `apiVersion: {API_VERSION}`")),
+        );
+        None
+    }
+
+    fn refuse(&mut self, problem: Problem) {
+        (self.problems)(None, String::new(), problem);
+    }
+
+    fn refuse_field(&mut self, field: &str, problem: Problem) {
+        (self.problems)(None, field.to_owned(), problem);
+    }
+}
+
+/// The items of a `List`, and of the lists of our kinds. Other kinds that end so are not ours to understand.
+fn items_of(node: &Node, api_version: &str, kind: &str) -> Option<Vec<Node>> {
+    let is_list = match api_version {
+        "v1" => kind == "List",
+        API_VERSION => kind.ends_with("List"),
+        _ => false,
+    };
+    let items = node.get("items").filter(|_| is_list)?.as_list()?;
+    Some(items.to_vec())
+}
+
+fn entry_mut<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {
+    match &mut node.value {
+        Value::Map(entries) => entries
+            .iter_mut()
+            .find(|entry| entry.key == key)
+            .map(|entry| &mut entry.node),
+        _ => None,
+    }
+}
+
+fn place_of(node: &Node, field: &str) -> Mark {
+    node.get(field).map_or(node.at, |value| value.at)
+}
+
+/// For the checks below this one.
+type Sink<'a> = dyn FnMut(Path<'_>, Problem) + 'a;

@@ -1,0 +1,110 @@
+//! `metadata`, which the schema of a CRD leaves to the API server.
+
+use sympozium_api::names::{NamespaceName, ObjectName};
+
+use super::super::schema;
+use super::Sink;
+use crate::manifests::problem::{Problem, quoted};
+use crate::manifests::tree::{Node, Path, Value};
+
+/// What people write, then what the API server adds and `kubectl get -o yaml` shows.
+const FIELDS: &[&str] = &[
+    "name",
+    "generateName",
+    "namespace",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Checks what every object needs: a name that the API server takes, and maps of texts.
+pub fn check(object: &Node, sink: &mut Sink<'_>) {
+    let path = Path::Root.field("metadata");
+    let Some(entry) = object.entry("metadata") else {
+        let problem = Problem::error("required", object.at, "`metadata` is missing");
+        return sink(
+            path,
+            problem.hint("an object needs at least `metadata.name`"),
+        );
+    };
+    let Value::Map(entries) = &entry.node.value else {
+        let message = format!("must be an object, not {}", entry.node.value.kind());
+        return sink(path, Problem::error("type", entry.node.at, message));
+    };
+    for field in entries {
+        let inner = path.field(&field.key);
+        match field.key.as_str() {
+            "name" => check_name(&field.node, inner, sink),
+            "namespace" => check_namespace(&field.node, inner, sink),
+            "generateName" => {
+                text(&field.node, inner, sink);
+            }
+            "labels" | "annotations" => check_texts(&field.node, inner, sink),
+            known if FIELDS.contains(&known) => {}
+            _ => sink(inner, schema::unknown_field(field, FIELDS.iter().copied())),
+        }
+    }
+    let has = |field: &str| entry.node.get(field).is_some();
+    if !has("name") && !has("generateName") {
+        let problem = Problem::error("required", entry.node.at, "`name` is missing");
+        sink(path.field("name"), problem);
+    }
+}
+
+fn check_name(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
+    if let Some(name) = text(node, path, sink)
+        && ObjectName::from(name).check().is_err()
+    {
+        let message = format!("{} cannot be the name of an object", quoted(name));
+        sink(
+            path,
+            Problem::error("name", node.at, message)
+                .hint("use lower-case letters, digits, `-` and `.`, at most 253 of them"),
+        );
+    }
+}
+
+fn check_namespace(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
+    if let Some(name) = text(node, path, sink)
+        && NamespaceName::from(name).check().is_err()
+    {
+        let message = format!("{} cannot be the name of a namespace", quoted(name));
+        sink(
+            path,
+            Problem::error("name", node.at, message)
+                .hint("use lower-case letters, digits and `-`, at most 63 of them"),
+        );
+    }
+}
+
+fn check_texts(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
+    match &node.value {
+        Value::Null => {}
+        Value::Map(entries) => {
+            for entry in entries {
+                text(&entry.node, path.field(&entry.key), sink);
+            }
+        }
+        other => {
+            let message = format!("must be an object of strings, not {}", other.kind());
+            sink(path, Problem::error("type", node.at, message));
+        }
+    }
+}
+
+/// The text, or a finding that it is none.
+fn text<'a>(node: &'a Node, path: Path<'_>, sink: &mut Sink<'_>) -> Option<&'a str> {
+    if node.as_text().is_none() {
+        sink(path, schema::wrong_type(node, schema::Type::String));
+    }
+    node.as_text()
+}

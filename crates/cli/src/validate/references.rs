@@ -1,0 +1,385 @@
+//! Is what an object names there?
+//!
+//! A file need not hold everything: a Secret belongs elsewhere, and a policy may be in the cluster already. So what is
+//! not among the files is a warning, and an error only when the files claim to be complete (`--strict`).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use sympozium_api::labels::SYSTEM_NAMESPACE;
+use sympozium_api::names;
+
+use super::finding::{Finding, Findings, ObjectName, Stage, Verdict};
+use super::object::{Object, ObjectKind};
+use super::suggest;
+use crate::kinds::Kind;
+use crate::manifests::problem::quoted;
+use crate::manifests::tree::{Node, Path};
+
+/// What a field refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// An `Agent` or a `SympoziumInstance`: they share one name space.
+    Agent,
+    SkillPack,
+    Policy,
+    Run,
+    /// As `name` or `namespace/name`.
+    Model,
+    Secret,
+    ConfigMap,
+}
+
+/// The fields that refer to something: `[]` stands for each element of a list.
+const FIELDS: &[(&[Kind], &str, Target)] = &[
+    (
+        &[Kind::AgentRun, Kind::SympoziumSchedule],
+        "spec.agentRef",
+        Target::Agent,
+    ),
+    (
+        &[Kind::AgentRun, Kind::SympoziumSchedule],
+        "spec.instanceRef",
+        Target::Agent,
+    ),
+    (
+        AGENTS_AND_RUNS,
+        "spec.skills[].skillPackRef",
+        Target::SkillPack,
+    ),
+    (
+        AGENTS_AND_RUNS,
+        "spec.skills[].configMapRef",
+        Target::ConfigMap,
+    ),
+    (
+        AGENTS_AND_RUNS,
+        "spec.imagePullSecrets[].name",
+        Target::Secret,
+    ),
+    (AGENTS, "spec.policyRef", Target::Policy),
+    (AGENTS, "spec.authRefs[].secret", Target::Secret),
+    (AGENTS, "spec.channels[].configRef.secret", Target::Secret),
+    (AGENTS, "spec.mcpServers[].authSecret", Target::Secret),
+    (
+        AGENTS,
+        "spec.observability.headersSecretRef",
+        Target::Secret,
+    ),
+    (AGENTS, "spec.webEndpoint.authSecretRef", Target::Secret),
+    (
+        AGENTS,
+        "spec.agents.default.providerHeadersSecretRef",
+        Target::Secret,
+    ),
+    (
+        &[Kind::AgentRun],
+        "spec.model.authSecretRef",
+        Target::Secret,
+    ),
+    (
+        &[Kind::AgentRun],
+        "spec.model.providerHeadersSecretRef",
+        Target::Secret,
+    ),
+    (&[Kind::AgentRun], "spec.model.modelRef", Target::Model),
+    (&[Kind::AgentRun], "spec.parent.runName", Target::Run),
+    (
+        &[Kind::ToolApproval, Kind::RunRecord],
+        "spec.run.name",
+        Target::Run,
+    ),
+    (&[Kind::SkillPack], "spec.sidecar.secretRef", Target::Secret),
+    (
+        &[Kind::Model],
+        "spec.inference.huggingFaceTokenSecret",
+        Target::Secret,
+    ),
+];
+const AGENTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance];
+const AGENTS_AND_RUNS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
+
+/// The policies of `config/policies`: an installation has them in its own namespace.
+const BUILT_IN_POLICIES: &[&str] = &["default", "hardened", "permissive", "restrictive"];
+
+/// The packs that an installation has in its own namespace.
+const BUILT_IN_PACKS: &[&str] = &[
+    "code-review",
+    "incident-response",
+    "k8s-ops",
+    "k8s-ops-admin",
+    "llmfit",
+    "sre-observability",
+    "web-endpoint",
+];
+
+/// Names that a misspelt one is compared with: enough for any set of files that a person wrote, and a bound for others.
+const MAX_SUGGESTED: usize = 100;
+
+/// Whether the files claim to be everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completeness {
+    /// What is missing may be in the cluster.
+    Partial,
+    /// What is missing is an error.
+    Complete,
+}
+
+/// Looks up every reference of every object, and every name that two objects want.
+pub fn check(
+    objects: &[Object],
+    files: &[String],
+    completeness: Completeness,
+    findings: &mut Findings,
+) {
+    let index = Index::of(objects, files, findings);
+    let checker = Checker {
+        index,
+        files,
+        completeness,
+    };
+    for object in objects {
+        checker.check(object, findings);
+    }
+}
+
+/// Names by what they name.
+struct Index<'a> {
+    by_kind: HashMap<&'a str, Vec<&'a ObjectName>>,
+    exact: HashMap<(&'a str, &'a str, &'a str), &'a Object>,
+}
+
+impl<'a> Index<'a> {
+    /// Also reports objects that are there twice.
+    fn of(objects: &'a [Object], files: &[String], findings: &mut Findings) -> Self {
+        let mut index = Self {
+            by_kind: HashMap::new(),
+            exact: HashMap::new(),
+        };
+        for object in objects.iter().filter(|object| !object.name.name.is_empty()) {
+            let kind = name_space(&object.kind);
+            let name = &object.name;
+            index.by_kind.entry(kind).or_default().push(name);
+            let key = (kind, name.namespace.as_str(), name.name.as_str());
+            match index.exact.get(&key) {
+                None => {
+                    index.exact.insert(key, object);
+                }
+                Some(first) if matches!(object.kind, ObjectKind::Ours(_)) => {
+                    findings.add(twice(first, object, files));
+                }
+                Some(_) => {}
+            }
+        }
+        index
+    }
+
+    fn has(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        self.exact.contains_key(&(kind, namespace, name))
+    }
+}
+
+/// Kinds that share their names are one.
+fn name_space(kind: &ObjectKind) -> &str {
+    match kind {
+        ObjectKind::Ours(Kind::SympoziumInstance) => Kind::Agent.name(),
+        ObjectKind::Ours(kind) => kind.name(),
+        ObjectKind::Foreign(kind) => kind,
+    }
+}
+
+fn twice(first: &Object, second: &Object, files: &[String]) -> Finding {
+    let place = format!("{}:{}", files[first.file], first.node.at.line);
+    let message = match first.kind == second.kind {
+        true => format!("the same {} is in {place} already", second.name.kind),
+        false => format!(
+            "the {} in {place} has this name; an Agent and a SympoziumInstance are one thing",
+            first.name.kind
+        ),
+    };
+    let at = second.node.locate("metadata.name");
+    Finding {
+        severity: Verdict::Error,
+        stage: Stage::Reference,
+        rule: "duplicate-object".to_owned(),
+        file: files[second.file].clone(),
+        line: at.line,
+        column: at.column,
+        object: Some(second.name.clone()),
+        field: "metadata.name".to_owned(),
+        message,
+        hint: Some("keep one of the two, or give one another name".to_owned()),
+    }
+}
+
+struct Checker<'a> {
+    index: Index<'a>,
+    files: &'a [String],
+    completeness: Completeness,
+}
+
+impl Checker<'_> {
+    fn check(&self, object: &Object, findings: &mut Findings) {
+        let ObjectKind::Ours(kind) = object.kind else {
+            return;
+        };
+        for (_, field, target) in FIELDS.iter().filter(|(kinds, _, _)| kinds.contains(&kind)) {
+            let steps: Vec<&str> = field.split('.').collect();
+            each_text(&object.node, &steps, Path::Root, &mut |node, path, name| {
+                // What cannot be a name has been refused for that already.
+                if is_name(name) && !self.is_there(object, *target, name) {
+                    let mut finding = self.missing(object, node, path, *target, name);
+                    // Looking for what was meant costs more than all the rest.
+                    if !findings.is_full() {
+                        finding.hint = Some(self.hint(object, *target, name));
+                    }
+                    findings.add(finding);
+                }
+            });
+        }
+    }
+
+    fn is_there(&self, object: &Object, target: Target, name: &str) -> bool {
+        let own = object.name.namespace.as_str();
+        let has = |kind: &str, namespace: &str| self.index.has(kind, namespace, name);
+        match target {
+            Target::Agent => has("Agent", own),
+            Target::Run => has("AgentRun", own),
+            Target::Secret => has("Secret", own),
+            Target::ConfigMap => has("ConfigMap", own),
+            // What an installation ships resolves from every namespace.
+            Target::SkillPack => {
+                has("SkillPack", own)
+                    || has("SkillPack", SYSTEM_NAMESPACE)
+                    || BUILT_IN_PACKS.contains(&name)
+            }
+            Target::Policy => {
+                has("SympoziumPolicy", own)
+                    || has("SympoziumPolicy", SYSTEM_NAMESPACE)
+                    || BUILT_IN_POLICIES.contains(&name)
+            }
+            Target::Model => {
+                let (namespace, name) = name.split_once('/').unwrap_or((own, name));
+                self.index.has("Model", namespace, name)
+            }
+        }
+    }
+
+    fn missing(
+        &self,
+        object: &Object,
+        node: &Node,
+        path: Path<'_>,
+        target: Target,
+        name: &str,
+    ) -> Finding {
+        let message = format!(
+            "no {} called {} is among the files",
+            target.noun(),
+            quoted(name)
+        );
+        Finding {
+            severity: match self.completeness {
+                Completeness::Partial => Verdict::Warning,
+                Completeness::Complete => Verdict::Error,
+            },
+            stage: Stage::Reference,
+            rule: "missing-reference".to_owned(),
+            file: self.files[object.file].clone(),
+            line: node.at.line,
+            column: node.at.column,
+            object: Some(object.name.clone()),
+            field: path.to_string(),
+            message,
+            hint: None,
+        }
+    }
+
+    fn hint(&self, object: &Object, target: Target, name: &str) -> String {
+        let known = self.index.by_kind.get(target.kind());
+        let known = known.map_or(&[] as &[_], Vec::as_slice);
+        let elsewhere = known.iter().find(|it| it.name == name);
+        if let Some(found) = elsewhere {
+            return format!(
+                "there is one in namespace `{}`; this object is in `{}`",
+                found.namespace, object.name.namespace
+            );
+        }
+        let built_in = match target {
+            Target::SkillPack => BUILT_IN_PACKS,
+            Target::Policy => BUILT_IN_POLICIES,
+            _ => &[],
+        };
+        let names = known.iter().take(MAX_SUGGESTED).map(|it| it.name.as_str());
+        if let Some(meant) = suggest::closest(name, names.chain(built_in.iter().copied())) {
+            return format!("did you mean `{meant}`?");
+        }
+        match self.completeness {
+            Completeness::Partial => {
+                "it must be in the cluster, or in a file that you name too".to_owned()
+            }
+            Completeness::Complete => {
+                "name the file that has it too, or leave --strict out if it is in the cluster"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+impl Target {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Agent => "Agent",
+            Self::SkillPack => "SkillPack",
+            Self::Policy => "SympoziumPolicy",
+            Self::Run => "AgentRun",
+            Self::Model => "Model",
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+        }
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Agent => "Agent or SympoziumInstance",
+            other => other.kind(),
+        }
+    }
+}
+
+/// Whether something could be called so; with a namespace before it, in the case of a model.
+fn is_name(text: &str) -> bool {
+    let name = text.rsplit_once('/').map_or(text, |(_, name)| name);
+    names::ObjectName::from(name).check().is_ok()
+}
+
+/// Calls `found` for each text at `steps` below `node`.
+fn each_text(
+    node: &Node,
+    steps: &[&str],
+    path: Path<'_>,
+    found: &mut dyn FnMut(&Node, Path<'_>, &str),
+) {
+    let Some((step, rest)) = steps.split_first() else {
+        if let Some(text) = node.as_text() {
+            found(node, path, text);
+        }
+        return;
+    };
+    let (name, is_list) = match step.strip_suffix("[]") {
+        Some(name) => (name, true),
+        None => (*step, false),
+    };
+    let Some(inner) = node.get(name) else {
+        return;
+    };
+    let path = path.field(name);
+    if !is_list {
+        return each_text(inner, rest, path, found);
+    }
+    for (index, element) in inner.as_list().unwrap_or_default().iter().enumerate() {
+        each_text(element, rest, path.index(index), found);
+    }
+}

@@ -1,0 +1,163 @@
+//! The answer, for people and for programs.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::finding::{Finding, Findings, Verdict};
+use super::object::{Object, ObjectKind};
+
+/// Everything that validation has to say. The names of its fields are the JSON output, which `docs/validate.md`
+/// describes: fields may be added, none changes its meaning.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Whether nothing stands against applying and running this.
+    allowed: bool,
+    errors: usize,
+    denials: usize,
+    warnings: usize,
+    /// Files that were named or found.
+    files: usize,
+    /// Objects of our kinds.
+    objects: usize,
+    /// Objects of other kinds, which were not checked.
+    other_objects: usize,
+    /// Runs that something is missing for: they are denied for what is known, and not allowed for what is not.
+    undecided_runs: usize,
+    findings: Vec<Finding>,
+    /// Findings that were counted and are not in the list.
+    findings_left_out: usize,
+}
+
+impl Report {
+    pub fn new(
+        files: Vec<String>,
+        objects: &[Object],
+        undecided_runs: usize,
+        findings: Findings,
+    ) -> Self {
+        let findings = findings.sorted(&files);
+        let ours = objects
+            .iter()
+            .filter(|it| matches!(it.kind, ObjectKind::Ours(_)))
+            .count();
+        Self {
+            allowed: findings.errors == 0 && findings.denials == 0,
+            errors: findings.errors,
+            denials: findings.denials,
+            warnings: findings.warnings,
+            files: files.len(),
+            objects: ours,
+            other_objects: objects.len() - ours,
+            undecided_runs,
+            findings_left_out: findings.left_out(),
+            findings: findings.all().to_vec(),
+        }
+    }
+
+    /// What decides the exit code; nothing when all is well. Errors come first: what cannot be applied cannot be denied.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match (self.errors, self.denials) {
+            (0, 0) => None,
+            (0, _) => Some(Verdict::Denied),
+            _ => Some(Verdict::Error),
+        }
+    }
+
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// One finding a line, with its hint below it, and files apart.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut file = "";
+        for finding in &self.findings {
+            if !file.is_empty() && file != finding.file {
+                text.push('\n');
+            }
+            file = &finding.file;
+            render(&mut text, finding);
+        }
+        text
+    }
+
+    /// The last line, for people.
+    pub fn summary(&self) -> String {
+        let what = format!(
+            "{} in {}",
+            counted(self.objects, "object"),
+            counted(self.files, "file")
+        );
+        let mut summary = match (self.errors, self.denials, self.warnings) {
+            (0, 0, 0) => format!("ok: {what}"),
+            (errors, denials, warnings) => {
+                let mut parts = Vec::new();
+                for (count, noun) in [
+                    (errors, "error"),
+                    (denials, "denial"),
+                    (warnings, "warning"),
+                ] {
+                    if count > 0 {
+                        parts.push(counted(count, noun));
+                    }
+                }
+                let prefix = if self.allowed { "ok" } else { "failed" };
+                format!("{prefix}: {}; {what}", parts.join(", "))
+            }
+        };
+        if self.other_objects > 0 {
+            let _ = write!(
+                summary,
+                "; {} of other kinds not checked",
+                counted(self.other_objects, "object")
+            );
+        }
+        if self.undecided_runs > 0 {
+            let _ = write!(
+                summary,
+                "; {} not decided for what is missing",
+                counted(self.undecided_runs, "run")
+            );
+        }
+        if self.findings_left_out > 0 {
+            let _ = write!(summary, "; {} findings not shown", self.findings_left_out);
+        }
+        summary
+    }
+}
+
+fn render(text: &mut String, finding: &Finding) {
+    let Finding {
+        severity,
+        rule,
+        file,
+        line,
+        column,
+        field,
+        message,
+        hint,
+        ..
+    } = finding;
+    let severity = severity.word();
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{file}:{line}:{column}: {severity}[{rule}]: ");
+    if !field.is_empty() {
+        let _ = write!(text, "{}: ", crate::manifests::problem::printable(field));
+    }
+    let _ = writeln!(text, "{message}");
+    if let Some(hint) = hint {
+        let _ = writeln!(text, "  hint: {hint}");
+    }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
+}

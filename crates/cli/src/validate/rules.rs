@@ -1,0 +1,79 @@
+//! The rules in CEL of the kinds that admission has nothing to say about. The API server applies them; here they are
+//! repeated, so that they are known before.
+//!
+//! The rules of requests and records (`ToolApproval`, `RunRecord`) are not: the gateway makes those, not a person.
+
+use super::schema::Sink;
+use crate::kinds::Kind;
+use crate::manifests::problem::Problem;
+use crate::manifests::tree::{Node, Path, Value};
+
+/// Reports each rule that `object` breaks.
+pub fn check(kind: Kind, object: &Node, sink: &mut Sink<'_>) {
+    let Some(spec) = object.get("spec") else {
+        return;
+    };
+    match kind {
+        Kind::SympoziumSchedule => check_schedule(spec, sink),
+        Kind::Model => check_model(spec, sink),
+        _ => {}
+    }
+}
+
+fn check_schedule(spec: &Node, sink: &mut Sink<'_>) {
+    let root = Path::Root;
+    let path = root.field("spec");
+    match (text(spec, "agentRef"), text(spec, "instanceRef")) {
+        (None, None) if !has(spec, "agentRef") && !has(spec, "instanceRef") => {
+            let problem = Problem::error("rule", spec.at, "a schedule needs an agent");
+            sink(
+                path.field("agentRef"),
+                problem.hint("set `agentRef` to the name of an agent in this namespace"),
+            );
+        }
+        (Some(agent), Some(instance)) if agent != instance => {
+            let at = spec.locate("instanceRef");
+            let message = "`agentRef` and `instanceRef` name the same agent, and differ";
+            sink(
+                path.field("instanceRef"),
+                Problem::error("rule", at, message)
+                    .hint("set one of them, or both to the same name"),
+            );
+        }
+        _ => {}
+    }
+}
+
+fn check_model(spec: &Node, sink: &mut Sink<'_>) {
+    let root = Path::Root;
+    let path = root.field("spec");
+    if let Some(source) = spec.get("source")
+        && !has(source, "url")
+        && !has(source, "modelID")
+    {
+        let problem = Problem::error("rule", source.at, "the model comes from nowhere");
+        sink(
+            path.field("source"),
+            problem.hint("set an address in `url`, or a name in `modelID`"),
+        );
+    }
+    if let Some(inference) = spec.get("inference")
+        && text(inference, "serverType") == Some("custom")
+        && !has(inference, "image")
+    {
+        let at = inference.locate("serverType");
+        sink(
+            path.field("inference"),
+            Problem::error("rule", at, "a `custom` server needs an image").hint("set `image`"),
+        );
+    }
+}
+
+/// A null is dropped before rules are looked at.
+fn has(node: &Node, field: &str) -> bool {
+    node.get(field).is_some_and(|it| it.value != Value::Null)
+}
+
+fn text<'a>(node: &'a Node, field: &str) -> Option<&'a str> {
+    node.get(field).and_then(Node::as_text)
+}

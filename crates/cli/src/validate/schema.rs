@@ -1,0 +1,330 @@
+//! Would the API server store this? The structural schema of a CRD against a tree with places.
+//!
+//! Every difference is reported, not only the first. What a schema has in `x-kubernetes-validations` is left to
+//! admission, which repeats those rules.
+
+mod logic;
+mod model;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+
+use regex_lite::Regex;
+use serde_json::Number;
+
+pub use model::{Schema, Type};
+
+use super::suggest;
+use crate::manifests::problem::{Problem, quoted};
+use crate::manifests::tree::{Entry, Mark, Node, Path, Value};
+use model::Additional;
+
+/// Takes each problem with the field that it is about.
+pub type Sink<'a> = dyn FnMut(Path<'_>, Problem) + 'a;
+
+/// Compares `node`, which is at `path`, with `schema`.
+pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    if schema.int_or_string {
+        return check_int_or_string(node, schema, path, sink);
+    }
+    if let Some(wanted) = schema
+        .type_
+        .filter(|wanted| !is_of_type(&node.value, *wanted))
+    {
+        return sink(path, wrong_type(node, wanted));
+    }
+    check_enum(node, schema, path, sink);
+    match &node.value {
+        Value::Text(text) => check_text(node.at, text, schema, path, sink),
+        Value::Number(number) => check_number(node.at, number, schema, path, sink),
+        Value::List(nodes) => check_list(node.at, nodes, schema, path, sink),
+        Value::Map(entries) => check_object(node, entries, schema, path, sink),
+        Value::Null | Value::Bool(_) => {}
+    }
+    logic::check(node, schema, path, sink);
+}
+
+fn is_of_type(value: &Value, wanted: Type) -> bool {
+    match (wanted, value) {
+        (Type::Object, Value::Map(_))
+        | (Type::Array, Value::List(_))
+        | (Type::String, Value::Text(_))
+        | (Type::Boolean, Value::Bool(_))
+        | (Type::Number, Value::Number(_)) => true,
+        (Type::Integer, Value::Number(number)) => is_whole(number),
+        _ => false,
+    }
+}
+
+/// The API server takes `2.0` for an integer too.
+fn is_whole(number: &Number) -> bool {
+    !number.is_f64() || number.as_f64().is_some_and(|value| value.fract() == 0.0)
+}
+
+/// A value of another type than `wanted`.
+pub fn wrong_type(node: &Node, wanted: Type) -> Problem {
+    let message = format!(
+        "must be {}, not {}",
+        words::of_type(wanted),
+        words::of_value(&node.value)
+    );
+    let problem = Problem::error("type", node.at, message);
+    match words::type_hint(&node.value, wanted) {
+        Some(hint) => problem.hint(hint),
+        None => problem,
+    }
+}
+
+fn check_int_or_string(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    match &node.value {
+        Value::Number(number) if is_whole(number) => {
+            check_number(node.at, number, schema, path, sink);
+        }
+        Value::Text(text) => check_text(node.at, text, schema, path, sink),
+        other => {
+            let found = words::of_value(other);
+            let message = format!("must be an integer or a string, not {found}");
+            sink(path, Problem::error("type", node.at, message));
+        }
+    }
+}
+
+fn check_enum(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    let Some(allowed) = &schema.enum_ else {
+        return;
+    };
+    let value = node.to_json();
+    if allowed.contains(&value) {
+        return;
+    }
+    let texts: Vec<&str> = allowed.iter().filter_map(|one| one.as_str()).collect();
+    let message = format!(
+        "{} is not one of {}",
+        words::shown(&node.value),
+        words::list(&texts, "and")
+    );
+    let problem = Problem::error("enum", node.at, message);
+    let meant = node
+        .as_text()
+        .and_then(|typed| suggest::closest(typed, texts.iter().copied()));
+    sink(
+        path,
+        match meant {
+            Some(meant) => problem.hint(format!("did you mean `{meant}`?")),
+            None => problem,
+        },
+    );
+}
+
+fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    let least = schema.min_length;
+    let most = schema.max_length;
+    if least.is_some() || most.is_some() {
+        let length = text.chars().count();
+        if least.is_some_and(|least| length < least) {
+            let message = match text {
+                "" => "must not be empty".to_owned(),
+                _ => format!(
+                    "must have {} characters or more, not {length}",
+                    least.unwrap_or(0)
+                ),
+            };
+            sink(path, Problem::error("length", at, message));
+        }
+        if let Some(most) = most.filter(|most| length > *most) {
+            let message = format!("must have {most} characters or fewer, not {length}");
+            sink(path, Problem::error("length", at, message));
+        }
+    }
+    // An empty text that must not be empty needs no second finding.
+    let is_missing = text.is_empty() && least.is_some_and(|least| least > 0);
+    if let Some(pattern) = schema.pattern.as_deref().filter(|_| !is_missing) {
+        // The patterns are ours, and a test compiles them all; one that cannot be read here is the API server's to check.
+        if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
+            let message = format!("{} does not match the pattern {pattern}", quoted(text));
+            sink(path, Problem::error("pattern", at, message));
+        }
+    }
+}
+
+fn check_number(at: Mark, number: &Number, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    let value = number.as_f64().unwrap_or(f64::NAN);
+    let mut refuse = |message: String| sink(path, Problem::error("range", at, message));
+    if let Some(least) = schema.minimum {
+        if schema.exclusive_minimum && value <= least {
+            refuse(format!("must be more than {least}, not {number}"));
+        } else if value < least {
+            refuse(format!("must be {least} or more, not {number}"));
+        }
+    }
+    if let Some(most) = schema.maximum {
+        if schema.exclusive_maximum && value >= most {
+            refuse(format!("must be less than {most}, not {number}"));
+        } else if value > most {
+            refuse(format!("must be {most} or less, not {number}"));
+        }
+    }
+    if let Some(step) = schema.multiple_of.filter(|step| value % step != 0.0) {
+        refuse(format!("must be a multiple of {step}, not {number}"));
+    }
+    let fits = match schema.format.as_deref() {
+        Some("int32") => (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&value),
+        Some("int64") => number.is_i64() || number.is_f64(),
+        _ => true,
+    };
+    if !fits {
+        refuse(format!("{number} is too large for the field"));
+    }
+}
+
+fn check_list(at: Mark, nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    let count = nodes.len();
+    if let Some(least) = schema.min_items.filter(|least| count < *least) {
+        let message = format!(
+            "must have {}, not {count}",
+            words::at_least(least, "element")
+        );
+        sink(path, Problem::error("count", at, message));
+    }
+    if let Some(most) = schema.max_items.filter(|most| count > *most) {
+        let message = format!("must have {}, not {count}", words::at_most(most, "element"));
+        sink(path, Problem::error("count", at, message));
+    }
+    if let Some(element) = &schema.items {
+        for (index, node) in nodes.iter().enumerate() {
+            check(node, element, path.index(index), sink);
+        }
+    }
+    check_unique(nodes, schema, path, sink);
+}
+
+/// Sets have each element once, and lists with keys each key.
+fn check_unique(nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    let keys = match schema.list_type.as_deref() {
+        Some("set") => None,
+        Some("map") => Some(schema.list_map_keys.as_deref().unwrap_or(&[])),
+        _ if schema.unique_items => None,
+        _ => return,
+    };
+    let mut seen = HashSet::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let (identity, named) = match keys {
+            None => (node.to_json().to_string(), words::shown(&node.value)),
+            Some(keys) => {
+                let parts: Vec<&Node> = keys.iter().filter_map(|key| node.get(key)).collect();
+                // One without its keys has been refused for that already.
+                let Some(first) = parts.first() else { continue };
+                let identity = parts.iter().map(|part| format!("{}\n", part.to_json()));
+                (identity.collect(), words::shown(&first.value))
+            }
+        };
+        if !seen.insert(identity) {
+            let message = format!("{named} is in the list already");
+            sink(
+                path.index(index),
+                Problem::error("duplicate", node.at, message),
+            );
+        }
+    }
+}
+
+fn check_object(
+    node: &Node,
+    entries: &[Entry],
+    schema: &Schema,
+    path: Path<'_>,
+    sink: &mut Sink<'_>,
+) {
+    let count = entries.len();
+    if let Some(least) = schema.min_properties.filter(|least| count < *least) {
+        let message = format!("must have {}, not {count}", words::at_least(least, "entry"));
+        sink(path, Problem::error("count", node.at, message));
+    }
+    if let Some(most) = schema.max_properties.filter(|most| count > *most) {
+        let message = format!("must have {}, not {count}", words::at_most(most, "entry"));
+        sink(path, Problem::error("count", node.at, message));
+    }
+    for entry in entries {
+        check_entry(entry, schema, path, sink);
+    }
+    check_required(node, schema, path, sink);
+}
+
+fn check_required(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    for name in schema.required.iter().flatten() {
+        // The API server drops a null before it looks at what is required.
+        let is_there = node.get(name).is_some_and(|it| it.value != Value::Null);
+        let has_default = schema
+            .properties
+            .as_ref()
+            .and_then(|properties| properties.get(name))
+            .is_some_and(|property| property.default.is_some());
+        if !is_there && !has_default {
+            let message = format!("{} is missing", quoted(name));
+            sink(
+                path.field(name),
+                Problem::error("required", node.at, message),
+            );
+        }
+    }
+}
+
+fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    let inner = path.field(&entry.key);
+    let known = schema.properties.as_ref().and_then(|it| it.get(&entry.key));
+    if let Some(property) = known {
+        // A null is dropped, and the default takes its place.
+        if entry.node.value != Value::Null {
+            check(&entry.node, property, inner, sink);
+        }
+        return;
+    }
+    match &schema.additional_properties {
+        Some(Additional::Schema(value)) => check(&entry.node, value, inner, sink),
+        Some(Additional::Any(true)) => {}
+        _ if schema.preserve_unknown_fields => {}
+        // A part of a schema that lists no fields has nothing to say about them.
+        _ if schema.properties.is_none() && schema.type_ != Some(Type::Object) => {}
+        _ => {
+            let names = schema.properties.iter().flat_map(|it| it.keys());
+            sink(inner, unknown_field(entry, names.map(String::as_str)));
+        }
+    }
+}
+
+/// A field that nobody knows, with the one that was probably meant.
+pub fn unknown_field<'a>(entry: &Entry, names: impl Iterator<Item = &'a str> + Clone) -> Problem {
+    let message = format!("no field is called {}", quoted(&entry.key));
+    let problem = Problem::error("unknown-field", entry.at, message);
+    if let Some(meant) = suggest::closest(&entry.key, names.clone()) {
+        return problem.hint(format!("did you mean `{meant}`?"));
+    }
+    let names: Vec<&str> = names.collect();
+    match names.len() {
+        0 => problem.hint("the object has no fields"),
+        1..=words::FEW => problem.hint(format!("the fields are {}", words::list(&names, "and"))),
+        _ => problem,
+    }
+}
+
+/// `a`, `b` and `c`.
+pub fn list(names: &[&str]) -> String {
+    words::list(names, "and")
+}
+
+/// Compares a whole object with the schema of its kind: what every object has is checked elsewhere.
+pub fn check_root(node: &Node, schema: &Schema, sink: &mut Sink<'_>) {
+    let Value::Map(entries) = &node.value else {
+        return;
+    };
+    const OF_EVERY_OBJECT: &[&str] = &["apiVersion", "kind", "metadata"];
+    let ours = |entry: &&Entry| !OF_EVERY_OBJECT.contains(&entry.key.as_str());
+    for entry in entries.iter().filter(ours) {
+        check_entry(entry, schema, Path::Root, sink);
+    }
+    check_required(node, schema, Path::Root, sink);
+    logic::check(node, schema, Path::Root, sink);
+}

@@ -1,0 +1,68 @@
+//! `allOf`, `anyOf`, `oneOf` and `not`: conditions on a value whose fields are described elsewhere in the schema.
+
+use super::{Schema, Sink, check as check_all, words};
+use crate::manifests::problem::Problem;
+use crate::manifests::tree::{Node, Path};
+
+pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
+    for part in schema.all_of.iter().flatten() {
+        check_all(node, part, path, sink);
+    }
+    if let Some(branches) = &schema.any_of
+        && count_matches(node, branches) == 0
+    {
+        let message = match fields_of(branches) {
+            Some(fields) => format!("needs at least one of {}", words::list(&fields, "and")),
+            None => "fits none of the forms that are allowed here".to_owned(),
+        };
+        sink(path, Problem::error("form", node.at, message));
+    }
+    if let Some(branches) = &schema.one_of {
+        let matches = count_matches(node, branches);
+        if matches != 1 {
+            let message = match fields_of(branches) {
+                Some(fields) => format!(
+                    "needs exactly one of {}, and has {}",
+                    words::list(&fields, "and"),
+                    if matches == 0 { "none" } else { "several" }
+                ),
+                None if matches == 0 => "fits none of the forms that are allowed here".to_owned(),
+                None => "fits several of the forms of which it may have one".to_owned(),
+            };
+            sink(path, Problem::error("form", node.at, message));
+        }
+    }
+    if let Some(refused) = &schema.not
+        && fits(node, refused)
+    {
+        let message = match fields_of(std::slice::from_ref(&**refused)) {
+            Some(fields) => format!("must not have {}", words::list(&fields, "and")),
+            None => "has a form that is not allowed here".to_owned(),
+        };
+        sink(path, Problem::error("form", node.at, message));
+    }
+}
+
+fn count_matches(node: &Node, branches: &[Schema]) -> usize {
+    branches.iter().filter(|branch| fits(node, branch)).count()
+}
+
+fn fits(node: &Node, schema: &Schema) -> bool {
+    let mut fits = true;
+    check_all(node, schema, Path::Root, &mut |_, _| fits = false);
+    fits
+}
+
+/// The fields that tell the branches apart, when that is all they say.
+fn fields_of(branches: &[Schema]) -> Option<Vec<&str>> {
+    let mut fields = Vec::new();
+    for branch in branches {
+        let required = branch.required.as_deref().unwrap_or_default();
+        let says_no_more = branch.type_.is_none() && branch.properties.is_none();
+        match required {
+            [one] if says_no_more => fields.push(one.as_str()),
+            _ => return None,
+        }
+    }
+    Some(fields)
+}

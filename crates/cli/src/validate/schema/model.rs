@@ -1,0 +1,210 @@
+//! The part of a structural schema that says something about values.
+//!
+//! The schemas of our kinds are embedded in this form (`crates/cli/schemas`, one file for each kind), because making one
+//! from the Rust types takes ten times as long as everything else that checking a file takes. A test holds them to the
+//! types: it fails when they differ, and writes them anew when `UPDATE_SCHEMAS` is set.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::kinds::Kind;
+
+/// What is allowed at one place. A word that is not here cannot be read, so that none is passed by unseen.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Schema {
+    #[serde(rename = "type")]
+    pub type_: Option<Type>,
+    pub format: Option<String>,
+    #[serde(rename = "enum")]
+    pub enum_: Option<Vec<Value>>,
+    pub default: Option<Value>,
+
+    pub min_length: Option<usize>,
+    pub max_length: Option<usize>,
+    pub pattern: Option<String>,
+
+    pub minimum: Option<f64>,
+    pub maximum: Option<f64>,
+    #[serde(default)]
+    pub exclusive_minimum: bool,
+    #[serde(default)]
+    pub exclusive_maximum: bool,
+    pub multiple_of: Option<f64>,
+
+    pub items: Option<Box<Schema>>,
+    pub min_items: Option<usize>,
+    pub max_items: Option<usize>,
+    #[serde(default)]
+    pub unique_items: bool,
+    #[serde(rename = "x-kubernetes-list-type")]
+    pub list_type: Option<String>,
+    #[serde(rename = "x-kubernetes-list-map-keys")]
+    pub list_map_keys: Option<Vec<String>>,
+
+    pub properties: Option<BTreeMap<String, Schema>>,
+    pub additional_properties: Option<Additional>,
+    pub required: Option<Vec<String>>,
+    pub min_properties: Option<usize>,
+    pub max_properties: Option<usize>,
+    #[serde(rename = "x-kubernetes-preserve-unknown-fields", default)]
+    pub preserve_unknown_fields: bool,
+    #[serde(rename = "x-kubernetes-int-or-string", default)]
+    pub int_or_string: bool,
+
+    pub all_of: Option<Vec<Schema>>,
+    pub any_of: Option<Vec<Schema>>,
+    pub one_of: Option<Vec<Schema>>,
+    pub not: Option<Box<Schema>>,
+}
+
+/// The types that a schema knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Type {
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+}
+
+/// What the fields may hold that have no schema of their own.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Additional {
+    Any(bool),
+    Schema(Box<Schema>),
+}
+
+impl Schema {
+    /// Of the objects of a kind; a test reads them all.
+    pub fn of(kind: Kind) -> Option<Self> {
+        serde_json::from_str(text(kind)).ok()
+    }
+}
+
+fn text(kind: Kind) -> &'static str {
+    macro_rules! schema {
+        ($name:literal) => {
+            include_str!(concat!("../../../schemas/", $name, ".json"))
+        };
+    }
+    match kind {
+        // Two names for one thing: their schemas are the same.
+        Kind::Agent | Kind::SympoziumInstance => schema!("Agent"),
+        Kind::AgentRun => schema!("AgentRun"),
+        Kind::SkillPack => schema!("SkillPack"),
+        Kind::SympoziumPolicy => schema!("SympoziumPolicy"),
+        Kind::SympoziumSchedule => schema!("SympoziumSchedule"),
+        Kind::Model => schema!("Model"),
+        Kind::ToolApproval => schema!("ToolApproval"),
+        Kind::RunRecord => schema!("RunRecord"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::kinds::tests::schema;
+
+    /// Says nothing about values, or (the rules) is admission's. Null is dropped wherever it is not asked for.
+    const NOT_ABOUT_VALUES: &[&str] = &[
+        "description",
+        "example",
+        "nullable",
+        "title",
+        "x-kubernetes-map-type",
+        "x-kubernetes-validations",
+    ];
+
+    fn file_of(kind: Kind) -> &'static str {
+        match kind {
+            Kind::SympoziumInstance => Kind::Agent.name(),
+            other => other.name(),
+        }
+    }
+
+    /// What a definition says about values.
+    fn stripped(schema: &Value) -> Value {
+        let Value::Object(words) = schema else {
+            return schema.clone();
+        };
+        let kept = words
+            .iter()
+            .filter(|(word, _)| !NOT_ABOUT_VALUES.contains(&word.as_str()));
+        let strip_word = |(word, value): (&String, &Value)| {
+            let value = match (word.as_str(), value) {
+                // The keys of these are names, not words.
+                ("properties", Value::Object(all)) => all
+                    .iter()
+                    .map(|(name, inner)| (name.clone(), stripped(inner)))
+                    .collect(),
+                ("items" | "not" | "additionalProperties", inner) => stripped(inner),
+                ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => {
+                    all.iter().map(stripped).collect()
+                }
+                (_, value) => value.clone(),
+            };
+            (word.clone(), value)
+        };
+        kept.map(strip_word).collect()
+    }
+
+    #[test]
+    fn the_embedded_schemas_are_those_of_the_types() {
+        for kind in Kind::ALL {
+            let expected = stripped(&schema(*kind));
+            if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+                let file = format!("schemas/{}.json", file_of(*kind));
+                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+                fs::write(path, format!("{expected}\n")).unwrap();
+                continue;
+            }
+            let embedded: Value = serde_json::from_str(text(*kind)).unwrap();
+            let hint = "run `UPDATE_SCHEMAS=1 cargo test -p sympozium embedded_schemas`";
+            assert!(
+                embedded == expected,
+                "{} is out of date: {hint}",
+                kind.name()
+            );
+        }
+    }
+
+    #[test]
+    fn every_word_of_every_schema_is_understood() {
+        fn walk(schema: &Schema, path: &str) {
+            if let Some(pattern) = &schema.pattern {
+                assert!(regex_lite::Regex::new(pattern).is_ok(), "{path}: {pattern}");
+            }
+            let formats = ["int32", "int64", "double", "date-time", "uint32", "uint64"];
+            let format = schema.format.as_deref();
+            assert!(
+                format.is_none_or(|it| formats.contains(&it)),
+                "{path}: {format:?}"
+            );
+            let list_type = schema.list_type.as_deref();
+            let types = ["atomic", "set", "map"];
+            assert!(
+                list_type.is_none_or(|it| types.contains(&it)),
+                "{path}: {list_type:?}"
+            );
+            for (name, inner) in schema.properties.iter().flatten() {
+                walk(inner, &format!("{path}.{name}"));
+            }
+            if let Some(inner) = &schema.items {
+                walk(inner, path);
+            }
+        }
+        for kind in Kind::ALL {
+            let schema: Schema = serde_json::from_str(text(*kind)).unwrap();
+            walk(&schema, kind.name());
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How the schema's findings say things.
+
+use super::Type;
+use crate::manifests::problem::quoted;
+use crate::manifests::tree::Value;
+
+/// Lists of names up to this long are shown whole.
+pub const FEW: usize = 12;
+
+/// A type of the schema, with its article.
+pub fn of_type(wanted: Type) -> &'static str {
+    match wanted {
+        Type::Object => "an object",
+        Type::Array => "a list",
+        Type::String => "a string",
+        Type::Integer => "an integer",
+        Type::Number => "a number",
+        Type::Boolean => "true or false",
+    }
+}
+
+/// What a value is, and which one where that is short.
+pub fn of_value(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) | Value::Number(_) | Value::Text(_) => {
+            format!("{} {}", value.kind(), shown(value))
+        }
+        Value::List(_) | Value::Map(_) => value.kind().to_owned(),
+    }
+}
+
+/// The value itself where it is short.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::Bool(value) => quoted(&value.to_string()),
+        Value::Number(number) => quoted(&number.to_string()),
+        Value::Text(text) => quoted(text),
+        other => other.kind().to_owned(),
+    }
+}
+
+/// What to do about a value of the wrong type, where one can guess.
+pub fn type_hint(value: &Value, wanted: Type) -> Option<String> {
+    match (value, wanted) {
+        (Value::Bool(_) | Value::Number(_), Type::String) => Some("put it in quotes".to_owned()),
+        (Value::Text(text), Type::Boolean) => match text.to_lowercase().as_str() {
+            "true" | "yes" | "y" | "on" => Some("write true, without quotes".to_owned()),
+            "false" | "no" | "n" | "off" => Some("write false, without quotes".to_owned()),
+            _ => None,
+        },
+        (Value::Text(text), Type::Integer | Type::Number) if text.parse::<f64>().is_ok() => {
+            Some(format!("write {text} without quotes"))
+        }
+        (Value::Map(_), Type::Array) => Some("start each element with a dash".to_owned()),
+        (Value::Text(_) | Value::Number(_) | Value::Bool(_), Type::Array) => {
+            Some("write it as a list, even of one element: [ … ]".to_owned())
+        }
+        (Value::Null, _) => Some("is the value missing, or indented too little?".to_owned()),
+        _ => None,
+    }
+}
+
+/// `a`, `b` and `c`.
+pub fn list(names: &[&str], conjunction: &str) -> String {
+    let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+    match names.as_slice() {
+        [] => "nothing".to_owned(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} {conjunction} {last}", first.join(", ")),
+    }
+}
+
+pub fn at_least(count: usize, noun: &str) -> String {
+    format!("{} or more", counted(count, noun))
+}
+
+pub fn at_most(count: usize, noun: &str) -> String {
+    format!("{} or fewer", counted(count, noun))
+}
+
+/// `1 element`, `2 elements`, `3 entries`.
+pub fn counted(count: usize, noun: &str) -> String {
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {noun}s"),
+    }
+}

@@ -1,0 +1,76 @@
+//! The table of what the API server accepts and refuses, through the whole of validation.
+//!
+//! The tests of the kinds put the same table through their types and rules, and the cluster's tests through a real API
+//! server. So the three cannot drift apart.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use sympozium_testkit::objects::merge;
+use sympozium_testkit::static_build::workspace_root;
+
+use super::*;
+use crate::manifests::tree::Node;
+
+/// What the API server refuses and we accept, because we write it out.
+const ACCEPTED_HERE: &[&str] = &["skills by name only"];
+
+/// Kinds that the gateway makes: their rules are the API server's alone.
+const MADE_BY_US: &[&str] = &["ToolApproval", "RunRecord"];
+
+#[test]
+fn what_the_api_server_accepts_and_refuses_is_accepted_and_refused() {
+    let table = read("crates/api/tests/fixtures/cases.yaml");
+    let mut schemas = Schemas::default();
+    let mut counts = [0, 0, 0];
+    let mut wrong = Vec::new();
+    for case in table["cases"].as_array().unwrap() {
+        // A change to an object that is there is for the API server alone.
+        if !case["update"].is_null() {
+            continue;
+        }
+        let name = case["name"].as_str().unwrap();
+        let kind = case["kind"].as_str().unwrap();
+        let mut object = json!({
+            "apiVersion": "sympozium.ai/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": "object"},
+        });
+        merge(&mut object, &table["bases"][kind]);
+        if !case["merge"].is_null() {
+            merge(&mut object, &case["merge"]);
+        }
+        let mut session = Session::new("default");
+        session.add("case.yaml".to_owned(), Ok(object.to_string()));
+        let report = session.finish(&mut schemas, Completeness::Partial);
+        let verdict = report.verdict();
+        let by = case["by"]
+            .as_str()
+            .filter(|_| !ACCEPTED_HERE.contains(&name));
+        let (count, is_right) = match by {
+            None => (0, verdict != Some(Verdict::Error)),
+            Some("rule") => (1, verdict.is_some() || MADE_BY_US.contains(&kind)),
+            Some(_) => (2, verdict == Some(Verdict::Error)),
+        };
+        counts[count] += 1;
+        if !is_right {
+            wrong.push(format!(
+                "{kind}, {name}: by {by:?}: {verdict:?}\n{}",
+                report.text()
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
+}
+
+fn read(path: &str) -> Value {
+    let text = fs::read_to_string(workspace_root().join(path)).unwrap();
+    let loaded = load(&text, &mut Budget::default());
+    loaded.documents.first().map(Node::to_json).unwrap()
+}

@@ -1,0 +1,54 @@
+//! `sympozium version`: what this program is.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use sympozium_api::labels::API_VERSION;
+
+use crate::arguments::{OutputFormat, VersionArguments};
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::output::{answer, json};
+
+/// The commit that the program was built from, if the build said so in this variable. A package has no repository to
+/// ask, and asking one would rebuild the program after every commit.
+const COMMIT: Option<&str> = option_env!("SYMPOZIUM_COMMIT");
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    version: &'static str,
+    /// `null` when the build did not say.
+    commit: Option<&'static str>,
+    /// Of the manifests that it reads.
+    api_version: &'static str,
+    kinds: Vec<&'static str>,
+}
+
+/// Prints it.
+pub fn run(arguments: &VersionArguments) -> Result<ExitCode, Failure> {
+    let version = Version {
+        version: env!("CARGO_PKG_VERSION"),
+        commit: COMMIT,
+        api_version: API_VERSION,
+        kinds: Kind::ALL.iter().map(|kind| kind.name()).collect(),
+    };
+    answer(&match arguments.output {
+        OutputFormat::Json => json(&version)?,
+        OutputFormat::Text => text(&version),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(version: &Version) -> String {
+    let commit = match version.commit {
+        Some(commit) => format!(" ({commit})"),
+        None => String::new(),
+    };
+    format!(
+        "sympozium {}{commit}\nreads {}: {}\n",
+        version.version,
+        version.api_version,
+        version.kinds.join(", ")
+    )
+}

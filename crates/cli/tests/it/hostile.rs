@@ -1,0 +1,165 @@
+//! Files that are made to hurt whoever reads them: each gets an answer, in bounded memory.
+
+use std::fs;
+use std::process::Output;
+
+use sympozium_testkit::{cases, command};
+
+use crate::{fixtures, stdout, sympozium_reading};
+
+/// Address space that the program may have, in KiB: what it maps itself, and a few times the largest file.
+const ADDRESS_SPACE: &str = "524288";
+
+/// The program with a bound on its memory that kills it rather than let it grow.
+fn bounded(arguments: &[&str]) -> Output {
+    command("sh")
+        .args(["-c", "ulimit -v \"$0\"; exec \"$@\"", ADDRESS_SPACE])
+        .arg(env!("CARGO_BIN_EXE_sympozium"))
+        .args(arguments)
+        .current_dir(fixtures())
+        .output()
+        .unwrap()
+}
+
+/// `piece`, again and again. As large as a file may be in `make test-full`; otherwise large enough for anything that is
+/// not linear to be noticed.
+fn repeated(piece: &str) -> String {
+    let size = if cases::is_full() {
+        8 * 1024 * 1024
+    } else {
+        256 * 1024
+    };
+    piece.repeat(size / piece.len())
+}
+
+#[test]
+fn what_is_repeated_without_end_is_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("hostile.yaml");
+    for (input, rule) in [
+        (repeated("["), "too-deep"),
+        (repeated("{a: "), "too-deep"),
+        (repeated("- "), "too-deep"),
+        (repeated("? "), "key"),
+        (repeated("[?"), "too-deep"),
+        (repeated("--- x\n"), "too-large"),
+        (repeated("a: 1\n"), "duplicate-key"),
+        (format!("[{}", repeated("1,")), "syntax"),
+        (repeated("&a "), "syntax"),
+        (repeated("!a "), "syntax"),
+        (repeated("*a "), "alias"),
+        (repeated("- &a x\n"), "not-an-object"),
+        (repeated("a"), "not-an-object"),
+        (format!("{}: 1", repeated("k")), "syntax"),
+        (format!("\"{}", repeated("x\n")), "syntax"),
+        (format!("\"{}\": 1", repeated("x")), "syntax"),
+        (format!("a: |\n{}", repeated("  x\n")), "required"),
+        (format!("a: >\n{}", repeated("\n")), "required"),
+        (repeated("# comment\n"), "ok"),
+        (repeated("\n"), "ok"),
+        (repeated("%"), "syntax"),
+        (repeated("---\n"), "too-large"),
+        (repeated("a:\n- "), "required"),
+        (repeated("a: b: "), "syntax"),
+        (repeated("'"), "not-an-object"),
+        (repeated("\t"), "ok"),
+        (repeated("x: {<<: &a {k: v}}\n"), "duplicate-key"),
+    ] {
+        fs::write(&path, &input).unwrap();
+        let output = bounded(&["validate", path.to_str().unwrap()]);
+        let start = &input[..input.len().min(20)];
+        let text = stdout(&output);
+        match rule {
+            "ok" => assert_eq!((output.status.code(), text), (Some(0), ""), "{start:?}"),
+            _ => {
+                assert_eq!(output.status.code(), Some(1), "{start:?}: {output:?}");
+                // The largest files reach a bound before they are wrong in their own way.
+                let is_found = text.contains(&format!("[{rule}]"))
+                    || cases::is_full() && text.contains("[too-large]");
+                assert!(is_found, "{start:?}: {text:.300}");
+            }
+        }
+    }
+}
+
+/// Names as long as any that are compared, all alike, and none of them there.
+#[test]
+fn many_objects_cost_no_more_than_their_number() {
+    let name = |number: usize| format!("{}{number:05}", "a".repeat(43));
+    let object = |kind: &str, name: &str, spec: &str| {
+        format!(
+            "---\napiVersion: sympozium.ai/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+        )
+    };
+    let count = if cases::is_full() { 4_500 } else { 300 };
+    let mut text = String::new();
+    for number in 0..count {
+        let model = "{agents: {default: {model: m}}}";
+        text += &object("Agent", &name(number), model);
+        let missing = name(number + 50_000);
+        text += &object(
+            "AgentRun",
+            &format!("r{number}"),
+            &format!("{{agentRef: {missing}, task: t}}"),
+        );
+    }
+    let output = sympozium_reading(&["validate", "-"], text.as_bytes());
+    let expected = match cases::is_full() {
+        true => {
+            "failed: 1 error, 4500 warnings; 9000 objects in 1 file; 2000 runs not decided for what is missing; 3501 findings not shown\n"
+        }
+        false => {
+            "ok: 300 warnings; 600 objects in 1 file; 300 runs not decided for what is missing\n"
+        }
+    };
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+}
+
+#[test]
+fn a_file_of_100_mb_is_refused_without_being_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("large.yaml");
+    fs::File::create(&path)
+        .unwrap()
+        .set_len(100_000_000)
+        .unwrap();
+    let output = bounded(&["validate", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output).replace(directory.path().to_str().unwrap(), "DIR");
+    assert_eq!(
+        text,
+        "DIR/large.yaml:1:1: error[too-large]: larger than 8 MiB; it is not read\n  \
+         hint: split the file; Kubernetes does not take objects of that size\n"
+    );
+}
+
+#[test]
+fn standard_input_without_end_is_cut() {
+    let output = sympozium_reading(&["validate", "-"], &vec![b' '; 9 * 1024 * 1024]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).starts_with("<stdin>:1:1: error[too-large]: larger than 8 MiB"));
+}
+
+#[test]
+fn the_bombs_among_the_fixtures_take_little_memory() {
+    for name in [
+        "billion-laughs.yaml",
+        "cycles.yaml",
+        "deep.yaml",
+        "question-marks.yaml",
+    ] {
+        let output = bounded(&["validate", name]);
+        assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
+        assert!(stdout(&output).contains("error["), "{name}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let output = command("sh")
+        .args(["-c", "\"$0\" crds | head -c 10; exit ${PIPESTATUS:-0}"])
+        .arg(env!("CARGO_BIN_EXE_sympozium"))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

@@ -1,0 +1,184 @@
+//! `sympozium validate`: exit code and words for many small manifests.
+
+use std::fs;
+
+use sympozium_testkit::static_build::workspace_root;
+
+use crate::{fixtures, shown, stderr, stdout, sympozium, sympozium_reading};
+
+/// One snapshot for each fixture, by its name.
+#[test]
+fn every_fixture_gets_the_answer_that_was_reviewed() {
+    let mut names: Vec<String> = fs::read_dir(fixtures())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let output = sympozium(&["validate", &name]);
+        insta::assert_snapshot!(name, shown(&output));
+    }
+}
+
+#[test]
+fn strict_turns_missing_references_into_errors() {
+    let output = sympozium(&["validate", "--strict", "references.yaml"]);
+    insta::assert_snapshot!("references-strict", shown(&output));
+    let output = sympozium(&["validate", "--strict", "complete.yaml"]);
+    assert_eq!(
+        shown(&output),
+        "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 3 objects in 1 file; 1 object of other kinds not checked\n"
+    );
+}
+
+#[test]
+fn objects_without_a_namespace_are_in_the_one_that_is_named() {
+    let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: openai-key, namespace: team}\n";
+    let run = "---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {name: r}\nspec: {agentRef: a, model: {provider: openai, model: m, authSecretRef: openai-key}}\n";
+    let agent = "---\napiVersion: sympozium.ai/v1alpha1\nkind: Agent\nmetadata: {name: a, namespace: team}\nspec: {agents: {default: {model: m}}}\n";
+    let text = format!("{text}{run}{agent}");
+    let missing = |arguments: &[&str]| {
+        let output = sympozium_reading(arguments, text.as_bytes());
+        stdout(&output).matches("missing-reference").count()
+    };
+    assert_eq!(missing(&["validate", "-"]), 2);
+    assert_eq!(missing(&["validate", "-n", "team", "-"]), 0);
+}
+
+#[test]
+fn programs_get_json_and_the_same_exit_code() {
+    let output = sympozium(&["validate", "-o", "json", "unknown-fields.yaml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "");
+    insta::assert_snapshot!("unknown-fields-json", stdout(&output));
+    let output = sympozium(&["validate", "-o", "json", "complete.yaml"]);
+    assert_eq!(output.status.code(), Some(0));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["allowed"], true);
+    assert_eq!(answer["objects"], 3);
+    assert_eq!(answer["findings"], serde_json::json!([]));
+}
+
+#[test]
+fn standard_input_directories_and_files_are_read_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/er");
+    fs::create_dir_all(&path).unwrap();
+    let agent = |name: &str| {
+        format!(
+            "apiVersion: sympozium.ai/v1alpha1\nkind: Agent\nmetadata: {{name: {name}}}\nspec: {{agents: {{default: {{model: m}}}}}}\n"
+        )
+    };
+    fs::write(path.join("a.yml"), agent("one")).unwrap();
+    fs::write(
+        directory.path().join("b.json"),
+        r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}"#,
+    )
+    .unwrap();
+    fs::write(directory.path().join("notes.txt"), "not: [a manifest").unwrap();
+    let directory = directory.path().to_str().unwrap();
+    let output = sympozium_reading(
+        &["validate", "-", directory, "short-form.yaml"],
+        agent("two").as_bytes(),
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        stderr(&output),
+        "ok: 1 warning; 3 objects in 4 files; 1 object of other kinds not checked\n"
+    );
+}
+
+#[test]
+fn findings_on_standard_input_name_it() {
+    let output = sympozium_reading(&["validate", "-"], b"a: [");
+    assert!(
+        stdout(&output).starts_with("<stdin>:1:4: error[syntax]: "),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn files_that_are_not_there_do_not_hide_the_others() {
+    let output = sympozium(&["validate", "no-such-file.yaml", "duplicate-keys.yaml"]);
+    insta::assert_snapshot!(shown(&output), @"
+    exit code: 1
+    ----- stdout -----
+    no-such-file.yaml:1:1: error[file]: no such file or directory
+
+    duplicate-keys.yaml:6:13: warning[missing-reference]: spec.agentRef: no Agent or SympoziumInstance called `one` is among the files
+      hint: it must be in the cluster, or in a file that you name too
+    duplicate-keys.yaml:8:3: error[duplicate-key]: `agentRef` is given twice; it is on line 6 already
+      hint: keep one of the two
+    ----- stderr -----
+    failed: 2 errors, 1 warning; 1 object in 2 files; 1 run not decided for what is missing
+    ");
+}
+
+#[test]
+fn it_wants_a_file() {
+    let output = sympozium(&["validate"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output)
+            .starts_with("error: the following required arguments were not provided:\n  <FILE>...")
+    );
+}
+
+#[test]
+fn help_teaches_with_examples_and_the_exit_codes() {
+    let output = sympozium(&["validate", "--help"]);
+    let help = stdout(&output);
+    assert!(help.contains("helm template my-agents ./chart | sympozium validate -\n"));
+    assert!(help.contains("Exit codes:\n  0  "));
+    assert!(help.contains("\n  3  the objects can be applied, and a run would be denied"));
+}
+
+#[test]
+fn the_floor_can_be_given_and_must_be_one_policy() {
+    let output = sympozium(&["validate", "agent.yaml"]);
+    assert_eq!(output.status.code(), Some(0));
+    let output = sympozium(&["validate", "--floor", "floor.yaml", "agent.yaml"]);
+    insta::assert_snapshot!("floor-denies", shown(&output));
+    let output = sympozium(&["validate", "--floor", "complete.yaml", "agent.yaml"]);
+    insta::assert_snapshot!("floor-is-not-a-policy", shown(&output));
+}
+
+#[test]
+fn errors_come_before_denials_in_the_exit_code() {
+    assert_eq!(
+        sympozium(&["validate", "denied.yaml"]).status.code(),
+        Some(3)
+    );
+    let both = sympozium(&["validate", "denied.yaml", "unknown-fields.yaml"]);
+    assert_eq!(both.status.code(), Some(1));
+    let json = sympozium(&["validate", "-o", "json", "denied.yaml"]);
+    assert_eq!(json.status.code(), Some(3));
+    let answer: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(answer["allowed"], false);
+    assert_eq!(answer["errors"], 0);
+}
+
+/// The example has the fields and the words of the real answer.
+#[test]
+fn the_page_shows_what_the_program_answers() {
+    let page = workspace_root().join("docs/validate.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("```json\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let example: serde_json::Value = serde_json::from_str(example).unwrap();
+    let output = sympozium(&["validate", "-o", "json", "denied.yaml"]);
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fields = |value: &serde_json::Value| -> Vec<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(fields(&answer), fields(&example));
+    assert_eq!(
+        fields(&answer["findings"][0]),
+        fields(&example["findings"][0])
+    );
+    let denied = answer["findings"].as_array().unwrap().iter();
+    let mut messages = denied.map(|finding| finding["message"].as_str().unwrap());
+    assert!(messages.any(|it| it == example["findings"][0]["message"]));
+}
