@@ -46,6 +46,12 @@ pub(crate) fn serve(socket: &OwnedFd, landlock: Option<&OwnedFd>) -> io::Result<
     Ok(())
 }
 
+/// A container may have been given less than what we would ask for.
+fn within_hard_limit(open_files: u64) -> u64 {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    hard.map_or(open_files, |hard| open_files.min(hard))
+}
+
 fn start(
     job: &Job,
     [stdin, stdout, stderr, directory, program]: [OwnedFd; wire::JOB_DESCRIPTORS],
@@ -55,7 +61,7 @@ fn start(
     let mut rlimits = Vec::with_capacity(2);
     for (resource, value) in [
         (libc::RLIMIT_FSIZE, job.file_bytes),
-        (libc::RLIMIT_NOFILE, job.open_files),
+        (libc::RLIMIT_NOFILE, job.open_files.map(within_hard_limit)),
     ] {
         if let Some(value) = value {
             rlimits.push((resource.try_into().unwrap_or_default(), value));
