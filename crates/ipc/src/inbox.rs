@@ -36,6 +36,8 @@ pub const GRACE: Duration = Duration::from_secs(1);
 pub const MAX_GRACE: Duration = Duration::from_secs(10);
 /// How long after the longest timeout an executor may take to answer for its claim.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
+/// How long whoever has said that a claim has lapsed may take to answer for it.
+const ANSWER_GRACE: Duration = Duration::from_secs(5);
 /// How often a request in the making is looked at.
 const RECHECK: Duration = Duration::from_millis(100);
 /// When to look again after something that is not the request's fault.
@@ -352,7 +354,18 @@ impl Inbox {
         }
         match self.volume.make_marker(&names::lapsed(id)) {
             Ok(true) => {}
-            Ok(false) => return None,
+            // Somebody is about to answer, or was and died, or only says so. A second answer harms nobody: the first
+            // stays.
+            Ok(false) => match self.volume.look(&names::lapsed(id)) {
+                Ok(Some(marker)) if age(volume::changed(&marker)) < ANSWER_GRACE => {
+                    if !(self.later).insert(id, Instant::now() + ANSWER_GRACE, Reason::Leased) {
+                        self.sources.scan_at(Instant::now() + RETRY);
+                    }
+                    return None;
+                }
+                Ok(_) => {}
+                Err(error) => return self.stumble(id, error),
+            },
             Err(error) => return self.stumble(id, error),
         }
         let abandoned = Abandoned::new(&self.volume, id, &self.mine);
