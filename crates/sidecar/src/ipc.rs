@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use sympozium_exec::{Cancel, Executor, RunError};
 use sympozium_ipc::inbox::{AnswerError, LEASE_GRACE};
 use sympozium_ipc::message::{ExecRequest, ExecResult};
@@ -102,6 +103,18 @@ struct Front {
     max_concurrent: usize,
 }
 
+/// How many requests are looked at before signals, `done` and probes are again.
+const MAX_AT_ONCE: usize = 64;
+
+/// Whether more commands can start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    None,
+    Some,
+    /// And there is something to look at.
+    AndMore,
+}
+
 /// Why the loop stops waiting.
 enum Wake {
     Requests,
@@ -115,6 +128,7 @@ impl Front {
     async fn serve(mut self) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         let requests = Events::of(self.inbox.descriptor())?;
         let signs = Events::of(self.done.descriptor())?;
         tracing::info!(isolation = %self.work.isolation.as_json(), "ready");
@@ -124,10 +138,11 @@ impl Front {
                 Wake::Requests => {}
                 Wake::Signs => {
                     self.ping.answer();
-                    match self.done.check()? {
-                        DoneCheck::Running => {}
-                        DoneCheck::Done => break Ok("done"),
-                        DoneCheck::Foreign(kind) => {
+                    match self.done.check() {
+                        Ok(DoneCheck::Running) => {}
+                        Ok(DoneCheck::Done) => break Ok("done"),
+                        Err(error) => break Err(error.into()),
+                        Ok(DoneCheck::Foreign(kind)) => {
                             tracing::warn!(%kind, "what is named done is no file and does not count");
                         }
                     }
@@ -136,18 +151,21 @@ impl Front {
                 Wake::Ended(Err(gone)) => break Err(gone.into()),
                 Wake::Asked(how) => break Ok(how),
             }
-            let has_room = match self.take_what_fits() {
-                Ok(has_room) => has_room,
+            let room = match self.take_what_fits() {
+                Ok(room) => room,
                 Err(error) => break Err(error),
             };
+            let (has_room, has_more) = (room != Room::None, room == Room::AndMore);
             wake = tokio::select! {
                 () = requests.come(), if has_room => Wake::Requests,
                 () = until(self.inbox.wake_at()), if has_room => Wake::Requests,
-                Some(ended) = self.running.join_next() => Wake::Ended(ended?),
+                () = tokio::task::yield_now(), if has_more => Wake::Requests,
+                Some(ended) = self.running.join_next() => Wake::Ended(ended.unwrap_or(Err(Gone))),
                 () = signs.come() => Wake::Signs,
                 () = until(Some(self.done.wake_at())) => Wake::Signs,
                 _ = terminate.recv() => Wake::Asked("SIGTERM"),
                 _ = interrupt.recv() => Wake::Asked("SIGINT"),
+                _ = hangup.recv() => Wake::Asked("SIGHUP"),
             };
         };
         self.work.cancel.cancel();
@@ -158,9 +176,14 @@ impl Front {
         Ok(())
     }
 
-    /// Starts what can start. Says whether there is room for more.
-    fn take_what_fits(&mut self) -> anyhow::Result<bool> {
+    /// Starts what can start, and comes back soon: what needs no room could keep it for ever.
+    fn take_what_fits(&mut self) -> anyhow::Result<Room> {
+        let mut taken = 0;
         while self.running.len() < self.max_concurrent {
+            if taken == MAX_AT_ONCE {
+                return Ok(Room::AndMore);
+            }
+            taken += 1;
             let arrival = self.inbox.next()?;
             if let Some(reason) = self.inbox.take_notice() {
                 tracing::warn!(%reason, "no events come from the volume, so it is polled");
@@ -186,10 +209,10 @@ impl Front {
                 Some(Arrival::Ignored { name, reason }) => {
                     tracing::warn!(name, %reason, "ignored");
                 }
-                None => return Ok(true),
+                None => return Ok(Room::Some),
             }
         }
-        Ok(false)
+        Ok(Room::None)
     }
 }
 
@@ -272,8 +295,10 @@ impl Ping {
     }
 
     fn answer(&self) {
-        // Mostly there is none.
-        let _ = rustix::fs::unlinkat(&self.volume, &self.name, AtFlags::empty());
+        // Mostly there is none. A directory of that name would keep every probe from being answered.
+        if rustix::fs::unlinkat(&self.volume, &self.name, AtFlags::empty()) == Err(Errno::ISDIR) {
+            let _ = rustix::fs::unlinkat(&self.volume, &self.name, AtFlags::REMOVEDIR);
+        }
     }
 }
 

@@ -11,6 +11,8 @@ pub fn start(arguments: &LogArguments) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::from(arguments.log_level))
         .with_target(false)
+        // A log that nobody reads any more is no reason to fail: telling so on stderr would be one.
+        .log_internal_errors(false)
         .with_writer(io::stderr);
     let json = match arguments.log_format {
         LogFormat::Json => true,

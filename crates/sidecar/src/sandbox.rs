@@ -31,14 +31,27 @@ pub fn config(
         config.floor = floor(words);
     }
     config.view.hidden.extend(private);
-    config.view.hidden.extend(arguments.hidden.iter().cloned());
+    for path in &arguments.hidden {
+        let path = absolute(path);
+        if path == Path::new("/") || path.starts_with("/proc") {
+            return Err(Failure::new(
+                anyhow!("{} cannot be hidden", path.display()),
+                "our own helpers need it; commands see no process but their own through it",
+            ));
+        }
+        config.view.hidden.push(path);
+    }
     let writable = if arguments.writable.is_empty() {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         volumes(&mounts, &config.view.hidden)
     } else {
-        arguments.writable.clone()
+        arguments
+            .writable
+            .iter()
+            .map(|path| absolute(path))
+            .collect()
     };
-    let workspace = &arguments.workspace;
+    let workspace = &absolute(&arguments.workspace);
     for directory in writable.into_iter().chain([workspace.clone()]) {
         if !config.view.writable.contains(&directory) {
             config.view.writable.push(directory);
@@ -60,6 +73,11 @@ pub fn config(
         )),
         None => Ok(config),
     }
+}
+
+/// What is meant by a path that may be relative, now and later.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A hidden path below a writable one.

@@ -22,6 +22,8 @@ pub const MAX_KEYS_OF_CALLER: usize = 16 * 1024;
 pub const MAX_KEYS: usize = 64 * 1024;
 /// Bytes of the answers that are kept.
 pub const MAX_BYTES: usize = 32 * 1024 * 1024;
+/// And of one caller.
+pub const MAX_BYTES_OF_CALLER: usize = MAX_BYTES / 4;
 
 /// An answer that can be given again.
 pub type Stored = Result<(StatusCode, Bytes), ErrorAnswer>;
@@ -32,10 +34,17 @@ pub struct Keys {
     keys: Mutex<Inner>,
 }
 
+/// What one caller has of all that is kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    keys: usize,
+    bytes: usize,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     entries: HashMap<Key, Entry>,
-    of_caller: HashMap<Caller, usize>,
+    of_caller: HashMap<Caller, Held>,
     bytes: usize,
 }
 
@@ -114,7 +123,7 @@ impl Keys {
             }
         }
         let (publish, answer) = watch::channel(None);
-        *inner.of_caller.entry(caller).or_default() += 1;
+        inner.of_caller.entry(caller).or_default().keys += 1;
         let entry = Entry {
             caller,
             request,
@@ -139,7 +148,9 @@ impl Keys {
             if may_have_run {
                 if let Some(entry) = inner.entries.get_mut(&first.key) {
                     entry.finished = Some((now, bytes));
+                    let caller = entry.caller;
                     inner.bytes += bytes;
+                    inner.of_caller.entry(caller).or_default().bytes += bytes;
                 }
             } else {
                 inner.forget(&first.key);
@@ -161,8 +172,11 @@ impl Keys {
 
 impl Inner {
     fn is_full(&self, caller: Caller) -> bool {
-        let of_caller = self.of_caller.get(&caller).copied().unwrap_or(0);
-        self.entries.len() >= MAX_KEYS || of_caller >= MAX_KEYS_OF_CALLER || self.bytes >= MAX_BYTES
+        let held = self.of_caller.get(&caller).copied().unwrap_or_default();
+        self.entries.len() >= MAX_KEYS
+            || self.bytes >= MAX_BYTES
+            || held.keys >= MAX_KEYS_OF_CALLER
+            || held.bytes >= MAX_BYTES_OF_CALLER
     }
 
     fn forget_if_expired(&mut self, key: &Key, now: Instant) {
@@ -176,10 +190,12 @@ impl Inner {
         let Some(entry) = self.entries.remove(key) else {
             return;
         };
-        self.bytes -= entry.finished.map_or(0, |(_, bytes)| bytes);
-        if let Some(count) = self.of_caller.get_mut(&entry.caller) {
-            *count -= 1;
-            if *count == 0 {
+        let bytes = entry.finished.map_or(0, |(_, bytes)| bytes);
+        self.bytes -= bytes;
+        if let Some(held) = self.of_caller.get_mut(&entry.caller) {
+            held.keys -= 1;
+            held.bytes -= bytes;
+            if held.keys == 0 {
                 self.of_caller.remove(&entry.caller);
             }
         }
@@ -280,7 +296,7 @@ mod tests {
         assert!(matches!(claim(now), Claim::Again(_)));
         assert_eq!(keys.reap(now), 0);
         first(claim(now + KEPT));
-        assert_eq!(keys.lock().of_caller[&caller], 1);
+        assert_eq!(keys.lock().of_caller[&caller].keys, 1);
     }
 
     #[test]
@@ -296,12 +312,15 @@ mod tests {
         ));
         let other = caller("b");
         let large = first(keys.claim(other, "large", "gh", b"", now));
-        let body = Bytes::from(vec![0; MAX_BYTES]);
+        let body = Bytes::from(vec![0; MAX_BYTES_OF_CALLER]);
         keys.finish(large, Ok((StatusCode::OK, body)), now);
         assert!(matches!(
             keys.claim(other, "more", "gh", b"", now),
             Claim::Full
         ));
+        // Which is nothing to anybody else.
+        let third = first(keys.claim(caller("c"), "key", "gh", b"", now));
+        keys.finish(third, stored(""), now);
         // Time frees all of it.
         first(keys.claim(one, "more", "gh", b"", now + KEPT));
         assert_eq!(keys.lock().entries.len(), 1);

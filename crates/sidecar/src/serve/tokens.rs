@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 
@@ -19,7 +20,7 @@ pub const MAX_TOKEN_BYTES: usize = 512;
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// Tokens shorter than this can be guessed; that is said at the start.
 pub const SHORT_TOKEN_BYTES: usize = 16;
-/// How often a wrong token makes us look whether the file has changed.
+/// How long a token that was taken out of the file may still be good. One that was put in is good at once.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Who calls. Two requests come from one caller when they carry one token.
@@ -127,9 +128,11 @@ impl Tokens {
             return None;
         }
         let digest: [u8; 32] = Sha256::digest(token).into();
+        // A token that was taken out of the file must not be good any longer.
+        self.reload_if_changed(RELOAD_PAUSE);
         self.find(&digest).or_else(|| {
-            // A secret that was rotated has been written to the file before anybody could send it.
-            self.reload_if_changed();
+            // One that was put in has been written to the file before anybody could send it.
+            self.reload_if_changed(Duration::ZERO);
             self.find(&digest)
         })
     }
@@ -146,10 +149,11 @@ impl Tokens {
         })
     }
 
-    fn reload_if_changed(&self) {
+    /// Looks at the file, unless it was looked at within the last `pause`.
+    fn reload_if_changed(&self, pause: Duration) {
         let Some(path) = &self.file else { return };
         let mut seen = self.seen();
-        if (seen.looked).is_some_and(|looked| looked.elapsed() < RELOAD_PAUSE) {
+        if (seen.looked).is_some_and(|looked| looked.elapsed() < pause) {
             return;
         }
         seen.looked = Some(Instant::now());
@@ -178,13 +182,16 @@ fn version(path: &Path) -> Option<Version> {
         data.dev(),
         data.ino(),
         data.size(),
-        data.mtime(),
-        data.mtime_nsec(),
+        // Not the time of modification, which whoever writes can set.
+        data.ctime(),
+        data.ctime_nsec(),
     ))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
-    let file = File::open(path)?;
+    // Without waiting for whoever would write into a FIFO.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     ensure!(file.metadata()?.is_file(), "it is not a regular file");
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;

@@ -1,8 +1,11 @@
 //! `skill-sidecar ipc` against the cases of the file protocol, which it has in common with the shell executor.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use sympozium_testkit::ipc_cases::Volume;
+use rustix::process::Signal;
+use sympozium_testkit::ipc_cases::volume::PATIENCE;
+use sympozium_testkit::ipc_cases::{Settings, Volume};
+use sympozium_testkit::wait_until;
 
 fn start(volume: &Volume) -> Command {
     let mut command = sympozium_testkit::command(env!("CARGO_BIN_EXE_skill-sidecar"));
@@ -23,3 +26,57 @@ fn start(volume: &Volume) -> Command {
 }
 
 sympozium_testkit::ipc_conformance!(start);
+
+/// Refusals need no room, so nothing holds them up; they must not hold up anything else.
+#[test]
+fn a_backlog_of_bad_requests_keeps_nobody_waiting() {
+    const BACKLOG: usize = 20_000;
+    let volume = Volume::new(Settings::default());
+    for number in 0..BACKLOG {
+        volume.put_bytes(&format!("bad-{number}"), b"[]");
+    }
+    let mut executor = volume.start(&start);
+    assert!(wait_until(PATIENCE, || volume.listing().len() > BACKLOG + 64));
+    executor.signal(Signal::TERM);
+    assert_eq!(executor.wait(), 0);
+    let answered = (volume.listing().iter())
+        .filter(|name| name.starts_with("exec-result-"))
+        .count();
+    assert!(answered < BACKLOG, "the signal waited for all of them");
+}
+
+/// Whoever said that a claim has lapsed may have died before it could answer.
+#[test]
+fn a_claim_that_somebody_else_found_lapsed_is_answered_all_the_same() {
+    let volume = Volume::new(Settings {
+        max_timeout: Some(1),
+        claim_lease: Some(2),
+        ..Settings::default()
+    });
+    for marker in [".claim-lost", ".lapsed-lost"] {
+        std::fs::create_dir_all(volume.tools().join(marker)).expect("a marker");
+    }
+    volume.ask("lost", "echo ran >> log");
+    let _executor = volume.start(&start);
+    assert!(volume.outcome("lost").is_refusal("executor"));
+    assert_eq!(volume.lines("log"), Vec::<String>::new());
+}
+
+/// Nobody reads the log: that is no reason to lose an answer, or to end.
+#[test]
+fn a_log_that_nobody_reads_does_no_harm() {
+    let volume = Volume::new(Settings::default());
+    let mut command = start(&volume);
+    let mut child = command
+        .env("SYMPOZIUM_SKILL_PACK", "Test-Pack")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stderr.take());
+    for id in ["1", "2"] {
+        volume.ask(id, "echo hi");
+        assert_eq!(volume.outcome(id).stdout, "hi\n");
+    }
+    volume.write_done();
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
