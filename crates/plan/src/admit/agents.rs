@@ -1,7 +1,7 @@
 //! The agent of a run: that it names one, and that there is one.
 
 use sympozium_api::AgentSpec;
-use sympozium_api::agent_run::RunMode;
+use sympozium_api::agent_run::{RunMode, Task};
 
 use super::finding::{Findings, told};
 use super::{Case, Input, Subject};
@@ -71,9 +71,41 @@ pub fn resolve<'a>(
     }
 }
 
-/// That the run has something to do.
+/// How a structured task is done; the only way that there is.
+const SIDECAR_DRIVEN: &str = "sidecar-driven";
+
+/// That the run has something to do, said in a form that means something.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
-    if case.run.spec.task.is_none() && case.run.spec.mode == RunMode::Task {
+    let task = case.run.spec.task.as_ref();
+    match task {
+        None => no_task(case, findings),
+        Some(Task::Text(text)) if text.trim().is_empty() => no_task(case, findings),
+        Some(Task::Text(_)) => {}
+        Some(Task::Structured(task)) if task.mode == SIDECAR_DRIVEN => {}
+        Some(Task::Structured(task)) => findings.deny(
+            &case.subject,
+            told(
+                "spec.task.mode",
+                "task-invalid",
+                format!("there is no mode `{}`", crate::text::shown(&task.mode)),
+                format!("use `mode: {SIDECAR_DRIVEN}`, or write the task as a text"),
+            ),
+        ),
+        Some(Task::Other(_)) => findings.deny(
+            &case.subject,
+            told(
+                "spec.task",
+                "task-invalid",
+                "a task is a text, or an object with `mode`, `tool` and `parameters` that are texts",
+                "say in words what the agent is to do",
+            ),
+        ),
+    }
+}
+
+/// A server waits for tasks; every other run has one.
+fn no_task(case: &Case<'_, '_>, findings: &mut Findings) {
+    if case.run.spec.mode == RunMode::Task {
         findings.deny(
             &case.subject,
             told(

@@ -132,7 +132,7 @@ fn there_is_a_case_for_every_rule() {
     assert_eq!(rules, cases);
 }
 
-/// Rules are the only texts of words in lower case with `-` between them, but for names of providers and features.
+/// Rules are the only texts of words in lower case with `-` between them, but for names of providers, headers and modes.
 fn rules_in(source: &str) -> impl Iterator<Item = String> + '_ {
     const OTHERS: &[&str] = &[
         "api-key",
@@ -141,6 +141,7 @@ fn rules_in(source: &str) -> impl Iterator<Item = String> + '_ {
         "llama-server",
         "lm-studio",
         "proxy-authorization",
+        "sidecar-driven",
         "transfer-encoding",
         "x-api-key",
     ];
