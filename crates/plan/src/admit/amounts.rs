@@ -1,7 +1,5 @@
 //! CPU and memory of a whole run.
 
-use std::collections::BTreeMap;
-
 use sympozium_api::quantity::{Quantity, Resources};
 
 use super::finding::{Findings, told};
@@ -29,14 +27,14 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Amounts {
             let resources = sidecar.resources.clone().unwrap_or_default();
             let subject = pack.subject();
             let amounts = Amounts {
-                cpu: amount(
+                cpu: limit(
                     &subject,
                     "spec.sidecar.resources.cpu",
                     resources.cpu.as_ref(),
                     usual.sidecar.cpu,
                     findings,
                 ),
-                memory: amount(
+                memory: limit(
                     &subject,
                     "spec.sidecar.resources.memory",
                     resources.memory.as_ref(),
@@ -106,24 +104,13 @@ fn of_resources(
         return usual;
     };
     let mut largest = |name: &str, usual: Amount| {
-        let mut of = |list: &str, map: &BTreeMap<String, Quantity>| {
-            let quantity = map.get(name)?;
-            Some(amount(
-                subject,
-                &format!("{field}.{list}.{name}"),
-                Some(quantity),
-                usual,
-                findings,
-            ))
-        };
-        let limit = of("limits", &resources.limits);
-        let request = of("requests", &resources.requests);
+        let field = |list: &str| format!("{field}.{list}.{name}");
+        let request = resources.requests.get(name);
+        let request = request.map(|it| amount(subject, &field("requests"), it, usual, findings));
         // A request alone leaves the container with the usual limit.
-        [limit.or(Some(usual)), request]
-            .into_iter()
-            .flatten()
-            .max()
-            .unwrap_or(usual)
+        let written = resources.limits.get(name);
+        let limit = limit(subject, &field("limits"), written, usual, findings);
+        request.map_or(limit, |request| request.max(limit))
     };
     Amounts {
         cpu: largest("cpu", usual.cpu),
@@ -131,8 +118,8 @@ fn of_resources(
     }
 }
 
-/// A written amount, or the usual one.
-fn amount(
+/// A written limit, or the usual one. Zero is no limit to Kubernetes, but the absence of one.
+fn limit(
     subject: &Subject,
     field: &str,
     quantity: Option<&Quantity>,
@@ -142,6 +129,28 @@ fn amount(
     let Some(quantity) = quantity else {
         return usual;
     };
+    if Amount::parse(&quantity.text()) == Ok(Amount::ZERO) {
+        findings.deny(
+            subject,
+            told(
+                field,
+                "amount-zero",
+                "a limit of zero would be none: the container could use the whole node",
+                "write how much it may use, or leave it out for the usual amount",
+            ),
+        );
+    }
+    amount(subject, field, quantity, usual, findings)
+}
+
+/// A written amount, or the usual one where it is none.
+fn amount(
+    subject: &Subject,
+    field: &str,
+    quantity: &Quantity,
+    usual: Amount,
+    findings: &mut Findings,
+) -> Amount {
     Amount::parse(&quantity.text()).unwrap_or_else(|error| {
         let remedy = "write it as `200m` or `256Mi`";
         findings.deny(
@@ -152,14 +161,14 @@ fn amount(
     })
 }
 
-/// That a written amount is one; for objects that are looked at alone.
-pub fn check_amount(
+/// That a written limit is one; for objects that are looked at alone.
+pub fn check_limit(
     subject: &Subject,
     field: &str,
     quantity: Option<&Quantity>,
     findings: &mut Findings,
 ) {
-    amount(subject, field, quantity, Amount::ZERO, findings);
+    limit(subject, field, quantity, Amount::ZERO, findings);
 }
 
 fn plus(left: Amounts, right: Amounts) -> Amounts {

@@ -98,7 +98,7 @@ pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut
             resources.and_then(|it| it.memory.as_ref()),
         ),
     ] {
-        amounts::check_amount(subject, field, quantity, findings);
+        amounts::check_limit(subject, field, quantity, findings);
     }
 }
 
