@@ -23,6 +23,7 @@ use sympozium_api::policy::SandboxPolicy;
 use sympozium_api::sandbox::SeccompProfile;
 use sympozium_api::{Feature, SympoziumPolicySpec};
 
+use crate::host::Destination;
 use crate::image::Registry;
 use allowed::{Allowed, ModelPattern};
 use approval::Approval;
@@ -49,6 +50,9 @@ pub struct EffectivePolicy {
     pub closed: BTreeSet<Feature>,
     /// Hosts.
     pub reach: Reach,
+    /// Where models may be besides their providers' own addresses, as far as [`Self::reach`] goes. Apart from that, for
+    /// the run's key is sent there: to list a host is more than not to forbid it.
+    pub endpoints: Allowed<Destination>,
     /// Whether the event bus may be used.
     pub event_bus: bool,
     /// Whether names may be looked up.
@@ -122,6 +126,7 @@ impl EffectivePolicy {
             gates: Gates::default(),
             closed: BTreeSet::new(),
             reach: Reach::anything(),
+            endpoints: Allowed::All,
             event_bus: true,
             name_lookup: true,
             model_namespaces: Allowed::All,
@@ -141,6 +146,7 @@ impl EffectivePolicy {
     pub fn base() -> Self {
         Self {
             reach: Reach::public(),
+            endpoints: Allowed::nothing(),
             grants: Grants::usual(),
             host: HostPowers::none(),
             shadowing: false,
@@ -229,8 +235,13 @@ impl EffectivePolicy {
             }
         }
         if let Some(network) = &spec.network_policy {
-            let (reach, hosts) = Reach::of(network);
-            policy.reach = reach;
+            let (listed, hosts) = reach::listed(network);
+            policy.reach = Reach::of(network, listed.clone());
+            // A floor that leaves public hosts open leaves it to the other to list them.
+            policy.endpoints = match role {
+                Role::Floor if !network.deny_all => Allowed::All,
+                _ => listed,
+            };
             policy.event_bus = network.allow_event_bus;
             policy.name_lookup = network.allow_dns;
             for (index, why) in hosts {
@@ -315,6 +326,7 @@ impl EffectivePolicy {
             gates: self.gates.meet(&other.gates),
             closed: self.closed.union(&other.closed).copied().collect(),
             reach: self.reach.meet(&other.reach),
+            endpoints: self.endpoints.meet(&other.endpoints),
             event_bus: self.event_bus && other.event_bus,
             name_lookup: self.name_lookup && other.name_lookup,
             model_namespaces: self.model_namespaces.meet(&other.model_namespaces),

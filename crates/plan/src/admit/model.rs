@@ -266,7 +266,10 @@ fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings
             ),
         );
     }
-    if case.policy.bound && !own.include(&endpoint) && !case.policy.reach.lists(host, *port) {
+    let policy = case.policy;
+    let is_listed = policy.endpoints.allows(|it| it.allows(host, *port));
+    let may = own.include(&endpoint) || (is_listed && policy.reach.reaches(host, *port));
+    if policy.bound && !may {
         findings.deny(
             &case.subject,
             told(

@@ -28,17 +28,9 @@ impl Reach {
         Self::new(true, Allowed::nothing())
     }
 
-    /// What a policy's part says, and the entries in it that are no hosts.
-    pub fn of(policy: &NetworkPolicy) -> (Self, Vec<(usize, String)>) {
-        let mut listed = Vec::new();
-        let mut invalid = Vec::new();
-        for (index, egress) in policy.allowed_egress.iter().enumerate() {
-            match destination(egress) {
-                Ok(destination) => listed.push(destination),
-                Err(error) => invalid.push((index, error)),
-            }
-        }
-        (Self::new(!policy.deny_all, Allowed::only(listed)), invalid)
+    /// What a policy reaches that lists these.
+    pub fn of(policy: &NetworkPolicy, listed: Allowed<Destination>) -> Self {
+        Self::new(!policy.deny_all, listed)
     }
 
     fn new(public: bool, listed: Allowed<Destination>) -> Self {
@@ -83,10 +75,23 @@ impl Reach {
         (self.public && is_public(destination)) || self.listed.covers(destination)
     }
 
-    /// Whether it may be reached because it is listed: naming a host is more than not forbidding it.
-    pub fn lists(&self, host: &Host, port: u16) -> bool {
-        self.listed.allows(|listed| listed.allows(host, port))
+    /// Whether this host may be reached at this port.
+    pub fn reaches(&self, host: &Host, port: u16) -> bool {
+        (self.public && host.is_public()) || self.listed.allows(|listed| listed.allows(host, port))
     }
+}
+
+/// What a policy lists, and the entries in it that are no hosts.
+pub fn listed(policy: &NetworkPolicy) -> (Allowed<Destination>, Vec<(usize, String)>) {
+    let mut listed = Vec::new();
+    let mut invalid = Vec::new();
+    for (index, egress) in policy.allowed_egress.iter().enumerate() {
+        match destination(egress) {
+            Ok(destination) => listed.push(destination),
+            Err(error) => invalid.push((index, error)),
+        }
+    }
+    (Allowed::only(listed), invalid)
 }
 
 /// An entry as a destination; the port of HTTPS when none is written.

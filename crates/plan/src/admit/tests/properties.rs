@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cases::all_changes;
 use super::world::{World, merged};
 use crate::admit::finding::Findings;
 use crate::admit::{Decision, MAX_FINDINGS, agents, decide, run_subject};
-use crate::policy::tests::any_effective;
+use crate::policy::tests::{any_effective, any_policy};
 use crate::policy::{EffectivePolicy, PolicyDefaults};
 
 /// Texts that have been trouble somewhere.
@@ -45,9 +45,22 @@ const HOSTILE: &[&str] = &[
 fn any_world() -> impl Strategy<Value = Option<World>> {
     let changes = prop::collection::vec(any::<prop::sample::Index>(), 0..5);
     let replaced = prop::collection::vec((any::<prop::sample::Index>(), any_value()), 0..3);
-    (changes, replaced).prop_map(|(changes, replaced)| {
+    // Of the hosts that generated policies list, and others.
+    let address = prop::sample::select(
+        &[
+            "https://api.github.com/v1",
+            "https://models.github.com",
+            "http://db.team.svc/v1",
+            "http://10.0.0.1",
+            "https://api.openai.com/v1",
+            "https://llm.example.com",
+        ][..],
+    );
+    (changes, prop::option::of(address), replaced).prop_map(|(changes, address, replaced)| {
         let all = all_changes();
-        let mut world = merged(changes.iter().map(|index| index.get(all).clone()));
+        let address = address.map(|it| json!({ "run": { "model": { "baseURL": it } } }));
+        let changes = changes.iter().map(|index| index.get(all).clone());
+        let mut world = merged(changes.chain(address));
         for (index, value) in replaced {
             let at = index.index(count(&world));
             replace(&mut world, at, value);
@@ -121,6 +134,23 @@ proptest! {
         prop_assert_eq!(narrow.tools.len(), wide.tools.len());
         for (narrow, wide) in narrow.tools.iter().zip(&wide.tools) {
             prop_assert!(narrow.action <= wide.action, "{narrow:?} {wide:?}");
+        }
+    }
+
+    #[test]
+    fn denying_all_else_never_admits_more(world in any_world(), mut spec in any_policy()) {
+        let Some(world) = world else { return Ok(()) };
+        let packs = world.packs();
+        let input = world.input(&packs);
+        let mut with = |deny_all| {
+            if let Some(network) = &mut spec.network_policy {
+                network.deny_all = deny_all;
+            }
+            under(&input, EffectivePolicy::from_named(&spec))
+        };
+        let (narrow, wide) = (with(true), with(false));
+        if matches!(narrow, Decision::Admitted(_)) {
+            prop_assert!(matches!(wide, Decision::Admitted(_)), "only the stricter policy admits: {wide:?}");
         }
     }
 
