@@ -3,11 +3,12 @@
 use sympozium_api::Guarantee;
 use sympozium_api::agent_run::RunMode;
 use sympozium_api::sandbox::{Sandbox, SandboxSecurityContext, SeccompProfileType};
+use sympozium_api::skill_pack::Executor;
 
 use super::Case;
 use super::finding::{Findings, told};
 use crate::policy::allowed::Allowed;
-use crate::policy::isolation::Seccomp;
+use crate::policy::isolation::{Isolation, Seccomp, is_known_kernel};
 
 /// Requirements, exclusivity, RuntimeClasses, seccomp.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
@@ -44,7 +45,7 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
         );
     }
     if isolation.guarantees.contains(&Guarantee::Kernel)
-        && !(agent_sandbox && runtime_class_of(case).is_some())
+        && !(agent_sandbox && runtime_class_of(case).is_some_and(|it| is_kernel(isolation, it)))
     {
         findings.deny(
             &case.subject,
@@ -52,10 +53,11 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
                 "spec.agentSandbox",
                 "isolation-kernel",
                 "the policy requires a kernel of the run's own",
-                "set `agentSandbox.enabled`, and `agentSandbox.runtimeClass` to `gvisor` or `kata`",
+                "set `agentSandbox.enabled`, and `agentSandbox.runtimeClass` to `gvisor`, `kata` or a class that the policy lists beside `minimumIsolation`",
             ),
         );
     }
+    attested(case, findings);
     for pack in &case.packs {
         let wants = pack
             .spec
@@ -77,6 +79,38 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
             );
         }
     }
+}
+
+/// That our executor starts every command, where the policy demands what only it can attest.
+fn attested(case: &Case<'_, '_>, findings: &mut Findings) {
+    let demanded = case.policy.isolation.guarantees.iter();
+    let demanded: Vec<_> = demanded.filter(|it| **it != Guarantee::Kernel).collect();
+    if demanded.is_empty() {
+        return;
+    }
+    for pack in &case.packs {
+        if pack
+            .sidecar()
+            .is_some_and(|it| it.executor == Executor::Image)
+        {
+            findings.deny(
+                &pack.subject(),
+                told(
+                    "spec.sidecar.executor",
+                    "isolation-executor",
+                    format!(
+                        "the policy requires {} around every command, and nothing attests them for an image that starts itself",
+                        crate::text::listed(demanded.iter().map(|it| it.as_str()))
+                    ),
+                    "set `executor: injected`, or use another pack",
+                ),
+            );
+        }
+    }
+}
+
+fn is_kernel(isolation: &Isolation, class: &str) -> bool {
+    is_known_kernel(class) || isolation.kernel_classes.covers(&class.to_owned())
 }
 
 fn exclusivity(case: &Case<'_, '_>, findings: &mut Findings) {

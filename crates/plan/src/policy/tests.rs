@@ -34,8 +34,10 @@ fn any_restriction() -> impl Strategy<Value = (&'static str, Value)> {
         Just(json!({ "type": "Localhost", "localhostProfile": "a.json" })),
         Just(json!({ "type": "Unconfined" })),
     ]);
-    let agent_sandbox =
-        prop::option::of((any::<bool>(), prop::option::of(some(&["gvisor", "kata"]))));
+    let agent_sandbox = prop::option::of((
+        any::<bool>(),
+        prop::option::of(some(&["gvisor", "kata", "other"])),
+    ));
     let sandbox = (
         any::<bool>(),
         amounts(),
