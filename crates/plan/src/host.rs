@@ -91,6 +91,23 @@ impl Host {
         name(text).map(Self::Name)
     }
 
+    /// Whether a cloud answers there with the credentials of the machine: addresses of one link, and the names and
+    /// addresses beyond them that clouds use for that.
+    pub fn is_metadata(&self) -> bool {
+        match self {
+            Self::Name(name) => METADATA_NAMES.contains(&name.as_str()),
+            Self::Address(address) => match address.to_canonical() {
+                IpAddr::V4(address) => address.is_link_local() || address == METADATA_V4,
+                IpAddr::V6(address) => {
+                    address.is_unicast_link_local()
+                        || address == METADATA_V6
+                        || embedded(address)
+                            .is_some_and(|it| it.is_link_local() || it == METADATA_V4)
+                }
+            },
+        }
+    }
+
     /// Whether this is a host that the public network can have: not an address of a private or special range, and not a
     /// name that only means something in a cluster or on one machine.
     pub fn is_public(&self) -> bool {
@@ -119,6 +136,32 @@ const LOCAL_DOMAINS: &[&str] = &[
     "localhost",
     "svc",
 ];
+
+/// Names of metadata services.
+const METADATA_NAMES: &[&str] = &[
+    "instance-data",
+    "instance-data.ec2.internal",
+    "metadata",
+    "metadata.azure.internal",
+    "metadata.goog",
+    "metadata.google.internal",
+];
+/// A metadata service outside of the addresses of one link.
+const METADATA_V4: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
+/// A metadata service outside of the addresses of one link.
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
+
+/// The IPv4 address that translators take from an IPv6 one: `64:ff9b::/96`, and the old `::/96`.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [first, second, 0, 0, 0, 0, high, low] = address.segments() else {
+        return None;
+    };
+    let [a, b] = high.to_be_bytes();
+    let [c, d] = low.to_be_bytes();
+    [(0x64, 0xff9b), (0, 0)]
+        .contains(&(first, second))
+        .then(|| Ipv4Addr::new(a, b, c, d))
+}
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [first, second, third, _] = address.octets();

@@ -6,7 +6,7 @@ use sympozium_api::names::ModelRef;
 
 use super::finding::{Findings, told};
 use super::{Case, Subject};
-use crate::host::{Destination, Endpoint, Host};
+use crate::host::{Destination, Endpoint};
 
 /// Where a provider's requests go when nobody says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,7 +254,7 @@ fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings
         port,
         encrypted,
     } = &endpoint;
-    if matches!(host, Host::Address(std::net::IpAddr::V4(address)) if address.is_link_local()) {
+    if host.is_metadata() {
         let message = format!("`{host}` answers with the credentials of the machine");
         findings.deny(
             &case.subject,

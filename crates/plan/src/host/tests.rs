@@ -202,6 +202,40 @@ fn endpoints() {
     );
 }
 
+#[test]
+fn metadata_services_are_known_in_every_spelling() {
+    for host in [
+        "169.254.169.254",
+        "169.254.170.2",
+        "100.100.100.200",
+        "[::ffff:169.254.169.254]",
+        "[::ffff:a9fe:a9fe]",
+        "[::ffff:100.100.100.200]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[::a9fe:a9fe]",
+        "[fe80::1]",
+        "[febf::1]",
+        "[fd00:ec2::254]",
+        "metadata",
+        "Metadata.Google.Internal",
+    ] {
+        assert!(Host::parse(host).expect(host).is_metadata(), "{host}");
+    }
+    for host in [
+        "10.0.0.7",
+        "100.100.100.201",
+        "[::ffff:10.0.0.7]",
+        "[64:ff9b::a00:7]",
+        "[fd00:ec2::253]",
+        "[fec0::1]",
+        "[::1]",
+        "metadata.example.com",
+        "google.internal",
+    ] {
+        assert!(!Host::parse(host).expect(host).is_metadata(), "{host}");
+    }
+}
+
 fn pattern() -> impl Strategy<Value = Destination> {
     ("(\\*\\.)?([ab]\\.){0,2}com", prop::option::of(1_u16..3))
         .prop_map(|(pattern, port)| Destination::parse(&pattern, port).expect("a destination"))
