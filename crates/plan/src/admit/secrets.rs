@@ -7,13 +7,22 @@ use sympozium_api::open::Volume;
 use super::finding::{Findings, told};
 use super::{Case, Subject};
 
-/// That no pack and no hook has the key of the model's provider.
+/// That no pack and no hook has the key of the model's provider, or the headers that stand for one.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
-    let model = case.run.spec.model.as_ref();
-    let key = model.and_then(|it| it.auth_secret_ref.as_ref());
-    let Some(key) = key.map(|it| it.as_str()).filter(|it| !it.is_empty()) else {
+    let Some(model) = &case.run.spec.model else {
         return;
     };
+    let key = model.auth_secret_ref.as_ref().map(|it| it.as_str());
+    let headers = model.provider_headers_secret_ref.as_ref();
+    let headers = headers.map(|it| it.as_str()).filter(|it| key != Some(it));
+    for key in [key, headers].into_iter().flatten() {
+        if !key.is_empty() {
+            check_key(case, key, findings);
+        }
+    }
+}
+
+fn check_key(case: &Case<'_, '_>, key: &str, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(sidecar) = pack.sidecar() else {
             continue;
