@@ -24,6 +24,7 @@ mod packs;
 mod policies;
 mod sandbox;
 mod secrets;
+mod sources;
 mod subagents;
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use crate::environment::{is_denied, looks_like_a_credential};
 
 /// What every parameter's variable starts with.
 const PARAMETER_PREFIX: &str = "SKILL_";
-/// Fields of a pod that a variable may show.
-const POD_FIELDS: &[&str] = &[
+/// Fields of a pod that a variable or a file may show.
+pub(super) const POD_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",

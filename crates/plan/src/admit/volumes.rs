@@ -8,7 +8,7 @@ use sympozium_api::skill_pack::Sidecar;
 
 use super::finding::{Findings, told};
 use super::host_access::check_directory;
-use super::{Case, Subject};
+use super::{Case, Subject, sources};
 use crate::path::{self, Container};
 
 /// Types of volumes that hold nothing of anybody else's.
@@ -173,9 +173,10 @@ fn check_volumes(owner: &Owner, volumes: &[Volume], findings: &mut Findings) {
 
 fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings: &mut Findings) {
     let field = format!("{field}.{}", crate::text::shown(kind));
+    let mut look = || sources::check(&owner.subject, &field, kind, source, findings);
     match kind {
-        _ if ANYBODY.contains(&kind) => {}
-        _ if PACKS.contains(&kind) && !owner.is_agent => {}
+        _ if ANYBODY.contains(&kind) => look(),
+        _ if PACKS.contains(&kind) && !owner.is_agent => look(),
         "secret" => findings.deny(
             &owner.subject,
             told(
@@ -185,9 +186,12 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
                 "name the Secret in `secretRef` of the pack that needs it",
             ),
         ),
-        "projected" => check_projected(owner, &field, source, findings),
-        // With the policy, where the whole run is looked at.
-        "hostPath" if !owner.is_agent => {}
+        "projected" => {
+            look();
+            check_projected(owner, &field, source, findings);
+        }
+        // The path with the policy, where the whole run is looked at.
+        "hostPath" if !owner.is_agent => look(),
         "hostPath" => findings.deny(
             &owner.subject,
             told(
@@ -227,14 +231,23 @@ fn check_projected(owner: &Owner, field: &str, source: &Value, findings: &mut Fi
         );
     };
     for (index, source) in sources.iter().enumerate() {
-        let kinds = source.as_object().into_iter().flat_map(|it| it.keys());
-        for kind in kinds {
+        let Some(kinds) = source.as_object() else {
+            let at = format!("{field}.sources[{index}]");
+            let message = "a source is an object";
+            findings.deny(
+                &owner.subject,
+                told(at, "volume-projected", message, "remove it"),
+            );
+            continue;
+        };
+        for (kind, source) in kinds {
             let allowed = PROJECTED.contains(&kind.as_str())
                 || (!owner.is_agent && PACKS.contains(&kind.as_str()));
+            let at = format!("{field}.sources[{index}].{}", crate::text::shown(kind));
             if allowed {
+                sources::check(&owner.subject, &at, kind, source, findings);
                 continue;
             }
-            let at = format!("{field}.sources[{index}].{}", crate::text::shown(kind));
             let (rule, message) = match kind.as_str() {
                 "serviceAccountToken" => (
                     "volume-token",
@@ -383,7 +396,8 @@ fn host_paths(
             .filter(|mount| mount.name == volume.name);
         let writable = mounts
             .into_iter()
-            .any(|mount| mount.read_only != Some(true));
+            .any(|mount| mount.read_only != Some(true))
+            || sources::is_more_than_read(source);
         let directory = source
             .get("path")
             .and_then(Value::as_str)

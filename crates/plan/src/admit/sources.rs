@@ -1,0 +1,251 @@
+//! What volumes of the allowed types may say: a table of keys and forms for each type. What is not in it is denied, for
+//! the pod takes a volume's source over as it stands.
+
+use serde_json::Value;
+
+use super::Subject;
+use super::env::POD_FIELDS;
+use super::finding::{Findings, told};
+use crate::quantity::Amount;
+
+/// Most bytes of the name of an object.
+const MAX_NAME_BYTES: usize = 253;
+/// All bits of a file's mode that say who reads, writes and executes.
+const MAX_MODE: u64 = 0o777;
+
+/// The form of a value.
+enum Form {
+    /// Looked at elsewhere.
+    Any,
+    /// `true` or `false`.
+    Flag,
+    /// A text that is not empty.
+    Text,
+    /// The name of an object.
+    Name,
+    /// A plain path below the volume.
+    Below,
+    /// Who reads, writes and executes a file.
+    Mode,
+    /// An amount, as Kubernetes writes it.
+    Amount,
+    /// One of these texts.
+    One(&'static [&'static str]),
+    /// Texts by name.
+    Texts,
+    /// Any number of these.
+    List(&'static Form),
+    /// Some of these keys.
+    Keys(&'static [(&'static str, Form)]),
+}
+
+/// Types of volumes and of projected sources.
+const SOURCES: &[(&str, Form)] = &[
+    (
+        "configMap",
+        Form::Keys(&[
+            ("defaultMode", Form::Mode),
+            ("items", Form::List(&FILE)),
+            ("name", Form::Name),
+            ("optional", Form::Flag),
+        ]),
+    ),
+    (
+        "downwardAPI",
+        Form::Keys(&[("defaultMode", Form::Mode), ("items", Form::List(&SHOWN))]),
+    ),
+    (
+        "emptyDir",
+        Form::Keys(&[
+            ("medium", Form::One(&["", "Memory"])),
+            ("sizeLimit", Form::Amount),
+        ]),
+    ),
+    // Without `selector`, `volumeName` and `dataSource`, which choose what somebody else has stored.
+    ("ephemeral", Form::Keys(&[("volumeClaimTemplate", CLAIM)])),
+    (
+        "hostPath",
+        Form::Keys(&[("path", Form::Any), ("type", Form::One(HOST_TYPES))]),
+    ),
+    (
+        "persistentVolumeClaim",
+        Form::Keys(&[("claimName", Form::Name), ("readOnly", Form::Flag)]),
+    ),
+    (
+        "projected",
+        Form::Keys(&[("defaultMode", Form::Mode), ("sources", Form::Any)]),
+    ),
+    (
+        "secret",
+        Form::Keys(&[
+            ("defaultMode", Form::Mode),
+            ("items", Form::List(&FILE)),
+            ("name", Form::Name),
+            ("optional", Form::Flag),
+            ("secretName", Form::Name),
+        ]),
+    ),
+];
+
+const FILE: Form = Form::Keys(&[
+    ("key", Form::Text),
+    ("mode", Form::Mode),
+    ("path", Form::Below),
+]);
+
+const SHOWN: Form = Form::Keys(&[
+    (
+        "fieldRef",
+        Form::Keys(&[
+            ("apiVersion", Form::One(&["v1"])),
+            ("fieldPath", Form::One(POD_FIELDS)),
+        ]),
+    ),
+    ("mode", Form::Mode),
+    ("path", Form::Below),
+    (
+        "resourceFieldRef",
+        Form::Keys(&[
+            ("containerName", Form::Name),
+            ("divisor", Form::Amount),
+            ("resource", Form::Text),
+        ]),
+    ),
+]);
+
+const STORAGE: Form = Form::Keys(&[("storage", Form::Amount)]);
+
+const CLAIM: Form = Form::Keys(&[
+    (
+        "metadata",
+        Form::Keys(&[("annotations", Form::Texts), ("labels", Form::Texts)]),
+    ),
+    (
+        "spec",
+        Form::Keys(&[
+            (
+                "accessModes",
+                Form::List(&Form::One(&[
+                    "ReadOnlyMany",
+                    "ReadWriteMany",
+                    "ReadWriteOnce",
+                    "ReadWriteOncePod",
+                ])),
+            ),
+            (
+                "resources",
+                Form::Keys(&[("limits", STORAGE), ("requests", STORAGE)]),
+            ),
+            ("storageClassName", Form::Name),
+            ("volumeMode", Form::One(&["Filesystem"])),
+        ]),
+    ),
+]);
+
+/// Types of paths of the node that are there already, and are files.
+const PLAIN_HOST_TYPES: &[&str] = &["", "Directory", "File"];
+const HOST_TYPES: &[&str] = &[
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+];
+
+/// Whether a path of the node is more than read even where its mount is read-only: it is made, or it is something that
+/// answers.
+pub fn is_more_than_read(host_path: &Value) -> bool {
+    let kind = host_path.get("type").and_then(Value::as_str);
+    kind.is_some_and(|it| !PLAIN_HOST_TYPES.contains(&it))
+}
+
+/// That a volume, or a source of a projected one, says only what the table has.
+pub fn check(subject: &Subject, field: &str, kind: &str, source: &Value, findings: &mut Findings) {
+    let Some((_, form)) = SOURCES.iter().find(|(name, _)| *name == kind) else {
+        return;
+    };
+    if kind == "persistentVolumeClaim" && source.is_object() && source.get("claimName").is_none() {
+        deny(subject, field, "it needs `claimName`", findings);
+    }
+    look(subject, field, form, source, findings);
+}
+
+fn look(subject: &Subject, field: &str, form: &Form, value: &Value, findings: &mut Findings) {
+    let text = value.as_str();
+    let (fits, expected) = match form {
+        Form::Any => (true, ""),
+        Form::Flag => (value.is_boolean(), "`true` or `false`"),
+        Form::Text => (text.is_some_and(|it| !it.is_empty()), "a text"),
+        Form::Name => (text.is_some_and(is_name), "the name of an object"),
+        Form::Below => (
+            text.is_some_and(crate::path::is_plain_below),
+            "a plain path below the volume",
+        ),
+        Form::Mode => (
+            value.as_u64().is_some_and(|it| it <= MAX_MODE),
+            "a number from 0 to 511 (octal 0777)",
+        ),
+        Form::Amount => (is_amount(value), "an amount such as `256Mi`"),
+        Form::One(words) => {
+            if !text.is_some_and(|it| words.contains(&it)) {
+                let words = words.iter().filter(|it| !it.is_empty());
+                let message = format!("it must be one of {}", crate::text::listed(words));
+                deny(subject, field, &message, findings);
+            }
+            return;
+        }
+        Form::Texts => {
+            let texts = value.as_object();
+            let fits = texts.is_some_and(|it| it.values().all(Value::is_string));
+            (fits, "an object of texts")
+        }
+        Form::List(of) => {
+            for (index, value) in value.as_array().into_iter().flatten().enumerate() {
+                look(subject, &format!("{field}[{index}]"), of, value, findings);
+            }
+            (value.is_array(), "a list")
+        }
+        Form::Keys(keys) => {
+            // To the API server a key with nothing in it is not there.
+            let written = value.as_object().into_iter().flatten();
+            for (name, value) in written.filter(|(_, value)| !value.is_null()) {
+                let field = format!("{field}.{}", crate::text::shown(name));
+                match keys.iter().find(|(key, _)| key == name) {
+                    Some((_, form)) => look(subject, &field, form, value, findings),
+                    None => deny(subject, &field, "it is not for volumes of runs", findings),
+                }
+            }
+            (value.is_object(), "an object")
+        }
+    };
+    if !fits {
+        deny(subject, field, &format!("it must be {expected}"), findings);
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_part = |part: &str| {
+        let bytes = part.as_bytes();
+        bytes.first().copied().is_some_and(is_word)
+            && bytes.last().copied().is_some_and(is_word)
+            && bytes.iter().all(|byte| is_word(*byte) || *byte == b'-')
+    };
+    text.len() <= MAX_NAME_BYTES && text.split('.').all(is_part)
+}
+
+fn is_amount(value: &Value) -> bool {
+    match value {
+        Value::String(text) => Amount::parse(text).is_ok(),
+        Value::Number(number) => Amount::parse(&number.to_string()).is_ok(),
+        _ => false,
+    }
+}
+
+fn deny(subject: &Subject, field: &str, message: &str, findings: &mut Findings) {
+    let remedy = "correct it, or remove it";
+    findings.deny(subject, told(field, "volume-source", message, remedy));
+}
