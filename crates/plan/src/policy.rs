@@ -48,6 +48,8 @@ pub struct EffectivePolicy {
     pub gates: Gates,
     /// Features that are off.
     pub closed: BTreeSet<Feature>,
+    /// Names of features that are to be off and that nobody knows: under such a policy nothing runs.
+    pub closed_unknown: BTreeSet<String>,
     /// Hosts.
     pub reach: Reach,
     /// Where models may be besides their providers' own addresses, as far as [`Self::reach`] goes. Apart from that, for
@@ -90,13 +92,15 @@ pub struct PolicyDefaults {
     pub seccomp: Option<SeccompProfile>,
 }
 
-/// An entry of a policy that means nothing, and therefore allows nothing.
+/// An entry of a policy that means nothing. It opens nothing, and where it was to restrict, it restricts all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidEntry {
     /// Where it is, from the spec on.
     pub field: String,
     /// What is wrong with it.
     pub why: String,
+    /// What it does as it stands, as the end of a sentence.
+    pub effect: &'static str,
 }
 
 /// In which role a policy holds.
@@ -125,6 +129,7 @@ impl EffectivePolicy {
             max_concurrent: None,
             gates: Gates::default(),
             closed: BTreeSet::new(),
+            closed_unknown: BTreeSet::new(),
             reach: Reach::anything(),
             endpoints: Allowed::All,
             event_bus: true,
@@ -184,14 +189,20 @@ impl EffectivePolicy {
             Role::Named => Self::base(),
             Role::Floor => Self::without_floor(),
         };
-        let mut note = |field: String, why: String| invalid.push(InvalidEntry { field, why });
+        let mut note = |field: String, why: String, effect| {
+            invalid.push(InvalidEntry { field, why, effect });
+        };
         policy.bound = true;
         policy.gates = Gates::of(spec.tool_gating.as_ref());
         if let Some(sandbox) = &spec.sandbox_policy {
             let (isolation, amounts) = Isolation::of(sandbox);
             policy.isolation = isolation;
             for (field, error) in amounts {
-                note(format!("sandboxPolicy.{field}"), error.to_string());
+                note(
+                    format!("sandboxPolicy.{field}"),
+                    error.to_string(),
+                    "it allows nothing",
+                );
             }
             if let Some(agent_sandbox) = &sandbox.agent_sandbox_policy
                 && let Some(class) = &agent_sandbox.default_runtime_class
@@ -204,13 +215,18 @@ impl EffectivePolicy {
                 note(
                     "sandboxPolicy.agentSandboxPolicy.defaultRuntimeClass".to_owned(),
                     why,
+                    "runs that leave their class to it are denied",
                 );
             }
             if let Some(profile) = &sandbox.seccomp_profile
                 && isolation::Seccomp::of(profile).is_none()
             {
                 let why = "it is not a filter; `RuntimeDefault` is one".to_owned();
-                note("sandboxPolicy.seccompProfile".to_owned(), why);
+                note(
+                    "sandboxPolicy.seccompProfile".to_owned(),
+                    why,
+                    "it allows nothing",
+                );
             }
         }
         if let Some(subagents) = &spec.subagent_policy {
@@ -225,11 +241,18 @@ impl EffectivePolicy {
                 }
                 Some(_) => {}
                 None => {
+                    let effect = if *open {
+                        "it opens nothing"
+                    } else {
+                        policy.closed_unknown.insert(name.clone());
+                        "every run under the policy is denied"
+                    };
                     let name = crate::text::shown(name);
                     let known = crate::text::listed(Feature::ALL.map(Feature::as_str));
                     note(
                         format!("featureGates.{name}"),
                         format!("there is no such feature; there are {known}"),
+                        effect,
                     );
                 }
             }
@@ -245,7 +268,11 @@ impl EffectivePolicy {
             policy.event_bus = network.allow_event_bus;
             policy.name_lookup = network.allow_dns;
             for (index, why) in hosts {
-                note(format!("networkPolicy.allowedEgress[{index}]"), why);
+                note(
+                    format!("networkPolicy.allowedEgress[{index}]"),
+                    why,
+                    "it allows nothing",
+                );
             }
         }
         if let Some(models) = &spec.model_policy {
@@ -269,6 +296,7 @@ impl EffectivePolicy {
                     Err(error) => note(
                         format!("imagePolicy.allowedRegistries[{index}]"),
                         error.to_string(),
+                        "it allows nothing",
                     ),
                 }
             }
@@ -325,6 +353,11 @@ impl EffectivePolicy {
             max_concurrent: least(self.max_concurrent, other.max_concurrent),
             gates: self.gates.meet(&other.gates),
             closed: self.closed.union(&other.closed).copied().collect(),
+            closed_unknown: self
+                .closed_unknown
+                .union(&other.closed_unknown)
+                .cloned()
+                .collect(),
             reach: self.reach.meet(&other.reach),
             endpoints: self.endpoints.meet(&other.endpoints),
             event_bus: self.event_bus && other.event_bus,

@@ -4,9 +4,22 @@ use sympozium_api::Feature;
 
 use super::Case;
 use super::finding::{Findings, told};
+use super::unused::policy_subject;
 
 /// That nothing of the run needs a closed feature. Tools of closed features are denied where tools are.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    for name in &case.policy.closed_unknown {
+        let name = crate::text::shown(name);
+        findings.deny(
+            &policy_subject(case),
+            told(
+                format!("spec.featureGates.{name}"),
+                "feature-unknown",
+                format!("the policy closes `{name}`, which is no feature, so that what it was to close is not known"),
+                format!("correct it to one of {}", crate::text::listed(Feature::ALL.map(Feature::as_str))),
+            ),
+        );
+    }
     let closed = &case.policy.closed;
     if closed.is_empty() {
         return;

@@ -179,11 +179,11 @@ pub fn admit_agent_author(subject: &Subject, spec: &AgentSpec, author: &Rights) 
     verdict(findings)
 }
 
-/// Entries of a policy that mean nothing. They allow nothing either, so that a mistake shows as a denial.
+/// Entries of a policy that mean nothing. They never allow more than was meant, so that a mistake shows as a denial.
 pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
     let mut findings = Findings::default();
     for entry in EffectivePolicy::invalid_entries(spec) {
-        let remedy = "correct it; as it stands, it allows nothing";
+        let remedy = format!("correct it; as it stands, {}", entry.effect);
         findings.deny(
             subject,
             told(

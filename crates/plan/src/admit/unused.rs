@@ -119,7 +119,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
 }
 
 /// The policy that holds: the named one, or else the floor.
-fn policy_subject(case: &Case<'_, '_>) -> Subject {
+pub(super) fn policy_subject(case: &Case<'_, '_>) -> Subject {
     let kind = "SympoziumPolicy";
     match &case.agent.policy_ref {
         Some(name) => Subject::new(kind, None, name.as_str()),

@@ -241,28 +241,29 @@ fn a_part_that_is_absent_restricts_nothing_and_opens_nothing() {
 }
 
 #[test]
-fn entries_that_mean_nothing_are_named_and_allow_nothing() {
+fn entries_that_mean_nothing_are_named_with_what_they_do() {
     let spec: SympoziumPolicySpec = serde_json::from_value(json!({
         "sandboxPolicy": { "maxCPU": "lots", "maxMemory": "1GB", "seccompProfile": { "type": "Unconfined" } },
-        "featureGates": { "browser": false },
+        "featureGates": { "browser": false, "files": true },
         "networkPolicy": { "allowedEgress": [{ "host": "ok.example" }, { "host": "127.1" }] },
         "imagePolicy": { "allowedRegistries": ["acme", "ghcr.io/ok", "*"] },
     }))
     .expect("a policy");
     let found: Vec<_> = EffectivePolicy::invalid_entries(&spec)
         .into_iter()
-        .map(|entry| format!("{}: {}", entry.field, entry.why))
+        .map(|entry| format!("{}: {}; {}", entry.field, entry.why, entry.effect))
         .collect();
     assert_eq!(
         found,
         [
-            "sandboxPolicy.maxCPU: `lots` is not an amount such as `2`, `200m` or `256Mi`",
-            "sandboxPolicy.maxMemory: `1GB` is not an amount such as `2`, `200m` or `256Mi`",
-            "sandboxPolicy.seccompProfile: it is not a filter; `RuntimeDefault` is one",
-            "featureGates.browser: there is no such feature; there are `code-execution`, `sub-agents`, `browser-automation` and `file-access`",
-            "networkPolicy.allowedEgress[1]: `127.1` looks like an address but is none; write four decimal numbers",
-            "imagePolicy.allowedRegistries[0]: `acme` does not begin with a registry's host; images of Docker Hub are below `docker.io/`",
-            "imagePolicy.allowedRegistries[2]: `*` does not begin with a registry's host; images of Docker Hub are below `docker.io/`",
+            "sandboxPolicy.maxCPU: `lots` is not an amount such as `2`, `200m` or `256Mi`; it allows nothing",
+            "sandboxPolicy.maxMemory: `1GB` is not an amount such as `2`, `200m` or `256Mi`; it allows nothing",
+            "sandboxPolicy.seccompProfile: it is not a filter; `RuntimeDefault` is one; it allows nothing",
+            "featureGates.browser: there is no such feature; there are `code-execution`, `sub-agents`, `browser-automation` and `file-access`; every run under the policy is denied",
+            "featureGates.files: there is no such feature; there are `code-execution`, `sub-agents`, `browser-automation` and `file-access`; it opens nothing",
+            "networkPolicy.allowedEgress[1]: `127.1` looks like an address but is none; write four decimal numbers; it allows nothing",
+            "imagePolicy.allowedRegistries[0]: `acme` does not begin with a registry's host; images of Docker Hub are below `docker.io/`; it allows nothing",
+            "imagePolicy.allowedRegistries[2]: `*` does not begin with a registry's host; images of Docker Hub are below `docker.io/`; it allows nothing",
         ]
     );
     let policy = EffectivePolicy::from_named(&spec);
