@@ -27,6 +27,12 @@ pub enum Escalation {
     Proxy,
     /// Volumes of the cluster, which may be directories of a node.
     Volume,
+    /// Writes to NetworkPolicies: what a run may reach is held by one.
+    Network,
+    /// Writes to namespaces, whose labels say which rules hold in them.
+    Namespace,
+    /// Writes to nodes, and the choice of the node of a pod.
+    Node,
     /// Paths that are no resources.
     Path,
     /// Our own kinds: a skill must not approve itself, or start runs of its own.
@@ -50,6 +56,9 @@ impl Escalation {
             Self::Api => "it changes how the API server answers",
             Self::Proxy => "it sends requests through the API server",
             Self::Volume => "a volume of the cluster can be a directory of a node",
+            Self::Network => "it changes what pods may reach, the run's own too",
+            Self::Namespace => "a namespace's labels say which rules hold in it",
+            Self::Node => "it changes nodes, or which pods run where",
             Self::Path => "paths that are no resources cannot be granted to a skill",
             Self::Ourselves => "a skill must not start, approve or change runs",
         }
@@ -116,6 +125,11 @@ fn escalation(group: &str, resource: &str, verb: &str) -> Option<Escalation> {
         () if core && resource == "serviceaccounts/token" => Escalation::Token,
         () if core && main == "secrets" => Escalation::Secret,
         () if core && main == "persistentvolumes" && writes => Escalation::Volume,
+        () if core && main == "namespaces" && writes => Escalation::Namespace,
+        () if core && main == "nodes" && writes => Escalation::Node,
+        () if core && main == "bindings" && writes => Escalation::Node,
+        // Of whatever group: network plugins have kinds of their own beside Kubernetes'.
+        () if writes && main.ends_with("networkpolicies") => Escalation::Network,
         () if writes && sub != Some("scale") && POD_TEMPLATES.contains(&(group, main)) => {
             Escalation::PodWrite
         }
