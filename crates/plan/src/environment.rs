@@ -26,8 +26,10 @@ pub fn looks_like_a_credential(name: &str) -> bool {
 const DENIED: &[&str] = &[
     "BASHOPTS",
     "BASH_ENV",
+    "BASH_LOADABLES_PATH",
     "CDPATH",
     "CLASSPATH",
+    "DOTNET_STARTUP_HOOKS",
     "ENV",
     "GCONV_PATH",
     "GETCONF_DIR",
@@ -54,6 +56,7 @@ const DENIED: &[&str] = &[
     "NLSPATH",
     "NODE_OPTIONS",
     "NODE_PATH",
+    "OPENSSL_CONF",
     "PATH",
     "PERL5DB",
     "PERL5LIB",
@@ -71,6 +74,7 @@ const DENIED: &[&str] = &[
     "RUBYOPT",
     "SHELL",
     "SHELLOPTS",
+    "SSLKEYLOGFILE",
     "TZDIR",
     "USER",
     "_JAVA_OPTIONS",
@@ -131,6 +135,10 @@ mod tests {
             "SHELL",
             "USER",
             "HOSTNAME",
+            "OPENSSL_CONF",
+            "DOTNET_STARTUP_HOOKS",
+            "BASH_LOADABLES_PATH",
+            "SSLKEYLOGFILE",
         ] {
             assert!(is_denied(name), "{name}");
         }
@@ -140,6 +148,8 @@ mod tests {
     fn ordinary_names_are_allowed() {
         for name in [
             "API_URL",
+            "SSL_CERT_FILE",
+            "SSL_CERT_DIR",
             "GH_NO_UPDATE_NOTIFIER",
             "GIT_AUTHOR_NAME",
             "GIT_COMMITTER_EMAIL",
