@@ -72,6 +72,10 @@ impl Endpoints {
 /// Names, namespaces, addresses.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let Some(model) = &case.run.spec.model else {
+        // Of two agents of one name neither fills it in; that is said already.
+        if case.input.agents.agent.is_some() && case.input.agents.instance.is_some() {
+            return;
+        }
         let remedy = "set `model`, or `agents.default.model` of the agent";
         return findings.deny(
             &case.subject,
