@@ -9,6 +9,7 @@ use sympozium_api::names::ToolPattern;
 use sympozium_api::skill_pack::{InputMode, Sidecar, Tool as Declaration};
 
 use super::finding::{Findings, Told, told};
+use super::unused::policy_subject;
 use super::{Case, Subject};
 use crate::policy::allowed::Allowed;
 use crate::policy::tools::{
@@ -193,6 +194,22 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
             || tools.iter().any(|tool| is_about(pattern, tool))
             || BUILT_IN.iter().any(|(name, _)| *name == pattern)
     };
+    // A policy is for many runs: what it says of other packs is no mistake, but a plain name that nobody has may be.
+    let of_policy = case.policy.gates.patterns();
+    for pattern in of_policy.filter(|it| !it.contains('/') && !known(it)) {
+        findings.warn(
+            &policy_subject(case),
+            told(
+                "spec.toolGating.rules",
+                "tool-rule-unknown",
+                format!(
+                    "a rule names `{}`, which is no tool of this run",
+                    crate::text::shown(pattern)
+                ),
+                "see that the name is right: a rule with a wrong one does nothing",
+            ),
+        );
+    }
     let Some(run_policy) = &case.run.spec.tool_policy else {
         return;
     };
