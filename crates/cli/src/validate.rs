@@ -154,8 +154,13 @@ impl<'a> Session<'a> {
             object.is_sound = is_sound;
         }
         references::check(&self.objects, &self.files, completeness, &mut self.findings);
-        let undecided =
-            admission::check(&self.objects, &self.files, self.floor, &mut self.findings);
+        let undecided = admission::check(
+            &self.objects,
+            &self.files,
+            self.floor,
+            completeness,
+            &mut self.findings,
+        );
         Report::new(self.files, &self.objects, undecided, self.findings)
     }
 }

@@ -1,10 +1,12 @@
 //! Would the runs be allowed? The same function decides as in the cluster; here it is given what the files hold.
 //!
 //! What is not among the files cannot deny anything: a policy or a pack that is not there is left out, and of a run
-//! without its agent only what it says itself is judged. That errs on one side only, because a policy never allows more
-//! than no policy does: what is denied here is denied in the cluster too. Such runs are counted as undecided.
+//! without its agent only what it says itself is judged. What a policy that is not there could allow is a warning and no
+//! denial ([`openings`]). So a denial is certain, for these objects as they are: the cluster denies the run too. A run
+//! that something is missing for is counted as undecided.
 
 mod built_in;
+mod openings;
 mod place;
 mod store;
 
@@ -15,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::names::{ModelRef, SkillPackName};
-use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicySpec};
+use sympozium_api::{AgentRun, AgentRunSpec};
 use sympozium_plan::admit::{
     Agents, Candidates, Decision, Denied, Facts, Input, PackCandidates, PackObject, Reason,
     Settings, Subject, admit, admit_agent, admit_pack, admit_policy, wanted_packs, wanted_policy,
@@ -23,8 +25,11 @@ use sympozium_plan::admit::{
 
 use super::finding::{Finding, Findings, Stage, Verdict};
 use super::object::Object;
+use super::references::Completeness;
+use crate::kinds::Kind;
 use crate::manifests::limits::MAX_RUNS;
 use crate::manifests::problem::Problem;
+use openings::{KnownFloor, Unknown};
 use place::Places;
 use store::Store;
 
@@ -38,12 +43,18 @@ pub enum Floor {
 }
 
 /// Judges every object of ours that is what its schema asks for, and counts the runs that something is missing for.
-pub fn check(objects: &[Object], files: &[String], floor: Floor, findings: &mut Findings) -> usize {
+pub fn check(
+    objects: &[Object],
+    files: &[String],
+    floor: Floor,
+    completeness: Completeness,
+    findings: &mut Findings,
+) -> usize {
     let store = Store::of(objects, files, findings);
     let mut judge = Judge {
         objects,
         files,
-        floor: find_floor(objects, &store, floor),
+        floor: find_floor(objects, &store, floor, completeness),
         settings: Settings::default(),
         by_name: place::by_name(objects),
         told: HashSet::new(),
@@ -63,23 +74,33 @@ fn find_floor<'s>(
     objects: &[Object],
     store: &'s Store,
     floor: Floor,
-) -> Option<&'s SympoziumPolicySpec> {
-    let is_floor = |index: usize| match floor {
-        Floor::InFile(file) => objects[index].file == file,
+    completeness: Completeness,
+) -> KnownFloor<'s> {
+    let is_floor = |object: &Object| match floor {
+        Floor::InFile(file) => object.file == file,
         Floor::AmongTheFiles => {
-            let name = &objects[index].name;
-            name.name == FLOOR_POLICY && name.namespace == SYSTEM_NAMESPACE
+            let name = &object.name;
+            object.is(Kind::SympoziumPolicy)
+                && name.name == FLOOR_POLICY
+                && name.namespace == SYSTEM_NAMESPACE
         }
     };
     let mut policies = store.policies.values();
-    let found = policies.find(|(index, _)| is_floor(*index));
-    found.map(|(_, policy)| &policy.spec)
+    if let Some((_, policy)) = policies.find(|(index, _)| is_floor(&objects[*index])) {
+        return KnownFloor::Is(&policy.spec);
+    }
+    // One that is there and could not be read is not absent.
+    let is_absent = floor == Floor::AmongTheFiles && !objects.iter().any(is_floor);
+    match completeness {
+        Completeness::Complete if is_absent => KnownFloor::Absent,
+        _ => KnownFloor::Unknown,
+    }
 }
 
 struct Judge<'a> {
     objects: &'a [Object],
     files: &'a [String],
-    floor: Option<&'a SympoziumPolicySpec>,
+    floor: KnownFloor<'a>,
     settings: Settings,
     by_name: HashMap<place::Name<'a>, usize>,
     /// What was said already: two runs of one pack have the same to say about it.
@@ -95,11 +116,11 @@ impl Judge<'_> {
         for (index, pack) in sorted(store.packs.values()) {
             let namespace = &self.objects[*index].name.namespace;
             let denied = admit_pack(pack, Some(namespace), None);
-            self.tell(&denied.reasons, &denied.warnings, &Places::of(*index));
+            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
         }
         for (index, policy) in sorted(store.policies.values()) {
             let denied = admit_policy(&self.subject(*index, "SympoziumPolicy"), &policy.spec);
-            self.tell(&denied.reasons, &denied.warnings, &Places::of(*index));
+            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
         }
         let agents = store
             .agents
@@ -114,7 +135,7 @@ impl Judge<'_> {
         for (index, kind, spec) in all {
             // Whether a name is taken twice was asked when references were looked up.
             let denied = admit_agent(&self.subject(index, kind), spec, false);
-            self.tell(&denied.reasons, &denied.warnings, &Places::of(index));
+            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(index));
         }
     }
 
@@ -203,7 +224,7 @@ impl Judge<'_> {
             agents,
             packs: &packs,
             policies,
-            floor: self.floor,
+            floor: self.floor.spec(),
             models: model_ref.map_or_else(Candidates::default, |reference| {
                 models(store, namespace, reference)
             }),
@@ -215,19 +236,48 @@ impl Judge<'_> {
             Decision::Admitted(admitted) => (Vec::new(), admitted.warnings),
             Decision::Denied(Denied { reasons, warnings }) => (reasons, warnings),
         };
-        self.tell(&reasons, &warnings, places);
-        reasons.iter().any(|reason| reason.missing.is_some())
+        let unknown = Unknown::of(run, agents, policies, self.floor);
+        let is_doubtful = self.tell(&reasons, &warnings, places, &unknown);
+        is_doubtful || reasons.iter().any(|reason| reason.missing.is_some())
     }
 
-    fn tell(&mut self, reasons: &[Reason], warnings: &[Reason], places: &Places) {
+    /// Tells what holds whatever the policies are.
+    fn tell_certain(&mut self, reasons: &[Reason], warnings: &[Reason], places: &Places) {
+        self.tell(reasons, warnings, places, &Unknown::nothing());
+    }
+
+    /// Tells reasons and warnings, and says whether one of the reasons is none for want of knowing.
+    fn tell(
+        &mut self,
+        reasons: &[Reason],
+        warnings: &[Reason],
+        places: &Places,
+        unknown: &Unknown,
+    ) -> bool {
+        let mut is_doubtful = false;
         for (severity, reasons) in [(Verdict::Denied, reasons), (Verdict::Warning, warnings)] {
             for reason in reasons {
                 // What is missing was reported when references were looked up.
-                if reason.missing.is_none() && places.can_tell(reason, self.objects) {
-                    self.tell_one(severity, reason, places);
+                if reason.missing.is_some() || !places.can_tell(reason, self.objects) {
+                    continue;
                 }
+                let doubt = unknown
+                    .doubt(reason)
+                    .filter(|_| severity == Verdict::Denied);
+                let Some(doubt) = doubt else {
+                    self.tell_one(severity, reason, places);
+                    continue;
+                };
+                is_doubtful = true;
+                let doubtful = Reason {
+                    message: doubt.message,
+                    remedy: doubt.hint,
+                    ..reason.clone()
+                };
+                self.tell_one(Verdict::Warning, &doubtful, places);
             }
         }
+        is_doubtful
     }
 
     fn tell_one(&mut self, severity: Verdict, reason: &Reason, places: &Places) {

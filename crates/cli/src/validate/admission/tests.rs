@@ -1,7 +1,7 @@
 //! Decisions about what the files hold, and where they are told.
 
 use super::*;
-use crate::validate::{Completeness, Schemas, Session};
+use crate::validate::{Report, Schemas, Session};
 
 const AGENT: &str = "---
 apiVersion: sympozium.ai/v1alpha1
@@ -161,4 +161,144 @@ fn the_floor_is_found_by_its_name() {
     );
     let elsewhere = floor.replace("sympozium-system", "other");
     assert_eq!(findings(&with(AGENT, &elsewhere)), [] as [&str; 0]);
+}
+
+const PACK: &str = "---
+apiVersion: sympozium.ai/v1alpha1
+kind: SkillPack
+metadata: {name: p}
+spec:
+  skills: [{name: s, content: c}]
+  sidecar:
+    image: example.com/i:1
+";
+
+/// A run with the pack, whose agent has a policy that is not there.
+fn with_unknown_policy(of_pack: &str) -> String {
+    let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: elsewhere\n");
+    let run = run("  agentRef: a\n  task: hello\n  skills: [{skillPackRef: p}]");
+    format!("{PACK}{of_pack}{agent}{run}")
+}
+
+fn report(text: &str, completeness: Completeness) -> Report {
+    let mut session = Session::new("default");
+    session.add("a.yaml".to_owned(), Ok(text.to_owned()));
+    session.finish(&mut Schemas::default(), completeness)
+}
+
+#[test]
+fn what_an_unknown_policy_may_allow_is_a_warning() {
+    for (of_pack, expected) in [
+        (
+            "    hostAccess: {enabled: true, hostPID: true, mounts: [{hostPath: /var/log, mountPath: /h}]}\n",
+            &[
+                "9 spec.sidecar.hostAccess.enabled: host-access",
+                "9 spec.sidecar.hostAccess.hostPID: host-power",
+                "9 spec.sidecar.hostAccess.mounts[0].hostPath: host-path",
+            ][..],
+        ),
+        (
+            "    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n",
+            &["9 spec.sidecar.rbac[0]: rbac-escalation"],
+        ),
+        (
+            "    egress: [{host: 10.0.0.1}]\n",
+            &["9 spec.sidecar.egress[0].host: egress-not-allowed"],
+        ),
+    ] {
+        let text = with_unknown_policy(of_pack);
+        let mut found = findings(&text);
+        found.sort();
+        found.retain(|it| !it.ends_with("fetch-unrestricted"));
+        let warned: Vec<String> = expected.iter().map(|it| format!("warning {it}")).collect();
+        assert_eq!(found, warned);
+        let summary = report(&text, Completeness::Partial).summary();
+        assert!(summary.ends_with("; 1 run not decided for what is missing"));
+
+        // With a policy that is there and does not give it, the same is certain.
+        let known = text.replace("policyRef: elsewhere", "policyRef: default");
+        let mut found = findings(&known);
+        found.sort();
+        found.retain(|it| it.starts_with("denied"));
+        let denied: Vec<String> = expected.iter().map(|it| format!("denied {it}")).collect();
+        assert_eq!(found, denied);
+    }
+}
+
+#[test]
+fn what_no_policy_can_allow_is_denied_without_it() {
+    let text = with_unknown_policy("    env: [{name: LD_PRELOAD, value: x}]\n");
+    assert_eq!(
+        findings(&text),
+        ["denied 9 spec.sidecar.env[0].name: env-denied"]
+    );
+}
+
+#[test]
+fn of_a_run_without_its_agent_nobody_knows_the_policy() {
+    let text = run(
+        "  agentRef: nobody\n  task: hello\n  lifecycle:\n    preRun: [{name: h, image: 'example.com/h:1'}]\n    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]",
+    );
+    assert_eq!(
+        findings(&text),
+        ["warning 10 spec.lifecycle.rbac[0]: rbac-escalation"]
+    );
+}
+
+#[test]
+fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
+    let run = run("  agentRef: a\n  task: hello\n  skills: [{skillPackRef: p}]");
+    let grant = "    clusterRBAC: [{apiGroups: [''], resources: [pods], verbs: [list]}]\n";
+    let text = format!("{PACK}{grant}{AGENT}{run}");
+    let consent = |text: &str, completeness| -> Vec<String> {
+        let report = report(text, completeness);
+        let all = report.findings().iter();
+        let found = all.filter(|it| it.rule == "cluster-rbac-consent");
+        found
+            .map(|it| {
+                format!(
+                    "{}: {} ({})",
+                    it.severity.word(),
+                    it.message,
+                    it.hint.as_deref().unwrap_or_default()
+                )
+            })
+            .collect()
+    };
+    let message = "grants in the whole cluster need the floor's consent for namespace `default`";
+    let remedy = "use `rbac`, or list the namespace in `rbacPolicy.clusterRBACNamespaces` of the policy `floor` in the system namespace";
+    assert_eq!(
+        consent(&text, Completeness::Partial),
+        [format!(
+            "warning: {message}; the cluster's floor, which is not among the files, may allow it (name the floor's file with --floor; if that does not allow it: {remedy})"
+        )]
+    );
+    let denied = [format!("denied: {message} ({remedy})")];
+    // The files are everything, or the floor is among them: then it is certain.
+    assert_eq!(consent(&text, Completeness::Complete), denied);
+    let floor = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec: {}\n";
+    assert_eq!(
+        consent(&format!("{text}{floor}"), Completeness::Partial),
+        denied
+    );
+}
+
+#[test]
+fn a_runtime_class_may_come_from_the_cluster() {
+    let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: k}\nspec:\n  sandboxPolicy: {minimumIsolation: [kernel]}\n";
+    let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: k\n");
+    let kernel = |more: &str| -> Vec<String> {
+        let run = run(&format!("  agentRef: a\n  task: hello{more}"));
+        let mut found = findings(&format!("{policy}{agent}{run}"));
+        found.retain(|it| it.ends_with("isolation-kernel"));
+        found
+    };
+    assert_eq!(
+        kernel(""),
+        ["denied 20 spec.agentSandbox: isolation-kernel"]
+    );
+    assert_eq!(
+        kernel("\n  agentSandbox: {enabled: true}"),
+        ["warning 23 spec.agentSandbox: isolation-kernel"]
+    );
 }

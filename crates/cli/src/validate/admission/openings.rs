@@ -1,0 +1,136 @@
+//! Denials that a policy which is not among the files could lift.
+//!
+//! A policy does not only forbid: it can also give what nobody has without it, such as access to the node, or fill in
+//! what a run leaves out. Where the policy or the floor is not known, such a denial is not certain.
+
+use sympozium_api::{AgentRun, SympoziumPolicySpec};
+use sympozium_plan::admit::{Agents, Candidates, Reason, wanted_policy};
+
+use crate::manifests::problem::quoted;
+
+/// Rules that speak when no policy has given something, and that the policy of the agent can give.
+const OPENED_BY_POLICY: &[&str] = &[
+    "egress-not-allowed",
+    "host-access",
+    "host-path",
+    "host-power",
+    "model-endpoint",
+    "pack-ambiguous",
+    "rbac-escalation",
+];
+
+/// The same for the floor. Everything else it only bounds.
+const OPENED_BY_FLOOR: &[&str] = &["cluster-rbac-consent", "policy-ambiguous"];
+
+/// Rules about the RuntimeClass of a run in agent-sandbox that names none. Policies can have a default, which counts
+/// here when it is known, and the installation can, which no file tells.
+const OPENED_BY_DEFAULT_CLASS: &[&str] = &["isolation-kernel", "runtime-class-missing"];
+
+/// What is known about the cluster's floor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum KnownFloor<'a> {
+    Is(&'a SympoziumPolicySpec),
+    /// The files are everything there is, and have none.
+    Absent,
+    /// It may be in the cluster.
+    Unknown,
+}
+
+impl<'a> KnownFloor<'a> {
+    pub fn spec(self) -> Option<&'a SympoziumPolicySpec> {
+        match self {
+            Self::Is(spec) => Some(spec),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+}
+
+/// What is not known of that which decides about one run.
+#[derive(Debug)]
+pub struct Unknown {
+    policy: Option<UnknownPolicy>,
+    floor: bool,
+    /// Whether a default would choose the RuntimeClass.
+    class_is_open: bool,
+}
+
+#[derive(Debug)]
+enum UnknownPolicy {
+    /// The agent is not there, so nobody knows which policy it names.
+    OfUnknownAgent,
+    Named(String),
+}
+
+/// A denial that is not certain, in words.
+pub struct Doubt {
+    pub message: String,
+    pub hint: String,
+}
+
+impl Unknown {
+    /// About objects that no policy decides on.
+    pub fn nothing() -> Self {
+        Self {
+            policy: None,
+            floor: false,
+            class_is_open: false,
+        }
+    }
+
+    pub fn of<K>(
+        run: &AgentRun,
+        agents: Agents<'_>,
+        policies: Candidates<'_, K>,
+        floor: KnownFloor<'_>,
+    ) -> Self {
+        let agent = agents.spec();
+        let is_found = policies.own.is_some() || policies.system.is_some();
+        let policy = match (agent, wanted_policy(agents)) {
+            (None, _) => Some(UnknownPolicy::OfUnknownAgent),
+            (Some(_), Some(name)) if !is_found => {
+                Some(UnknownPolicy::Named(name.as_str().to_owned()))
+            }
+            (Some(_), _) => None,
+        };
+        let of_run = run.spec.agent_sandbox.as_ref();
+        let of_run = of_run.map(|it| it.enabled && it.runtime_class.is_none());
+        let of_agent = agent.and_then(|spec| spec.agents.default.agent_sandbox.as_ref());
+        let of_agent = of_agent.map(|it| it.enabled && it.runtime_class.is_none());
+        Self {
+            policy,
+            floor: floor == KnownFloor::Unknown,
+            class_is_open: of_run.or(of_agent).unwrap_or(false),
+        }
+    }
+
+    /// What could lift the denial, if anything could.
+    pub fn doubt(&self, reason: &Reason) -> Option<Doubt> {
+        let (who, how) = match &self.policy {
+            _ if self.class_is_open && OPENED_BY_DEFAULT_CLASS.contains(&reason.rule) => (
+                "a default RuntimeClass of the cluster, which no file here tells,".to_owned(),
+                "name a class in `agentSandbox.runtimeClass`",
+            ),
+            Some(UnknownPolicy::Named(name)) if OPENED_BY_POLICY.contains(&reason.rule) => (
+                format!("policy {}, which is not among the files,", quoted(name)),
+                "name the file with the policy too",
+            ),
+            Some(UnknownPolicy::OfUnknownAgent) if OPENED_BY_POLICY.contains(&reason.rule) => (
+                "the policy of the agent, which is not among the files,".to_owned(),
+                "name the files with the agent and its policy too",
+            ),
+            _ if self.floor && OPENED_BY_FLOOR.contains(&reason.rule) => (
+                "the cluster's floor, which is not among the files,".to_owned(),
+                "name the floor's file with --floor",
+            ),
+            _ => return None,
+        };
+        let hint = match reason.remedy.as_str() {
+            "" => how.to_owned(),
+            remedy => format!("{how}; if that does not allow it: {remedy}"),
+        };
+        Some(Doubt {
+            message: format!("{}; {who} may allow it", reason.message),
+            hint,
+        })
+    }
+}
