@@ -101,7 +101,9 @@ fn syntax_problem(error: &ScanError) -> Problem {
         | ErrorKind::TabInIndentation
         | ErrorKind::TabAtBlockScalarStart) => Problem::error("syntax", at, kind.to_string())
             .hint("indent with spaces; YAML does not allow tabs there"),
-        kind => Problem::error("syntax", at, kind.to_string()),
+        kind => Problem::error("syntax", at, kind.to_string()).hint(
+            "look here and just above: at indentation, a colon without a space, or quotes and brackets left open",
+        ),
     }
 }
 

@@ -184,16 +184,18 @@ impl Reader {
 
 fn unreadable(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
-        io::ErrorKind::NotFound => ("no such file or directory".to_owned(), None),
+        io::ErrorKind::NotFound => (
+            "no such file or directory".to_owned(),
+            "check the path, or name the directory that has the manifests",
+        ),
         io::ErrorKind::PermissionDenied => (
             "permission denied".to_owned(),
-            Some("read it as a user who may: sympozium validate - < FILE"),
+            "read it as a user who may: sympozium validate - < FILE",
         ),
-        _ => (format!("cannot be read: {error}"), None),
+        _ => (
+            format!("cannot be read: {error}"),
+            "try to read it with another program, such as cat",
+        ),
     };
-    let problem = Problem::error("file", Mark::START, message);
-    match hint {
-        Some(hint) => problem.hint(hint),
-        None => problem,
-    }
+    Problem::error("file", Mark::START, message).hint(hint)
 }

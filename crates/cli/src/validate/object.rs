@@ -152,7 +152,11 @@ impl Sorter<'_> {
             Some((_, Some(text))) if !text.is_empty() => Some(text.to_owned()),
             Some((at, _)) => {
                 let message = format!("`{field}` must be a string that is not empty");
-                self.refuse_field(field, Problem::error("type", at, message));
+                let problem = Problem::error("type", at, message);
+                self.refuse_field(
+                    field,
+                    problem.hint("each document starts with `apiVersion:` and `kind:`"),
+                );
                 None
             }
             None => {

@@ -3,6 +3,7 @@
 //! Every difference is reported, not only the first. What a schema has in `x-kubernetes-validations` is left to
 //! admission, which repeats those rules.
 
+mod forms;
 mod logic;
 mod model;
 mod words;
@@ -34,7 +35,7 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
         .type_
         .filter(|wanted| !is_of_type(&node.value, *wanted))
     {
-        return sink(path, wrong_type(node, wanted));
+        return sink(path, wrong_type_for(node, wanted, schema));
     }
     check_enum(node, schema, path, sink);
     match &node.value {
@@ -71,10 +72,16 @@ pub fn wrong_type(node: &Node, wanted: Type) -> Problem {
         words::of_type(wanted),
         words::of_value(&node.value)
     );
-    let problem = Problem::error("type", node.at, message);
-    match words::type_hint(&node.value, wanted) {
-        Some(hint) => problem.hint(hint),
-        None => problem,
+    Problem::error("type", node.at, message).hint(words::type_hint(&node.value, wanted))
+}
+
+/// The same where the schema says more about the text that it wants: quotes alone need not be enough.
+fn wrong_type_for(node: &Node, wanted: Type, schema: &Schema) -> Problem {
+    let problem = wrong_type(node, wanted);
+    let form = schema.pattern.as_deref().and_then(forms::of);
+    match (form, &node.value) {
+        (Some(form), Value::Number(number)) => problem.hint(form.hint(&number.to_string())),
+        _ => problem,
     }
 }
 
@@ -87,7 +94,14 @@ fn check_int_or_string(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut 
         other => {
             let found = words::of_value(other);
             let message = format!("must be an integer or a string, not {found}");
-            sink(path, Problem::error("type", node.at, message));
+            let problem = Problem::error("type", node.at, message);
+            let form = schema.pattern.as_deref().and_then(forms::of);
+            let hint = match (form, other) {
+                (Some(form), Value::Number(number)) => form.hint(&number.to_string()),
+                (Some(form), _) => form.hint(""),
+                (None, _) => "write a whole number, or a text".to_owned(),
+            };
+            sink(path, problem.hint(hint));
         }
     }
 }
@@ -114,7 +128,7 @@ fn check_enum(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>)
         path,
         match meant {
             Some(meant) => problem.hint(format!("did you mean `{meant}`?")),
-            None => problem,
+            None => problem.hint("write one of these"),
         },
     );
 }
@@ -132,11 +146,19 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
                     least.unwrap_or(0)
                 ),
             };
-            sink(path, Problem::error("length", at, message));
+            let problem = Problem::error("length", at, message);
+            sink(
+                path,
+                problem.hint("write a longer text, or leave the field out if nothing needs it"),
+            );
         }
         if let Some(most) = most.filter(|most| length > *most) {
             let message = format!("must have {most} characters or fewer, not {length}");
-            sink(path, Problem::error("length", at, message));
+            let hint = format!(
+                "shorten it by {}",
+                words::counted(length - most, "character")
+            );
+            sink(path, Problem::error("length", at, message).hint(hint));
         }
     }
     // An empty text that must not be empty needs no second finding.
@@ -144,31 +166,59 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
     if let Some(pattern) = schema.pattern.as_deref().filter(|_| !is_missing) {
         // The patterns are ours, and a test compiles them all; one that cannot be read here is the API server's to check.
         if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
-            let message = format!("{} does not match the pattern {pattern}", quoted(text));
-            sink(path, Problem::error("pattern", at, message));
+            let (message, hint) = match forms::of(pattern) {
+                Some(form) => (
+                    format!("{} is not {}", quoted(text), form.what),
+                    form.hint(text),
+                ),
+                None => (
+                    format!("{} does not match the pattern", quoted(text)),
+                    format!("the pattern is {pattern}"),
+                ),
+            };
+            sink(path, Problem::error("pattern", at, message).hint(hint));
         }
     }
 }
 
 fn check_number(at: Mark, number: &Number, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     let value = number.as_f64().unwrap_or(f64::NAN);
-    let mut refuse = |message: String| sink(path, Problem::error("range", at, message));
+    let mut refuse = |message: String, hint: String| {
+        sink(path, Problem::error("range", at, message).hint(hint));
+    };
+    let range = match (schema.minimum, schema.maximum) {
+        (Some(least), Some(most)) if schema.exclusive_minimum || schema.exclusive_maximum => {
+            Some(format!("choose a number between {least} and {most}"))
+        }
+        (Some(least), Some(most)) => Some(format!("choose a number from {least} to {most}")),
+        _ => None,
+    };
+    let larger = || range.clone().unwrap_or("choose a larger number".to_owned());
+    let smaller = || {
+        range
+            .clone()
+            .unwrap_or("choose a smaller number".to_owned())
+    };
     if let Some(least) = schema.minimum {
         if schema.exclusive_minimum && value <= least {
-            refuse(format!("must be more than {least}, not {number}"));
+            refuse(format!("must be more than {least}, not {number}"), larger());
         } else if value < least {
-            refuse(format!("must be {least} or more, not {number}"));
+            refuse(format!("must be {least} or more, not {number}"), larger());
         }
     }
     if let Some(most) = schema.maximum {
         if schema.exclusive_maximum && value >= most {
-            refuse(format!("must be less than {most}, not {number}"));
+            refuse(format!("must be less than {most}, not {number}"), smaller());
         } else if value > most {
-            refuse(format!("must be {most} or less, not {number}"));
+            refuse(format!("must be {most} or less, not {number}"), smaller());
         }
     }
     if let Some(step) = schema.multiple_of.filter(|step| value % step != 0.0) {
-        refuse(format!("must be a multiple of {step}, not {number}"));
+        let nearest = (value / step).round() * step;
+        refuse(
+            format!("must be a multiple of {step}, not {number}"),
+            format!("the nearest is {nearest}"),
+        );
     }
     let fits = match schema.format.as_deref() {
         Some("int32") => (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&value),
@@ -176,7 +226,7 @@ fn check_number(at: Mark, number: &Number, schema: &Schema, path: Path<'_>, sink
         _ => true,
     };
     if !fits {
-        refuse(format!("{number} is too large for the field"));
+        refuse(format!("{number} is too large for the field"), smaller());
     }
 }
 
@@ -187,11 +237,13 @@ fn check_list(at: Mark, nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &
             "must have {}, not {count}",
             words::at_least(least, "element")
         );
-        sink(path, Problem::error("count", at, message));
+        let hint = format!("add {}", words::counted(least - count, "element"));
+        sink(path, Problem::error("count", at, message).hint(hint));
     }
     if let Some(most) = schema.max_items.filter(|most| count > *most) {
         let message = format!("must have {}, not {count}", words::at_most(most, "element"));
-        sink(path, Problem::error("count", at, message));
+        let hint = format!("remove {}", words::counted(count - most, "element"));
+        sink(path, Problem::error("count", at, message).hint(hint));
     }
     if let Some(element) = &schema.items {
         for (index, node) in nodes.iter().enumerate() {
@@ -225,7 +277,7 @@ fn check_unique(nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink
             let message = format!("{named} is in the list already");
             sink(
                 path.index(index),
-                Problem::error("duplicate", node.at, message),
+                Problem::error("duplicate", node.at, message).hint("keep one of the two"),
             );
         }
     }
@@ -241,11 +293,13 @@ fn check_object(
     let count = entries.len();
     if let Some(least) = schema.min_properties.filter(|least| count < *least) {
         let message = format!("must have {}, not {count}", words::at_least(least, "entry"));
-        sink(path, Problem::error("count", node.at, message));
+        let hint = format!("add {}", words::counted(least - count, "entry"));
+        sink(path, Problem::error("count", node.at, message).hint(hint));
     }
     if let Some(most) = schema.max_properties.filter(|most| count > *most) {
         let message = format!("must have {}, not {count}", words::at_most(most, "entry"));
-        sink(path, Problem::error("count", node.at, message));
+        let hint = format!("remove {}", words::counted(count - most, "entry"));
+        sink(path, Problem::error("count", node.at, message).hint(hint));
     }
     for entry in entries {
         check_entry(entry, schema, path, sink);
@@ -257,18 +311,40 @@ fn check_required(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<
     for name in schema.required.iter().flatten() {
         // The API server drops a null before it looks at what is required.
         let is_there = node.get(name).is_some_and(|it| it.value != Value::Null);
-        let has_default = schema
-            .properties
-            .as_ref()
-            .and_then(|properties| properties.get(name))
-            .is_some_and(|property| property.default.is_some());
+        let property = schema.properties.as_ref().and_then(|it| it.get(name));
+        let has_default = property.is_some_and(|property| property.default.is_some());
         if !is_there && !has_default {
             let message = format!("{} is missing", quoted(name));
             sink(
                 path.field(name),
-                Problem::error("required", node.at, message),
+                Problem::error("required", node.at, message).hint(add_hint(name, property)),
             );
         }
+    }
+}
+
+/// How to add a field that is missing.
+fn add_hint(name: &str, property: Option<&Schema>) -> String {
+    let form = property
+        .and_then(|it| it.pattern.as_deref())
+        .and_then(forms::of);
+    let wanted = property.and_then(|it| it.type_);
+    let texts = property.and_then(|it| it.enum_.as_ref());
+    let texts: Vec<&str> = texts
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it.as_str())
+        .collect();
+    if !texts.is_empty() {
+        return format!("add `{name}:` with one of {}", words::list(&texts, "and"));
+    }
+    match (form, wanted) {
+        (Some(form), _) => format!(
+            "add `{name}:` with {}, such as \"{}\"",
+            form.what, form.example
+        ),
+        (None, Some(wanted)) => format!("add `{name}:` with {}", words::of_type(wanted)),
+        (None, None) => format!("add `{name}:`"),
     }
 }
 
@@ -306,7 +382,7 @@ pub fn unknown_field<'a>(entry: &Entry, names: impl Iterator<Item = &'a str> + C
     match names.len() {
         0 => problem.hint("the object has no fields"),
         1..=words::FEW => problem.hint(format!("the fields are {}", words::list(&names, "and"))),
-        _ => problem,
+        _ => problem.hint("remove it, or correct its name or its indentation"),
     }
 }
 

@@ -21,6 +21,21 @@ fn every_fixture_gets_the_answer_that_was_reviewed() {
     }
 }
 
+/// Whoever made a mistake is told what to do about it.
+#[test]
+fn every_error_of_every_fixture_has_a_hint() {
+    for strictness in [&["--strict"][..], &[]] {
+        let mut arguments = vec!["validate", "-o", "json", "no-such-file", "."];
+        arguments.extend(strictness);
+        let output = sympozium(&arguments);
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = answer["findings"].as_array().unwrap();
+        assert!(findings.len() > 50);
+        let without: Vec<_> = findings.iter().filter(|it| it["hint"].is_null()).collect();
+        assert_eq!(without, [] as [&serde_json::Value; 0]);
+    }
+}
+
 #[test]
 fn strict_turns_missing_references_into_errors() {
     let output = sympozium(&["validate", "--strict", "references.yaml"]);
@@ -106,6 +121,7 @@ fn files_that_are_not_there_do_not_hide_the_others() {
     exit code: 1
     ----- stdout -----
     no-such-file.yaml:1:1: error[file]: no such file or directory
+      hint: check the path, or name the directory that has the manifests
 
     duplicate-keys.yaml:6:13: warning[missing-reference]: spec.agentRef: no Agent or SympoziumInstance called `one` is among the files
       hint: it must be in the cluster, or in a file that you name too

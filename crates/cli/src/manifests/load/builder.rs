@@ -332,11 +332,14 @@ impl<'a> Builder<'a> {
                 map.key = Some(Key::Name(text, at));
                 Ok(())
             }
-            _ => Err(Stop::Document(Problem::error(
-                "key",
-                at,
-                "an alias that does not stand for a text cannot be a key",
-            ))),
+            _ => Err(Stop::Document(
+                Problem::error(
+                    "key",
+                    at,
+                    "an alias that does not stand for a text cannot be a key",
+                )
+                .hint("write the key out"),
+            )),
         }
     }
 

@@ -43,7 +43,8 @@ impl Store {
                 && let Err(error) = store.add(index, object, kind)
             {
                 let message = format!("cannot be read as {}: {error}", kind.name());
-                let problem = Problem::error("type", object.node.at, message);
+                let problem = Problem::error("type", object.node.at, message)
+                    .hint("correct the value; `sympozium crds` prints what each field takes");
                 findings.add(Finding {
                     stage: Stage::Schema,
                     object: Some(object.name.clone()),

@@ -38,7 +38,11 @@ pub fn check(object: &Node, sink: &mut Sink<'_>) {
     };
     let Value::Map(entries) = &entry.node.value else {
         let message = format!("must be an object, not {}", entry.node.value.kind());
-        return sink(path, Problem::error("type", entry.node.at, message));
+        let problem = Problem::error("type", entry.node.at, message);
+        return sink(
+            path,
+            problem.hint("write its fields below it, such as `name: code-review`"),
+        );
     };
     for field in entries {
         let inner = path.field(&field.key);
@@ -56,7 +60,10 @@ pub fn check(object: &Node, sink: &mut Sink<'_>) {
     let has = |field: &str| entry.node.get(field).is_some();
     if !has("name") && !has("generateName") {
         let problem = Problem::error("required", entry.node.at, "`name` is missing");
-        sink(path.field("name"), problem);
+        sink(
+            path.field("name"),
+            problem.hint("add `name:` with a name of the object, such as \"code-review\""),
+        );
     }
 }
 
@@ -96,7 +103,11 @@ fn check_texts(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
         }
         other => {
             let message = format!("must be an object of strings, not {}", other.kind());
-            sink(path, Problem::error("type", node.at, message));
+            let problem = Problem::error("type", node.at, message);
+            sink(
+                path,
+                problem.hint("write them below it, as `key: \"text\"`"),
+            );
         }
     }
 }

@@ -15,7 +15,8 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
             Some(fields) => format!("needs at least one of {}", words::list(&fields, "and")),
             None => "fits none of the forms that are allowed here".to_owned(),
         };
-        sink(path, Problem::error("form", node.at, message));
+        let problem = Problem::error("form", node.at, message);
+        sink(path, problem.hint(way_out(branches)));
     }
     if let Some(branches) = &schema.one_of {
         let matches = count_matches(node, branches);
@@ -29,7 +30,12 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
                 None if matches == 0 => "fits none of the forms that are allowed here".to_owned(),
                 None => "fits several of the forms of which it may have one".to_owned(),
             };
-            sink(path, Problem::error("form", node.at, message));
+            let hint = match (matches, fields_of(branches)) {
+                (0, _) => way_out(branches),
+                (_, Some(_)) => "keep one of these, and remove the others".to_owned(),
+                (_, None) => LOOK_UP.to_owned(),
+            };
+            sink(path, Problem::error("form", node.at, message).hint(hint));
         }
     }
     if let Some(refused) = &schema.not
@@ -39,7 +45,26 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
             Some(fields) => format!("must not have {}", words::list(&fields, "and")),
             None => "has a form that is not allowed here".to_owned(),
         };
-        sink(path, Problem::error("form", node.at, message));
+        let hint = "remove it, or choose another value";
+        sink(path, Problem::error("form", node.at, message).hint(hint));
+    }
+}
+
+/// Where nothing shorter can be said.
+const LOOK_UP: &str = "`sympozium crds` prints what each field takes";
+
+/// What to write for a value that no branch takes.
+fn way_out(branches: &[Schema]) -> String {
+    if fields_of(branches).is_some() {
+        return "set one of these".to_owned();
+    }
+    let types: Option<Vec<&str>> = branches
+        .iter()
+        .map(|branch| branch.type_.map(words::of_type))
+        .collect();
+    match types {
+        Some(types) => format!("write {}", types.join(" or ")),
+        None => LOOK_UP.to_owned(),
     }
 }
 

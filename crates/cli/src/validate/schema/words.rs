@@ -40,24 +40,29 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// What to do about a value of the wrong type, where one can guess.
-pub fn type_hint(value: &Value, wanted: Type) -> Option<String> {
+/// What to do about a value of the wrong type.
+pub fn type_hint(value: &Value, wanted: Type) -> String {
     match (value, wanted) {
-        (Value::Bool(_) | Value::Number(_), Type::String) => Some("put it in quotes".to_owned()),
+        (Value::Null, _) => "is the value missing, or indented too little?".to_owned(),
+        (Value::Bool(_) | Value::Number(_), Type::String) => "put it in quotes".to_owned(),
+        (_, Type::String) => "write one text in its place".to_owned(),
         (Value::Text(text), Type::Boolean) => match text.to_lowercase().as_str() {
-            "true" | "yes" | "y" | "on" => Some("write true, without quotes".to_owned()),
-            "false" | "no" | "n" | "off" => Some("write false, without quotes".to_owned()),
-            _ => None,
+            "true" | "yes" | "y" | "on" => "write true, without quotes".to_owned(),
+            "false" | "no" | "n" | "off" => "write false, without quotes".to_owned(),
+            _ => "write true or false, without quotes".to_owned(),
         },
+        (_, Type::Boolean) => "write true or false".to_owned(),
         (Value::Text(text), Type::Integer | Type::Number) if text.parse::<f64>().is_ok() => {
-            Some(format!("write {text} without quotes"))
+            format!("write {text} without quotes")
         }
-        (Value::Map(_), Type::Array) => Some("start each element with a dash".to_owned()),
-        (Value::Text(_) | Value::Number(_) | Value::Bool(_), Type::Array) => {
-            Some("write it as a list, even of one element: [ … ]".to_owned())
+        (_, Type::Integer) => "write a whole number, without quotes".to_owned(),
+        (_, Type::Number) => "write a number, without quotes".to_owned(),
+        (Value::Map(_), Type::Array) => "start each element with a dash".to_owned(),
+        (_, Type::Array) => "write it as a list, even of one element: [ … ]".to_owned(),
+        (Value::List(_), Type::Object) => {
+            "write its fields as `name: value`, without dashes".to_owned()
         }
-        (Value::Null, _) => Some("is the value missing, or indented too little?".to_owned()),
-        _ => None,
+        (_, Type::Object) => "write its fields below it, as `name: value`".to_owned(),
     }
 }
 

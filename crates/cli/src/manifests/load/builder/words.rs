@@ -32,7 +32,9 @@ impl Builder<'_> {
                 let scalar = scalars::core(text);
                 if !fits_tag(&scalar, wanted) {
                     let message = format!("{} is not what its tag `!!{wanted}` says", quoted(text));
-                    self.problems.add(Problem::error("tag", at, message));
+                    let problem = Problem::error("tag", at, message);
+                    self.problems
+                        .add(problem.hint("correct the value, or remove the tag"));
                 }
                 scalar
             }

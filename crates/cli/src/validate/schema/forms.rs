@@ -1,0 +1,205 @@
+//! The patterns of our schemas in words: what a text should be, how to write it, and one that is right.
+
+use regex_lite::Regex;
+use sympozium_api::duration::DurationText;
+use sympozium_api::names::{
+    Digest, EnvName, HostPattern, ImageRef, LabelName, ModelRef, MountPath, ObjectName,
+    OptionalSecretName, SkillName, ToolName, ToolPattern, Uid,
+};
+use sympozium_api::quantity::Quantity;
+
+use crate::manifests::problem::printable;
+
+/// Characters of a guess that is worth showing.
+const LONGEST_GUESS: usize = 60;
+
+/// The meaning of a pattern.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Form {
+    pub pattern: &'static str,
+    /// With its article.
+    pub what: &'static str,
+    /// What it consists of.
+    how: &'static str,
+    pub example: &'static str,
+}
+
+const fn form(
+    pattern: &'static str,
+    what: &'static str,
+    how: &'static str,
+    example: &'static str,
+) -> Form {
+    Form {
+        pattern,
+        what,
+        how,
+        example,
+    }
+}
+
+/// Every pattern that a schema of ours has; a test compares.
+pub const FORMS: &[Form] = &[
+    form(
+        DurationText::PATTERN,
+        "a duration",
+        "write numbers with units (ms, s, m, h)",
+        "1h30m",
+    ),
+    form(
+        Quantity::PATTERN,
+        "a quantity",
+        "write a number, with m, k, M, G, Ki, Mi or Gi behind it where needed",
+        "500m",
+    ),
+    form(
+        ObjectName::PATTERN,
+        "a name of an object",
+        "use lower-case letters, digits, `-` and `.`",
+        "code-review",
+    ),
+    form(
+        OptionalSecretName::PATTERN,
+        "a name of a Secret",
+        "use lower-case letters, digits, `-` and `.`",
+        "anthropic-key",
+    ),
+    form(
+        LabelName::PATTERN,
+        "a name without dots",
+        "use lower-case letters, digits and `-`",
+        "work-dir",
+    ),
+    form(
+        ModelRef::PATTERN,
+        "a name of a model",
+        "write its name, or its namespace and name with `/` between",
+        "models/llama",
+    ),
+    form(
+        SkillName::PATTERN,
+        "a name of a skill",
+        "use letters, digits, `.`, `_` and `-`, with a letter or digit at both ends",
+        "code-review",
+    ),
+    form(
+        ToolName::PATTERN,
+        "a name of a tool",
+        "use lower-case letters, digits and `_`, and start with a letter",
+        "list_pods",
+    ),
+    form(
+        ToolPattern::PATTERN,
+        "a tool",
+        "write `tool`, `pack/tool`, `pack/*` or `*`",
+        "k8s-ops/*",
+    ),
+    form(
+        ImageRef::PATTERN,
+        "an image reference",
+        "write registry, name and tag or digest, without spaces",
+        "ghcr.io/example/tool:v1",
+    ),
+    form(
+        HostPattern::PATTERN,
+        "a host name",
+        "write a name or an address without scheme, port and path, or `*.` and a domain",
+        "api.example.com",
+    ),
+    form(
+        EnvName::PATTERN,
+        "a name of an environment variable",
+        "use letters, digits, `_`, `-` and `.`, and do not start with a digit",
+        "LOG_LEVEL",
+    ),
+    form(
+        MountPath::PATTERN,
+        "an absolute path",
+        "start with `/`, and use no `:`",
+        "/var/cache",
+    ),
+    form(
+        Uid::PATTERN,
+        "a UID",
+        "use letters, digits and `-`",
+        "6d1c8f5e-0000-4000-8000-000000000000",
+    ),
+    form(
+        Digest::PATTERN,
+        "a digest",
+        "write `sha256:` and 64 hexadecimal digits in lower case",
+        "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    ),
+    form(
+        r"^[A-Fa-f0-9]{64}$",
+        "a SHA-256 sum",
+        "write its 64 hexadecimal digits alone",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    ),
+    form(
+        r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[^ \t]+([ \t]+[^ \t]+){4})$",
+        "a cron line",
+        "write minute, hour, day, month and weekday, or a word like `@daily`",
+        "0 6 * * 1-5",
+    ),
+    form(
+        r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        "a plain file name",
+        "use letters, digits, `.`, `_` and `-`, without directories",
+        "model.gguf",
+    ),
+    form(
+        r"^(0(\.[0-9]+)?|1(\.0+)?)$",
+        "a share",
+        "write a number from 0 to 1, in quotes",
+        "0.25",
+    ),
+    form(
+        r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        "a reason",
+        "use letters, digits, `_`, `,` and `:`, and start with a letter",
+        "PodFailed",
+    ),
+    form(
+        r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$",
+        "a type of a condition",
+        "use letters, digits, `-`, `_` and `.`",
+        "Ready",
+    ),
+];
+
+/// What a pattern means.
+pub fn of(pattern: &str) -> Option<&'static Form> {
+    FORMS.iter().find(|form| form.pattern == pattern)
+}
+
+impl Form {
+    /// What to do about `typed`: the text that was probably meant, or how such a text is written.
+    pub fn hint(&self, typed: &str) -> String {
+        match self.mended(typed) {
+            Some(mended) => format!("did you mean \"{}\"?", printable(&mended)),
+            None => format!("{}, such as \"{}\"", self.how, self.example),
+        }
+    }
+
+    /// The nearest text that has the form, where the slip is a common one.
+    fn mended(&self, typed: &str) -> Option<String> {
+        let pattern = Regex::new(self.pattern).ok()?;
+        let lower = typed.trim().to_lowercase();
+        // A number alone is mostly seconds.
+        let seconds = (self.pattern == DurationText::PATTERN).then(|| format!("{lower}s"));
+        [
+            Some(typed.to_owned()),
+            Some(typed.trim().to_owned()),
+            seconds,
+            Some(lower.replace('_', "-")),
+            Some(lower),
+        ]
+        .into_iter()
+        .flatten()
+        .find(|text| {
+            let length = text.chars().count();
+            (1..=LONGEST_GUESS).contains(&length) && pattern.is_match(text)
+        })
+    }
+}
