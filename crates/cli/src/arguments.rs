@@ -66,7 +66,7 @@ Exit codes:
   0  nothing is wrong; there may be warnings
   1  a file could not be read, an object is not what its kind allows, or the command failed
   2  the command line was not understood
-  3  the objects can be applied, and a run would be denied")]
+  3  there is no error, and the cluster would refuse an object or deny a run by its rules")]
 pub struct ValidateArguments {
     /// Files or directories with manifests; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]

@@ -148,7 +148,11 @@ fn help_teaches_with_examples_and_the_exit_codes() {
     let help = stdout(&output);
     assert!(help.contains("helm template my-agents ./chart | sympozium validate -\n"));
     assert!(help.contains("Exit codes:\n  0  "));
-    assert!(help.contains("\n  3  the objects can be applied, and a run would be denied"));
+    let denied =
+        "there is no error, and the cluster would refuse an object or deny a run by its rules";
+    assert!(help.contains(&format!("\n  3  {denied}\n")));
+    let page = fs::read_to_string(workspace_root().join("docs/validate.md")).unwrap();
+    assert!(page.contains(&format!("\n| 3 | {denied} |\n")));
 }
 
 #[test]
