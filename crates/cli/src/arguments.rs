@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use sympozium_api::names::NamespaceName;
 
 use crate::kinds::Kind;
 
@@ -83,7 +84,7 @@ pub struct ValidateArguments {
     pub floor: Option<PathBuf>,
 
     /// The namespace of objects that name none.
-    #[arg(short, long, default_value = "default")]
+    #[arg(short, long, default_value = "default", value_parser = namespace)]
     pub namespace: String,
 
     /// How to print the findings.
@@ -143,6 +144,16 @@ pub struct VersionArguments {
     /// How to print the answer.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
+}
+
+/// A name that a namespace can have.
+fn namespace(typed: &str) -> Result<String, &'static str> {
+    match NamespaceName::from(typed).check() {
+        Ok(()) => Ok(typed.to_owned()),
+        Err(_) => Err(
+            "it cannot be the name of a namespace\n  hint: use lower-case letters, digits and `-`, at most 63 of them",
+        ),
+    }
 }
 
 /// The kinds as the command line takes them.

@@ -153,6 +153,7 @@ impl<'a> Session<'a> {
             });
             object.is_sound = is_sound;
         }
+        self.warn_if_empty();
         references::check(&self.objects, &self.files, completeness, &mut self.findings);
         let undecided = admission::check(
             &self.objects,
@@ -162,6 +163,19 @@ impl<'a> Session<'a> {
             &mut self.findings,
         );
         Report::new(self.files, &self.objects, undecided, self.findings)
+    }
+}
+
+impl Session<'_> {
+    /// That nothing is wrong with nothing says little: mostly another file was meant.
+    fn warn_if_empty(&mut self) {
+        let first = match self.files.first() {
+            Some(first) if self.objects.is_empty() && self.findings.errors == 0 => first,
+            _ => return,
+        };
+        let problem = Problem::warning("empty", Mark::START, "there is no object to check")
+            .hint("name a file that has manifests, or look at why this one is empty");
+        self.findings.add(Finding::of_file(first, problem));
     }
 }
 

@@ -9,6 +9,7 @@ mod tests;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use super::limits::{MAX_FILE_BYTES, MAX_FILES, MAX_TOTAL_BYTES};
@@ -66,6 +67,9 @@ impl Finder {
         match fs::metadata(input) {
             Err(error) => self.add(name, Err(unreadable(&error))),
             Ok(metadata) if metadata.is_dir() => self.add_directory(input),
+            Ok(metadata) if is_named_pipe(&metadata, input) => {
+                self.add(name, Err(walk::not_a_file()));
+            }
             Ok(_) => self.add_file(input),
         }
     }
@@ -114,6 +118,12 @@ impl Finder {
             self.sources.push(Source { name, place });
         }
     }
+}
+
+/// Nobody may ever write to a pipe that lies in a directory, and opening it would wait for that. The pipes of a shell,
+/// as in `<(helm template …)`, have a writer and no place in any directory.
+fn is_named_pipe(metadata: &fs::Metadata, path: &Path) -> bool {
+    metadata.file_type().is_fifo() && fs::canonicalize(path).is_ok()
 }
 
 fn shown(path: &Path) -> String {

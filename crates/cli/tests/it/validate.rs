@@ -143,6 +143,42 @@ fn it_wants_a_file() {
 }
 
 #[test]
+fn a_namespace_that_cannot_be_is_refused() {
+    let output = sympozium(&["validate", "-n", "Bad_NS", "agent.yaml"]);
+    insta::assert_snapshot!(shown(&output), @"
+    exit code: 2
+    ----- stdout -----
+    ----- stderr -----
+    error: invalid value 'Bad_NS' for '--namespace <NAMESPACE>': it cannot be the name of a namespace
+      hint: use lower-case letters, digits and `-`, at most 63 of them
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn input_without_objects_gets_a_warning_once() {
+    let output = sympozium_reading(&["validate", "-", "empty.yaml"], b"");
+    insta::assert_snapshot!(shown(&output), @"
+    exit code: 0
+    ----- stdout -----
+    <stdin>:1:1: warning[empty]: there is no object to check
+      hint: name a file that has manifests, or look at why this one is empty
+    ----- stderr -----
+    ok: 1 warning; 0 objects in 2 files
+    ");
+}
+
+/// As a shell gives it for `<(…)`.
+#[test]
+fn a_pipe_without_a_name_is_read() {
+    let agent = fs::read(crate::fixtures().join("agent.yaml")).unwrap();
+    let by_descriptor = sympozium_reading(&["validate", "/dev/fd/0"], &agent);
+    assert_eq!(by_descriptor.status.code(), Some(0));
+    assert!(stderr(&by_descriptor).contains("1 object in 1 file"));
+}
+
+#[test]
 fn help_teaches_with_examples_and_the_exit_codes() {
     let output = sympozium(&["validate", "--help"]);
     let help = stdout(&output);

@@ -173,3 +173,23 @@ fn the_bound_on_a_file_and_on_all_files_holds_to_the_byte() {
     );
     assert_eq!(read(&mut reader, 1), Ok(1));
 }
+
+/// Without opening it, which would wait for a writer.
+#[test]
+fn a_pipe_with_a_name_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let pipe = root.join("pipe.yaml");
+    let made = sympozium_testkit::command("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let link = root.join("link.yaml");
+    symlink(&pipe, &link).unwrap();
+    let refused = "not a regular file; it is not read".to_owned();
+    assert_eq!(
+        found(root, &[pipe, link]),
+        [
+            ("pipe.yaml".to_owned(), refused.clone()),
+            ("link.yaml".to_owned(), refused)
+        ]
+    );
+}

@@ -117,7 +117,7 @@ fn link_problem(link: &Path, root: &Path) -> Option<Problem> {
     }
 }
 
-fn not_a_file() -> Problem {
+pub fn not_a_file() -> Problem {
     Problem::error("file", Mark::START, "not a regular file; it is not read")
         .hint("give its text on standard input: sympozium validate - < FILE")
 }
