@@ -42,7 +42,7 @@ pub enum Floor {
     InFile(usize),
 }
 
-/// Judges every object of ours that is what its schema asks for, and counts the runs that something is missing for.
+/// Judges every object of ours that can be read, and counts the runs that something is missing for.
 pub fn check(
     objects: &[Object],
     files: &[String],
@@ -283,6 +283,10 @@ impl Judge<'_> {
     fn tell_one(&mut self, severity: Verdict, reason: &Reason, places: &Places) {
         let place = places.find(reason, self.objects, &self.by_name);
         let object = &self.objects[place.object];
+        // What an object with an error leaves out may be what is misspelt in it.
+        if !object.is_sound && object.node.find(&place.field).is_none() {
+            return;
+        }
         let key = (
             place.object,
             place.field.clone(),

@@ -32,15 +32,21 @@ pub struct Store {
 }
 
 impl Store {
-    /// Reads the objects that their schemas accept.
+    /// Reads the objects that their schemas accept. Others too, if they can be read: whoever mends one error should not
+    /// meet the next only then. Policies and models with an error are left out, because what they give is not known.
     pub fn of(objects: &[Object], files: &[String], findings: &mut Findings) -> Self {
         let mut store = Self::default();
         for (index, object) in objects.iter().enumerate() {
             let ObjectKind::Ours(kind) = object.kind else {
                 continue;
             };
-            if object.is_sound
-                && let Err(error) = store.add(index, object, kind)
+            let decides_about_others = matches!(kind, Kind::SympoziumPolicy | Kind::Model);
+            if !object.is_sound && decides_about_others {
+                continue;
+            }
+            // Why an object with an error cannot be read was told with the error.
+            if let Err(error) = store.add(index, object, kind)
+                && object.is_sound
             {
                 let message = format!("cannot be read as {}: {error}", kind.name());
                 let problem = Problem::error("type", object.node.at, message)

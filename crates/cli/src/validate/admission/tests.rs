@@ -302,3 +302,26 @@ fn a_runtime_class_may_come_from_the_cluster() {
         ["warning 23 spec.agentSandbox: isolation-kernel"]
     );
 }
+
+#[test]
+fn an_object_with_an_error_is_judged_where_it_can_be_read() {
+    let told = |text: &str| -> Vec<String> {
+        let report = report(text, Completeness::Partial);
+        let all = report.findings().iter();
+        all.map(|it| format!("{} {}: {}", it.severity.word(), it.field, it.rule))
+            .collect()
+    };
+    let with_error = "  agentRef: a\n  task: hello\n  colour: red\n  env:\n    PATH: x";
+    assert_eq!(
+        told(&with(AGENT, &run(with_error))),
+        [
+            "error spec.colour: unknown-field",
+            "denied spec.env.PATH: env-denied"
+        ]
+    );
+    let unreadable = "  agentRef: a\n  task: hello\n  cancel: [1]\n  env:\n    PATH: x";
+    assert_eq!(
+        told(&with(AGENT, &run(unreadable))),
+        ["error spec.cancel: type"]
+    );
+}
