@@ -6,7 +6,7 @@
 mod answer;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use sympozium_exec::{Cancel, Executor, RunError};
 use sympozium_ipc::inbox::{AnswerError, LEASE_GRACE};
 use sympozium_ipc::message::{ExecRequest, ExecResult};
@@ -131,6 +135,7 @@ impl Front {
         let mut hangup = signal(SignalKind::hangup())?;
         let requests = Events::of(self.inbox.descriptor())?;
         let signs = Events::of(self.done.descriptor())?;
+        let alarm = Alarm::new()?;
         tracing::info!(isolation = %self.work.isolation.as_json(), "ready");
         let mut wake = Wake::Signs;
         let end = loop {
@@ -156,13 +161,15 @@ impl Front {
                 Err(error) => break Err(error),
             };
             let (has_room, has_more) = (room != Room::None, room == Room::AndMore);
+            // Without room, requests are looked at when a command has ended.
+            let requests_at = self.inbox.wake_at().filter(|_| has_room);
+            alarm.set(requests_at.map_or(self.done.wake_at(), |at| at.min(self.done.wake_at())))?;
             wake = tokio::select! {
                 () = requests.come(), if has_room => Wake::Requests,
-                () = until(self.inbox.wake_at()), if has_room => Wake::Requests,
                 () = tokio::task::yield_now(), if has_more => Wake::Requests,
                 Some(ended) = self.running.join_next() => Wake::Ended(ended.unwrap_or(Err(Gone))),
                 () = signs.come() => Wake::Signs,
-                () = until(Some(self.done.wake_at())) => Wake::Signs,
+                () = alarm.rings() => Wake::Signs,
                 _ = terminate.recv() => Wake::Asked("SIGTERM"),
                 _ = interrupt.recv() => Wake::Asked("SIGINT"),
                 _ = hangup.recv() => Wake::Asked("SIGHUP"),
@@ -331,9 +338,37 @@ impl Events {
     }
 }
 
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => std::future::pending().await,
+/// Wakes once when the time has come. The runtime's own timers take several steps to a time that is far off, and an
+/// idle sidecar should be idle.
+struct Alarm(Events);
+
+impl Alarm {
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        Ok(Self(Events::of(Some(timer.as_fd()))?))
+    }
+
+    /// Takes the place of what was set before.
+    fn set(&self, time: Instant) -> io::Result<()> {
+        // All zero would mean never.
+        let left = time
+            .saturating_duration_since(Instant::now())
+            .max(Duration::from_nanos(1));
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: Timespec::try_from(left).map_err(io::Error::other)?,
+        };
+        if let Some(timer) = &self.0.0 {
+            timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
+        }
+        Ok(())
+    }
+
+    async fn rings(&self) {
+        self.0.come().await;
     }
 }
