@@ -92,6 +92,9 @@ fn runtime(blocking: usize) -> io::Result<tokio::runtime::Runtime> {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+    use clap_complete::Shell;
+
     use super::*;
 
     #[test]
@@ -104,6 +107,23 @@ mod tests {
             assert!(page.contains(command.get_name()), "{page}");
             for long in command.get_arguments().filter_map(clap::Arg::get_long) {
                 assert!(page.contains(&format!("--{long}")), "{long}: {page}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_shell_gets_completions_for_every_command() {
+        for shell in Shell::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(
+                *shell,
+                &mut Arguments::command(),
+                "skill-sidecar",
+                &mut script,
+            );
+            let script = String::from_utf8(script).unwrap();
+            for command in Arguments::command().get_subcommands() {
+                assert!(script.contains(command.get_name()), "{shell}: {script}");
             }
         }
     }

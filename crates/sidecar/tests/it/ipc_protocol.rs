@@ -81,3 +81,37 @@ fn a_log_that_nobody_reads_does_no_harm() {
     volume.write_done();
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
+
+fn probe(volume: &Volume, seconds: &str) -> Option<i32> {
+    let mut command = sympozium_testkit::command(env!("CARGO_BIN_EXE_skill-sidecar"));
+    command
+        .args(["healthcheck", "--pack", "Test-Pack", "--timeout", seconds])
+        .arg("--ipc-dir")
+        .arg(&volume.ipc);
+    command
+        .stderr(Stdio::null())
+        .status()
+        .expect("it runs")
+        .code()
+}
+
+/// A full executor is not a dead one, and a dead one is not healthy.
+#[test]
+fn a_probe_is_answered_while_every_slot_is_busy_and_by_nobody_once_it_has_ended() {
+    let volume = Volume::new(Settings {
+        max_concurrent: Some(1),
+        ..Settings::default()
+    });
+    // What a probe's file cannot replace must not stay in its way.
+    std::fs::create_dir(volume.ipc.join(".healthcheck-Test-Pack")).expect("a directory");
+    volume.ask("busy", "until [ -e go ]; do sleep 0.05; done");
+    let mut executor = volume.start(&start);
+    assert!(wait_until(PATIENCE, || volume.claim("busy").exists()));
+    assert_eq!(probe(&volume, "60"), Some(0));
+    std::fs::write(volume.workspace.join("go"), "").expect("a file");
+    assert_eq!(volume.outcome("busy").exit_code, 0);
+    volume.write_done();
+    assert_eq!(executor.wait(), 0);
+    assert_eq!(probe(&volume, "1"), Some(1));
+    assert!(!volume.ipc.join(".healthcheck-Test-Pack").exists());
+}

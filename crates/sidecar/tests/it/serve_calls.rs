@@ -100,7 +100,7 @@ fn daemons_do_not_outlive_their_call() {
     }
     let server = Server::start();
     let marker = processes::new_marker();
-    for round in 0..10 {
+    for round in 0..100 {
         let result = server.probe(&["do", "--marker", &marker, "daemon", "300", "exit"]);
         assert_eq!(result["exit_code"], 0, "{round}");
         assert_eq!(processes::with_marker(&marker), [0_i32; 0], "{round}");
