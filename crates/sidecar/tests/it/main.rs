@@ -10,6 +10,7 @@ mod ipc_together;
 mod pod;
 mod serve_calls;
 mod serve_connections;
+mod serve_exhaustion;
 mod serve_framing;
 mod serve_fuzz;
 mod serve_http;
