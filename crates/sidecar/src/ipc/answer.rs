@@ -128,8 +128,7 @@ pub fn without_output(answer: &ExecResult) -> ExecResult {
         id: answer.id.clone(),
         exit_code: answer.exit_code,
         stdout: String::new(),
-        stderr: "skill-sidecar: the output is lost, because the volume had no room for it"
-            .to_owned(),
+        stderr: "skill-sidecar: the volume has no room for the output\n".to_owned(),
         timed_out: answer.timed_out,
         meta: Some(ResultMeta {
             truncated: Some(Truncated {

@@ -57,6 +57,7 @@ macro_rules! ipc_conformance {
             scenarios: a_killed_executor_s_command_is_not_run_again,
             scenarios: planted_links_are_replaced_and_not_followed,
             scenarios: a_linked_tools_directory_is_refused,
+            scenarios: on_a_full_volume_the_exit_code_still_comes,
         );
     };
     (@tests $start:expr, $programs:tt, $($module:ident: $name:ident,)+) => {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -403,4 +403,67 @@ pub fn a_linked_tools_directory_is_refused(start: Start<'_>) {
     assert_ne!(executor.wait(), 0);
     assert_eq!(volume.lines("log"), Vec::<String>::new());
     assert_eq!(volume.listing(), ["exec-request-astray.json"]);
+}
+
+/// The volume is memory, and small: a result that does not fit must not be half a result, nor none.
+pub fn on_a_full_volume_the_exit_code_still_comes(start: Start<'_>) {
+    let in_own_mounts = |script: &str| {
+        let mut unshare = crate::command("unshare");
+        unshare.args(["--user", "--map-root-user", "--mount"]);
+        unshare.args(["sh", "-c", script, "sh"]);
+        unshare
+    };
+    let can = in_own_mounts("mount -t tmpfs tmpfs /tmp").output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        crate::skip!("no user namespaces");
+    }
+    let volume = Volume::new(Settings::default());
+    // Everything happens where the small volume is mounted, so all of it is in one script: half a minute at most.
+    let steps = r#"
+        mount -t tmpfs -o size=32k tmpfs "$VOLUME" || exit 1
+        "$@" >/dev/null 2>&1 &
+        mkdir -p "$VOLUME/tools" && cd "$VOLUME/tools" || exit 1
+        cat > ../request && mv ../request exec-request-large.json
+        tries=0
+        while [ ! -e exec-result-large.json ] && [ $tries -lt 600 ]; do tries=$((tries + 1)); sleep 0.05; done
+        cat exec-result-large.json
+        ls -A | grep -v large >&2
+        touch ../done
+        wait
+    "#;
+    let executor = start(&volume);
+    let mut child = in_own_mounts(steps)
+        .arg(executor.get_program())
+        .args(executor.get_args())
+        .envs(
+            executor
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .env("VOLUME", &volume.ipc)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let request = br#"{"id": "large", "command": "head -c 60000 /dev/zero | tr '\\0' x; exit 3"}"#;
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(request).expect("a request");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let outcome = Outcome::parse("large", &output.stdout).expect("a whole result");
+    let (_, said) = outcome.stderr.split_once(": ").unwrap_or_default();
+    assert_eq!(
+        said, "the volume has no room for the output\n",
+        "{outcome:?}"
+    );
+    let told = Outcome {
+        exit_code: 3,
+        stdout: String::new(),
+        stderr: outcome.stderr.clone(),
+        timed_out: false,
+    };
+    assert_eq!(outcome, told);
+    let left = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(left, "", "nothing else is left");
 }

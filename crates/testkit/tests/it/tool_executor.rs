@@ -1,12 +1,11 @@
 //! `images/tool-executor.sh` against the cases of the file protocol.
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use sympozium_testkit::ipc_cases::{Outcome, Volume, table};
+use sympozium_testkit::ipc_cases::{Volume, table};
 use sympozium_testkit::static_build::workspace_root;
 use sympozium_testkit::{as_user, skip};
 
@@ -187,75 +186,5 @@ fn a_killed_worker_s_request_is_answered_and_not_run_again() {
     assert_eq!(
         fs::read_to_string(volume.workspace.join("log")).unwrap(),
         "ran\n"
-    );
-}
-
-/// The volume is memory, and small: a result that does not fit must not be half a result, nor none.
-#[test]
-fn on_a_full_volume_the_exit_code_still_comes() {
-    if find("jq").is_none() {
-        skip!("no jq");
-    }
-    let in_own_mounts = |script: &str| {
-        let mut unshare = sympozium_testkit::command("unshare");
-        unshare.args([
-            "--user",
-            "--map-root-user",
-            "--mount",
-            "sh",
-            "-c",
-            script,
-            "sh",
-        ]);
-        unshare
-    };
-    let can = in_own_mounts("mount -t tmpfs tmpfs /tmp").output();
-    if !can.is_ok_and(|output| output.status.success()) {
-        skip!("no user namespaces");
-    }
-    let volume = Volume::new(Default::default());
-    // Everything happens where the small volume is mounted, so all of it is in one script: half a minute at most.
-    let steps = r#"
-        mount -t tmpfs -o size=32k tmpfs "$SYMPOZIUM_IPC_DIR" || exit 1
-        "$1" 2>/dev/null &
-        mkdir -p "$SYMPOZIUM_IPC_DIR/tools" && cd "$SYMPOZIUM_IPC_DIR/tools" || exit 1
-        cat > ../request && mv ../request exec-request-large.json
-        tries=0
-        while [ ! -e exec-result-large.json ] && [ $tries -lt 600 ]; do tries=$((tries + 1)); sleep 0.05; done
-        cat exec-result-large.json
-        ls -A | grep -v large >&2
-        touch ../done
-        wait
-    "#;
-    let mut command = in_own_mounts(steps);
-    let mut child = command
-        .arg(script())
-        .envs(
-            start(&volume)
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let request = br#"{"id": "large", "command": "head -c 60000 /dev/zero | tr '\\0' x; exit 3"}"#;
-    child.stdin.take().unwrap().write_all(request).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let outcome = Outcome::parse("large", &output.stdout).unwrap();
-    assert_eq!(
-        outcome,
-        Outcome {
-            exit_code: 3,
-            stdout: String::new(),
-            stderr: "tool-executor: the volume has no room for the output\n".to_owned(),
-            timed_out: false,
-        }
-    );
-    assert_eq!(
-        String::from_utf8_lossy(&output.stderr),
-        "",
-        "nothing else is left"
     );
 }
