@@ -11,6 +11,7 @@ use sympozium_exec::{Captured, Outcome, Request, RunError};
 use sympozium_ipc::RequestId;
 use sympozium_ipc::message::{EXECUTOR_FAILED, ExecRequest, ExecResult, ResultMeta, Truncated};
 
+use crate::failure::chain;
 use crate::isolation::Isolation;
 
 /// Our own timer ended the command.
@@ -112,12 +113,7 @@ fn of_error(id: &RequestId, error: &RunError, isolation: &Isolation) -> ExecResu
 
 /// The answer to a request of which no outcome can be told, and why.
 pub fn of_failure(id: &RequestId, outcome: &str, error: &dyn std::error::Error) -> ExecResult {
-    let mut stderr = format!("skill-sidecar: {error}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        stderr.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
+    let mut stderr = format!("skill-sidecar: {}", chain(error));
     stderr.truncate(stderr.floor_char_boundary(DEFAULT_OUTPUT_BYTES));
     ExecResult::failed(id.clone(), outcome, stderr)
 }

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use super::answer::{ErrorAnswer, Finished};
 use super::body::Call;
 use super::metrics::{Kind, Metrics};
+use crate::failure::chain;
 
 /// Calls that wait for their turn; more are turned away.
 pub const MAX_WAITING: usize = 256;
@@ -240,17 +241,6 @@ fn rule(error: &LookupError) -> &'static str {
         | LookupError::NotFound { .. }
         | LookupError::ScriptWithoutPath { .. } => "it cannot be found",
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 fn kind_of(outcome: &Outcome) -> Kind {
