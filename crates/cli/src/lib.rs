@@ -33,14 +33,3 @@ pub fn main() -> ExitCode {
     };
     outcome.unwrap_or_else(|failure| failure.report())
 }
-
-#[cfg(test)]
-mod tests {
-    /// Two lists on purpose: the executor must not pull the types of Kubernetes into a sidecar.
-    #[test]
-    fn manifests_and_executor_know_the_same_guarantees() {
-        let manifests = sympozium_api::guarantee::Guarantee::ALL.map(|it| it.as_str());
-        let executor = sympozium_exec::Guarantee::ALL.map(|it| it.as_str());
-        assert_eq!(manifests, executor);
-    }
-}
