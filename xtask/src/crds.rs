@@ -1,66 +1,97 @@
 //! `crds`: the definitions of our kinds, written from their Rust types.
+//!
+//! Twice: whole, for clusters, and in `crates/cli/schemas` what they say about values, because making a schema from
+//! the types takes `sympozium validate` longer than everything else it does.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 use crate::output::line;
 use crate::process::workspace_root;
 
-/// Where they are, one file for each kind.
-const DIRECTORY: &str = "config/crds";
-/// The first line of each file.
+/// Where the definitions are, one file for each kind.
+const DEFINITIONS: &str = "config/crds";
+/// Where the embedded schemas are, one file for each kind of its own.
+const SCHEMAS: &str = "crates/cli/schemas";
+/// The first line of each definition.
 const HEAD: &str = "# Generated from crates/api by `cargo xtask crds`; `cargo xtask check` fails when it is out of date.\n";
+/// Words of a schema that say nothing about values, or (the rules) are admission's. Null is dropped wherever it is not
+/// asked for.
+const NOT_ABOUT_VALUES: &[&str] = &[
+    "description",
+    "example",
+    "nullable",
+    "title",
+    "x-kubernetes-map-type",
+    "x-kubernetes-validations",
+];
+
+/// A directory that holds what is generated, and nothing else.
+struct Generated {
+    directory: &'static str,
+    /// Name and text of each file.
+    files: Vec<(String, String)>,
+}
 
 /// Writes them, and removes files of kinds that are gone.
-pub fn run() -> anyhow::Result<()> {
-    let directory = directory();
-    fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
-    let files = files()?;
-    for (name, text) in &files {
-        let path = directory.join(name);
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        line(&format!("wrote {DIRECTORY}/{name}"));
-    }
-    for name in leftovers(&files)? {
-        let path = directory.join(&name);
-        fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-        line(&format!("removed {DIRECTORY}/{name}"));
+pub fn run() -> Result<()> {
+    for Generated { directory, files } in generated()? {
+        let path = workspace_root().join(directory);
+        fs::create_dir_all(&path).with_context(|| format!("creating {directory}"))?;
+        for (name, text) in &files {
+            fs::write(path.join(name), text)
+                .with_context(|| format!("writing {directory}/{name}"))?;
+            line(&format!("wrote {directory}/{name}"));
+        }
+        for name in leftovers(directory, &files)? {
+            fs::remove_file(path.join(&name))
+                .with_context(|| format!("removing {directory}/{name}"))?;
+            line(&format!("removed {directory}/{name}"));
+        }
     }
     Ok(())
 }
 
 /// What is not as it would be written.
-pub fn check() -> anyhow::Result<Vec<String>> {
-    let files = files()?;
-    let mut problems: Vec<String> = leftovers(&files)?
-        .into_iter()
-        .map(|name| format!("{DIRECTORY}/{name} belongs to no kind; run `cargo xtask crds`"))
-        .collect();
-    for (name, text) in &files {
-        if fs::read_to_string(directory().join(name)).ok().as_ref() != Some(text) {
+pub fn check() -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for Generated { directory, files } in generated()? {
+        for name in leftovers(directory, &files)? {
             problems.push(format!(
-                "{DIRECTORY}/{name} is not what the types say; run `cargo xtask crds`"
+                "{directory}/{name} belongs to no kind; run `cargo xtask crds`"
             ));
+        }
+        for (name, text) in &files {
+            let path = workspace_root().join(directory).join(name);
+            if fs::read_to_string(path).ok().as_ref() != Some(text) {
+                problems.push(format!(
+                    "{directory}/{name} is not what the types say; run `cargo xtask crds`"
+                ));
+            }
         }
     }
     Ok(problems)
 }
 
-fn directory() -> PathBuf {
-    workspace_root().join(DIRECTORY)
+fn generated() -> Result<[Generated; 2]> {
+    let all = sympozium_api::crds::all();
+    Ok([
+        Generated {
+            directory: DEFINITIONS,
+            files: all.iter().map(definition).collect::<Result<_>>()?,
+        },
+        Generated {
+            directory: SCHEMAS,
+            files: schemas(&all)?,
+        },
+    ])
 }
 
-/// Name and text of each file.
-fn files() -> anyhow::Result<Vec<(String, String)>> {
-    sympozium_api::crds::all().iter().map(file).collect()
-}
-
-fn file(definition: &CustomResourceDefinition) -> anyhow::Result<(String, String)> {
+fn definition(definition: &CustomResourceDefinition) -> Result<(String, String)> {
     let name = format!(
         "{}_{}.yaml",
         definition.spec.group, definition.spec.names.plural
@@ -75,12 +106,65 @@ fn file(definition: &CustomResourceDefinition) -> anyhow::Result<(String, String
     Ok((name, format!("{HEAD}{yaml}")))
 }
 
+/// What each kind says about values. `SympoziumInstance` is another name for `Agent` and has no file.
+fn schemas(all: &[CustomResourceDefinition]) -> Result<Vec<(String, String)>> {
+    let mut files: Vec<(String, String)> = Vec::new();
+    let mut instance = None;
+    for definition in all {
+        let version = definition
+            .spec
+            .versions
+            .first()
+            .context("a kind has a version")?;
+        let schema = serde_json::to_value(
+            version
+                .schema
+                .as_ref()
+                .and_then(|it| it.open_api_v3_schema.as_ref()),
+        )?;
+        let text = format!("{}\n", about_values(&schema));
+        match definition.spec.names.kind.as_str() {
+            "SympoziumInstance" => instance = Some(text),
+            kind => files.push((format!("{kind}.json"), text)),
+        }
+    }
+    let agent = files.iter().find(|(name, _)| name == "Agent.json");
+    ensure!(
+        agent.map(|(_, text)| text) == instance.as_ref(),
+        "an Agent and a SympoziumInstance are no longer the same"
+    );
+    Ok(files)
+}
+
+fn about_values(schema: &Value) -> Value {
+    let Value::Object(words) = schema else {
+        return schema.clone();
+    };
+    let kept = (words.iter()).filter(|(word, _)| !NOT_ABOUT_VALUES.contains(&word.as_str()));
+    kept.map(|(word, value)| {
+        let value = match (word.as_str(), value) {
+            // The keys of these are names, not words.
+            ("properties", Value::Object(all)) => all
+                .iter()
+                .map(|(name, inner)| (name.clone(), about_values(inner)))
+                .collect(),
+            ("items" | "not" | "additionalProperties", inner) => about_values(inner),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => {
+                all.iter().map(about_values).collect()
+            }
+            (_, value) => value.clone(),
+        };
+        (word.clone(), value)
+    })
+    .collect()
+}
+
 /// Files there that no kind has.
-fn leftovers(files: &[(String, String)]) -> anyhow::Result<BTreeSet<String>> {
-    let entries = match fs::read_dir(directory()) {
+fn leftovers(directory: &str, files: &[(String, String)]) -> Result<BTreeSet<String>> {
+    let entries = match fs::read_dir(workspace_root().join(directory)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        Err(error) => return Err(error).with_context(|| format!("listing {DIRECTORY}")),
+        Err(error) => return Err(error).with_context(|| format!("listing {directory}")),
     };
     let mut names = BTreeSet::new();
     for entry in entries {
@@ -98,7 +182,12 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_file_of_its_own() -> anyhow::Result<()> {
-        let names: Vec<_> = files()?.into_iter().map(|(name, _)| name).collect();
+        let [definitions, _] = generated()?;
+        let names: Vec<_> = definitions
+            .files
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
         let kinds = [
             "agents",
             "sympoziuminstances",

@@ -1,8 +1,8 @@
 //! The part of a structural schema that says something about values.
 //!
 //! The schemas of our kinds are embedded in this form (`crates/cli/schemas`, one file for each kind), because making one
-//! from the Rust types takes ten times as long as everything else that checking a file takes. A test holds them to the
-//! types: it fails when they differ, and writes them anew when `UPDATE_SCHEMAS` is set.
+//! from the Rust types takes ten times as long as everything else that checking a file takes. `cargo xtask crds` writes
+//! them, and `cargo xtask check` holds them to the types.
 
 use std::collections::BTreeMap;
 
@@ -108,74 +108,7 @@ fn text(kind: Kind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use super::*;
-    use crate::kinds::tests::schema;
-
-    /// Says nothing about values, or (the rules) is admission's. Null is dropped wherever it is not asked for.
-    const NOT_ABOUT_VALUES: &[&str] = &[
-        "description",
-        "example",
-        "nullable",
-        "title",
-        "x-kubernetes-map-type",
-        "x-kubernetes-validations",
-    ];
-
-    fn file_of(kind: Kind) -> &'static str {
-        match kind {
-            Kind::SympoziumInstance => Kind::Agent.name(),
-            other => other.name(),
-        }
-    }
-
-    /// What a definition says about values.
-    fn stripped(schema: &Value) -> Value {
-        let Value::Object(words) = schema else {
-            return schema.clone();
-        };
-        let kept = words
-            .iter()
-            .filter(|(word, _)| !NOT_ABOUT_VALUES.contains(&word.as_str()));
-        let strip_word = |(word, value): (&String, &Value)| {
-            let value = match (word.as_str(), value) {
-                // The keys of these are names, not words.
-                ("properties", Value::Object(all)) => all
-                    .iter()
-                    .map(|(name, inner)| (name.clone(), stripped(inner)))
-                    .collect(),
-                ("items" | "not" | "additionalProperties", inner) => stripped(inner),
-                ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => {
-                    all.iter().map(stripped).collect()
-                }
-                (_, value) => value.clone(),
-            };
-            (word.clone(), value)
-        };
-        kept.map(strip_word).collect()
-    }
-
-    #[test]
-    fn the_embedded_schemas_are_those_of_the_types() {
-        for kind in Kind::ALL {
-            let expected = stripped(&schema(*kind));
-            if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-                let file = format!("schemas/{}.json", file_of(*kind));
-                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-                fs::write(path, format!("{expected}\n")).unwrap();
-                continue;
-            }
-            let embedded: Value = serde_json::from_str(text(*kind)).unwrap();
-            let hint = "run `UPDATE_SCHEMAS=1 cargo test -p sympozium embedded_schemas`";
-            assert!(
-                embedded == expected,
-                "{} is out of date: {hint}",
-                kind.name()
-            );
-        }
-    }
 
     #[test]
     fn every_word_of_every_schema_is_understood() {
