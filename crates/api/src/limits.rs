@@ -22,6 +22,8 @@ pub const CRON: usize = 128;
 pub const SKILLS: usize = 32;
 /// Skill texts in one pack.
 pub const SKILL_TEXTS: usize = 64;
+/// Files beside the text of a skill.
+pub const SKILL_FILES: usize = 64;
 /// Tools that a pack may declare.
 pub const TOOLS: usize = 64;
 /// Characters of the description of a tool.

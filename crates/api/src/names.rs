@@ -147,6 +147,8 @@ texts! {
     ModelRef, "a name of a model, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_model_ref;
     /// Of one skill in a pack; its text is the file of this name below `/skills`.
     SkillName, "a name of a skill", 63, r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", forms::is_skill_name;
+    /// Where a file of a skill is, below the skill's directory. No component begins with `.` or `-`.
+    SkillFilePath, "a path below the skill's directory", 255, r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$", forms::is_skill_file_path;
     /// Of a tool that a pack declares.
     ToolName, "a name of a tool", 64, r"^[a-z][a-z0-9_]*$", forms::is_tool_name;
     /// What a rule about tools names: `tool`, `pack/tool` or `pack/*`; `*` for all.

@@ -112,3 +112,9 @@ pub fn by_name(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".to_owned(), json!("map"));
     schema.insert("x-kubernetes-list-map-keys".to_owned(), json!(["name"]));
 }
+
+/// A list whose members are told apart by `path`.
+pub fn by_path(schema: &mut Schema) {
+    schema.insert("x-kubernetes-list-type".to_owned(), json!("map"));
+    schema.insert("x-kubernetes-list-map-keys".to_owned(), json!(["path"]));
+}

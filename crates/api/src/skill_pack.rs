@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::feature::Feature;
 use crate::limits;
-use crate::names::{ImageRef, ObjectName, SkillName};
+use crate::names::{ImageRef, ObjectName, SkillFilePath, SkillName, ToolPattern};
 use crate::quantity::Quantity;
 use crate::schema;
 
@@ -105,6 +105,45 @@ pub struct Skill {
     /// The text, in Markdown.
     #[schemars(length(max = limits::LONG_TEXT))]
     pub content: String,
+    /// The only tools that are for this skill, as `tool`, `pack/tool` or `pack/*`. It narrows what the policy leaves, and
+    /// opens nothing. Absent: no such limit. Empty: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::NAMES))]
+    pub allowed_tools: Option<Vec<ToolPattern>>,
+    /// Files beside the text: scripts, references, templates. The agent reads them; scripts run in the pack's sidecar only,
+    /// which sees them at the same place, `/skills/` and the names of pack and skill.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::SKILL_FILES), transform = schema::by_path)]
+    pub files: Vec<SkillFile>,
+}
+
+/// A file of a skill.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested, transform = schema::Rules(&[
+    (
+        "has(self.content) != has(self.contentBase64)",
+        "a file has `content` or `contentBase64`",
+    ),
+    (
+        "self.path.lowerAscii() != 'skill.md'",
+        "`SKILL.md` is the text of the skill itself",
+    ),
+]))]
+pub struct SkillFile {
+    /// Where it is below the skill's directory, such as `scripts/check.sh`.
+    pub path: SkillFilePath,
+    /// What it holds, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::LONG_TEXT))]
+    pub content: Option<String>,
+    /// What it holds, in Base64, where it is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::LONG_TEXT))]
+    pub content_base64: Option<String>,
+    /// Whether it is a program. It can be started in the pack's sidecar, and nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executable: Option<bool>,
 }
 
 /// What a skill needs.

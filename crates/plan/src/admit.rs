@@ -24,6 +24,7 @@ mod packs;
 mod policies;
 mod sandbox;
 mod secrets;
+mod skills;
 mod sources;
 mod subagents;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use input::{
 pub use model::Endpoints;
 pub use objects::{admit_agent, admit_agent_author, admit_pack, admit_policy};
 pub use packs::{PackOrigin, ResolvedPack};
+pub use skills::{MAX_PACK_BYTES, contents};
 pub use tools::{SANDBOX_PACK, ToolDecision};
 pub use unused::{UNUSED_FIELDS, UnusedField};
 pub use volumes::{RunVolume, VolumeOwner};

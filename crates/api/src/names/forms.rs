@@ -34,6 +34,13 @@ pub fn is_tool_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
+pub fn is_skill_file_path(text: &str) -> bool {
+    text.split('/').all(|component| {
+        component.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_')
+            && component.bytes().all(is_word_byte)
+    })
+}
+
 pub fn is_tool_pattern(text: &str) -> bool {
     let word = |part: &str| !part.is_empty() && part.bytes().all(is_word_byte);
     match text.split_once('/') {

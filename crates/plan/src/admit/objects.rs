@@ -6,7 +6,9 @@ use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 use super::finding::{Findings, told};
 use super::grants::{Author, Reach, check_author, check_rules};
 use super::tools::SANDBOX_PACK;
-use super::{Denied, Rights, Subject, amounts, env, hooks, images, network, packs, tools, volumes};
+use super::{
+    Denied, Rights, Subject, amounts, env, hooks, images, network, packs, skills, tools, volumes,
+};
 use crate::policy::EffectivePolicy;
 
 /// What is wrong or unwise about a pack. `author` is who writes it: nobody hands out what they do not hold.
@@ -58,6 +60,7 @@ pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rig
 
 /// The part of a pack's rules that runs look at again without more to know.
 pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
+    skills::check(subject, spec, findings);
     let Some(sidecar) = &spec.sidecar else {
         return;
     };

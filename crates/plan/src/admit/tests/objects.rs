@@ -4,7 +4,8 @@ use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 
 use super::world::{World, yaml};
 use crate::admit::{
-    Denied, Rights, Subject, admit_agent, admit_agent_author, admit_pack, admit_policy,
+    Denied, MAX_PACK_BYTES, Rights, Subject, admit_agent, admit_agent_author, admit_pack,
+    admit_policy,
 };
 use crate::rbac::Rule;
 
@@ -164,5 +165,17 @@ fn the_hooks_of_an_agent_are_its_authors() {
     assert_eq!(
         run.decide().0[0].message,
         "the run's author may not do `list events`, and cannot grant it"
+    );
+}
+
+#[test]
+fn the_texts_of_a_pack_fit_into_a_config_map() {
+    let mut pack = pack("{skills: [{name: s, content: ''}]}");
+    pack.spec.skills[0].content = "a".repeat(MAX_PACK_BYTES);
+    assert_eq!(rules(&admit_pack(&pack, None, None)), []);
+    pack.spec.skills[0].description = Some("b".to_owned());
+    assert_eq!(
+        rules(&admit_pack(&pack, None, None)),
+        [("pack-too-large", "spec.skills")]
     );
 }
