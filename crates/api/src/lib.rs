@@ -6,6 +6,7 @@
 //!   [`model`], [`tool_approval`], [`run_record`]. What they share is in small modules of its own.
 //! * The doc comment of a field is what `kubectl explain` prints.
 //! * Whatever the schemas accept, the types can read. One object that cannot be read would stop every watch of its kind.
+//! * [`run_plan`] is what becomes of them: the plan that every backend realises. Hashes are made in [`digest`].
 //! * [`crds::all`] has the definitions as they are installed; `cargo xtask crds` writes them to `config/crds`.
 //!
 //! Start reading at [`agent_run`].
@@ -21,6 +22,7 @@ pub mod agent_run;
 pub mod channel;
 pub mod crds;
 mod defaults;
+pub mod digest;
 pub mod duration;
 pub mod environment;
 pub mod feature;
@@ -35,6 +37,7 @@ pub mod open;
 pub mod policy;
 pub mod quantity;
 pub mod rbac;
+pub mod run_plan;
 pub mod run_record;
 pub mod sandbox;
 pub mod schedule;
@@ -48,6 +51,7 @@ pub use feature::Feature;
 pub use guarantee::Guarantee;
 pub use model::{Model, ModelSpec};
 pub use policy::{SympoziumPolicy, SympoziumPolicySpec};
+pub use run_plan::RunPlan;
 pub use run_record::{RunRecord, RunRecordSpec};
 pub use schedule::{SympoziumSchedule, SympoziumScheduleSpec};
 pub use skill_pack::{SkillPack, SkillPackSpec};

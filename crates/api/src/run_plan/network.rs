@@ -1,0 +1,40 @@
+//! What may be reached. There is one way out: the gateway, which wants to know who asks.
+
+use serde::{Deserialize, Serialize};
+
+use super::part::PartName;
+
+/// What one part may reach for one purpose. A part has no other network, but for the API server where it has an identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GatewayCredential {
+    /// What it is called at the gateway: `model`, `web`, or the part's name.
+    pub name: String,
+    /// The part that holds it.
+    pub part: PartName,
+    /// What it opens.
+    pub reach: Reach,
+}
+
+/// Hosts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Reach {
+    /// Whether every public host may be reached, at any port.
+    #[serde(default)]
+    pub public: bool,
+    /// These, whether public or not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub destinations: Vec<Destination>,
+}
+
+/// A host or the hosts below a domain, at a port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Destination {
+    /// The host's name in lower case or its address; `*.` and a domain for every host below it.
+    pub host: String,
+    /// The port; any when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}

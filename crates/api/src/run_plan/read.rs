@@ -1,0 +1,102 @@
+//! How a plan is written and read.
+
+use serde::{Deserialize, Serialize};
+
+use super::RunPlan;
+use crate::digest::{self, NoJson};
+use crate::names::Digest;
+
+/// What the field `format` of a plan says.
+pub const FORMAT: &str = "sympozium.ai/run-plan/v1";
+/// The domain of a plan's digest.
+pub const DOMAIN: &str = FORMAT;
+/// Bytes of a written plan. It is stored in a ConfigMap beside nothing else.
+pub const MAX_BYTES: usize = 512 << 10;
+
+/// How a plan is written. There is one way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Format {
+    /// The first.
+    #[default]
+    #[serde(rename = "sympozium.ai/run-plan/v1")]
+    V1,
+}
+
+/// A text that is no plan, or not one for this release.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadablePlan {
+    /// Too long.
+    #[error("the plan has {0} bytes; {MAX_BYTES} are read")]
+    Length(usize),
+    /// Of another release.
+    #[error("the plan is written as `{0}`; this release reads `{FORMAT}`")]
+    Format(String),
+    /// Not a plan.
+    #[error("this is not a plan that this release understands")]
+    Json(#[from] serde_json::Error),
+    /// Not the plan that was asked for.
+    #[error("the plan has digest {found}, and {expected} was expected")]
+    Digest {
+        /// What was expected.
+        expected: Digest,
+        /// What it is.
+        found: Digest,
+    },
+}
+
+impl RunPlan {
+    /// The plan as it is stored: equal plans are equal bytes.
+    ///
+    /// # Errors
+    ///
+    /// Never for a plan that `sympozium-plan` made.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, NoJson> {
+        digest::canonical(self)
+    }
+
+    /// The digest of a stored plan.
+    pub fn digest_of(bytes: &[u8]) -> Digest {
+        digest::of_canonical(DOMAIN, bytes)
+    }
+
+    /// Reads a stored plan of which the digest is known.
+    ///
+    /// # Errors
+    ///
+    /// When it is another plan, or none, or one of a release that this one does not understand.
+    pub fn read_expected(bytes: &[u8], expected: &Digest) -> Result<Self, UnreadablePlan> {
+        if bytes.len() > MAX_BYTES {
+            return Err(UnreadablePlan::Length(bytes.len()));
+        }
+        let found = Self::digest_of(bytes);
+        if found != *expected {
+            return Err(UnreadablePlan::Digest {
+                expected: expected.clone(),
+                found,
+            });
+        }
+        Self::read(bytes)
+    }
+
+    /// Reads a stored plan.
+    ///
+    /// # Errors
+    ///
+    /// When it is none, or one of a release that this one does not understand.
+    pub fn read(bytes: &[u8]) -> Result<Self, UnreadablePlan> {
+        /// Read first, so that a plan of another release is not called broken.
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+        }
+        if bytes.len() > MAX_BYTES {
+            return Err(UnreadablePlan::Length(bytes.len()));
+        }
+        let head: Head = serde_json::from_slice(bytes)?;
+        if head.format != FORMAT {
+            let shown = head.format.chars().take(64).collect();
+            return Err(UnreadablePlan::Format(shown));
+        }
+        Ok(serde_json::from_slice(bytes)?)
+    }
+}
