@@ -173,6 +173,16 @@ pub struct Inference {
     pub hugging_face_token_secret: Option<SecretName>,
 }
 
+impl Inference {
+    /// The port, written or usual.
+    pub fn port(&self) -> i32 {
+        self.port.unwrap_or(match self.server_type {
+            ServerType::Vllm => 8000,
+            ServerType::LlamaCpp | ServerType::Tgi | ServerType::Custom => 8080,
+        })
+    }
+}
+
 impl Default for Inference {
     fn default() -> Self {
         Self {

@@ -56,6 +56,10 @@ pub mod place {
     pub const INPUT: &str = "/run/sympozium";
     /// The directory with the socket between agent and bridge.
     pub const DOOR: &str = "/run/door";
+    /// Headers for the model's provider that a Secret holds. The bridge's.
+    pub const HEADERS: &str = "/run/headers";
+    /// The turns of a scripted model. The bridge's.
+    pub const SCRIPT: &str = "/run/script";
     /// The token of a part that may use the Kubernetes API, where every client looks for it.
     pub const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 }

@@ -36,6 +36,7 @@ mod volumes;
 
 use sympozium_api::{AgentRun, AgentSpec};
 
+pub use env::parameter_variable;
 pub use finding::{MAX_FINDINGS, Reason, Subject};
 pub use input::{
     Agents, Amounts, Candidates, ContainerAmounts, Facts, Input, PackCandidates, PackObject,
@@ -45,6 +46,7 @@ pub use model::Endpoints;
 pub use objects::{admit_agent, admit_agent_author, admit_pack, admit_policy};
 pub use packs::{PackOrigin, ResolvedPack};
 pub use skills::{MAX_PACK_BYTES, contents};
+pub use subagents::{SubagentBounds, subagent_bounds};
 pub use tools::{SANDBOX_PACK, ToolDecision};
 pub use unused::{UNUSED_FIELDS, UnusedField};
 pub use volumes::{RunVolume, VolumeOwner};

@@ -44,6 +44,8 @@ pub struct Endpoint {
     pub host: Host,
     /// The port, written or usual.
     pub port: u16,
+    /// What comes after that: path and query, empty when there is none. Nothing of a fragment.
+    pub path: String,
 }
 
 /// Why a text is no host or address.
@@ -295,6 +297,7 @@ impl Endpoint {
             encrypted,
             host: Host::parse(host)?,
             port,
+            path: rest[end..].split('#').next().unwrap_or_default().to_owned(),
         })
     }
 }

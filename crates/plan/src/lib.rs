@@ -4,6 +4,7 @@
 //! says what time it is where that matters. Nothing here talks to a cluster, and nothing decides about powers after it.
 //!
 //! * [`admit`] is the decision, one file per family of rules, every rule with a name that stays the same.
+//! * [`plan`](plan::plan) makes of an admitted run the plan that every backend realises.
 //! * [`policy`] is what a run is held to, as one value; policies are combined by a meet, which only takes away.
 //! * The other modules read texts as what they mean, so that rules compare values: [`image`], [`quantity`],
 //!   [`duration`], [`host`], [`path`], [`environment`], [`rbac`].
@@ -19,6 +20,7 @@ pub mod fuzzing;
 pub mod host;
 pub mod image;
 pub mod path;
+pub mod plan;
 pub mod policy;
 pub mod quantity;
 pub mod rbac;

@@ -7,6 +7,7 @@
 //! - [`cluster`]: a real Kubernetes, shared by the tests of one run.
 //! - [`objects`]: objects as JSON, and what they lost on the way.
 //! - [`cases`]: whole matrices in `make test-full`, a seeded sample of them otherwise.
+//! - [`runs`]: runs made from a number, with everything around them.
 //! - [`replay`]: the fuzz targets of a crate, on stable.
 //! - [`ipc_cases`]: the file protocol of skill sidecars, for any executor.
 //! - [`bench`]: the rows that a bench program writes.
@@ -21,6 +22,7 @@ pub mod objects;
 pub mod probe;
 pub mod processes;
 pub mod replay;
+pub mod runs;
 pub mod skips;
 pub mod static_build;
 pub mod sysv;

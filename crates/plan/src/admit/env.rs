@@ -23,6 +23,11 @@ pub(super) const POD_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
+/// The variable that a parameter of a pack becomes.
+pub fn parameter_variable(key: &str) -> String {
+    format!("{PARAMETER_PREFIX}{}", key.to_ascii_uppercase())
+}
+
 /// All variables of a run but those of hooks, which are looked at with the hooks.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     check_map(&case.subject, "spec.env", &case.run.spec.env, findings);
@@ -155,7 +160,7 @@ fn check_parameters(
 ) {
     let mut seen = BTreeSet::new();
     for key in params.keys() {
-        let name = format!("{PARAMETER_PREFIX}{}", key.to_ascii_uppercase());
+        let name = parameter_variable(key);
         let at = || format!("{field}.{}", crate::text::shown(key));
         if let Some(told) = refused(&name, at) {
             findings.deny(subject, told);

@@ -148,7 +148,8 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    const fn of(cpu_thousandths: u64, memory_mebibytes: u64) -> Self {
+    /// So many thousandths of a CPU, so many MiB.
+    pub const fn of(cpu_thousandths: u64, memory_mebibytes: u64) -> Self {
         Self {
             cpu: Amount::thousandths(cpu_thousandths),
             memory: Amount::whole(memory_mebibytes << 20),

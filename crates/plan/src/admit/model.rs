@@ -257,6 +257,7 @@ fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings
         host,
         port,
         encrypted,
+        ..
     } = &endpoint;
     if host.is_metadata() {
         let message = format!("`{host}` answers with the credentials of the machine");

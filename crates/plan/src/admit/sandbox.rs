@@ -298,6 +298,11 @@ fn runtime_class_of<'c>(case: &Case<'c, '_>) -> Option<&'c str> {
     Some(class.as_str())
 }
 
+/// Whether the run has a container `sandbox`: where both are on, agent-sandbox takes its place.
+pub fn has_container(case: &Case<'_, '_>) -> bool {
+    enabled(case) == (true, false)
+}
+
 /// Whether each of the two is on.
 pub fn enabled(case: &Case<'_, '_>) -> (bool, bool) {
     let spec = &case.run.spec;

@@ -1,9 +1,48 @@
 //! Runs that runs start: how deep, how many.
 
-use sympozium_api::limits;
+use sympozium_api::{AgentSpec, limits};
 
 use super::Case;
 use super::finding::{Findings, told};
+use crate::policy::EffectivePolicy;
+
+/// How many runs a run may start, and how deep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubagentBounds {
+    /// Levels below the first run.
+    pub depth: u32,
+    /// At a time, in the whole tree.
+    pub concurrent: u32,
+    /// Of one run.
+    pub children: u32,
+}
+
+/// What policy and agent leave. Whatever nobody limits has the limits of the API.
+pub fn subagent_bounds(policy: &EffectivePolicy, agent: Option<&AgentSpec>) -> SubagentBounds {
+    let number = |number: i32| u32::try_from(number).unwrap_or(0);
+    let agent = agent.and_then(|it| it.agents.default.subagents.as_ref());
+    let least = |policy: Option<u32>, agent: Option<i32>, most: i32| {
+        let all = [policy, agent.map(number), Some(number(most))];
+        all.into_iter().flatten().min().unwrap_or(0)
+    };
+    SubagentBounds {
+        depth: least(
+            policy.max_depth,
+            agent.map(|it| it.max_depth),
+            limits::DEPTH,
+        ),
+        concurrent: least(
+            policy.max_concurrent,
+            agent.map(|it| it.max_concurrent),
+            limits::CONCURRENCY,
+        ),
+        children: least(
+            None,
+            agent.map(|it| it.max_children_per_agent),
+            limits::DELEGATES as i32,
+        ),
+    }
+}
 
 /// Depth and number. Whatever nobody limits has the limits of the API.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
@@ -11,17 +50,8 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         return;
     };
     let facts = &case.input.facts;
-    let number = |number: i32| u32::try_from(number).unwrap_or(0);
-    let subagents = case.agent.agents.default.subagents.as_ref();
-    let least = |policy: Option<u32>, agent: Option<i32>, most: i32| {
-        let all = [policy, agent.map(number), Some(number(most))];
-        all.into_iter().flatten().min().unwrap_or(0)
-    };
-    let max_depth = least(
-        case.policy.max_depth,
-        subagents.map(|it| it.max_depth),
-        limits::DEPTH,
-    );
+    let bounds = subagent_bounds(case.policy, Some(case.agent));
+    let max_depth = bounds.depth;
     match u32::try_from(parent.spawn_depth) {
         Ok(0) | Err(_) => findings.deny(
             &case.subject,
@@ -66,11 +96,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             }
         }
     }
-    let max_concurrent = least(
-        case.policy.max_concurrent,
-        subagents.map(|it| it.max_concurrent),
-        limits::CONCURRENCY,
-    );
+    let max_concurrent = bounds.concurrent;
     if facts
         .runs_in_tree
         .is_some_and(|running| running >= max_concurrent)
@@ -88,11 +114,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             ),
         );
     }
-    let max_children = least(
-        None,
-        subagents.map(|it| it.max_children_per_agent),
-        limits::DELEGATES as i32,
-    );
+    let max_children = bounds.children;
     if facts
         .siblings
         .is_some_and(|siblings| siblings >= max_children)

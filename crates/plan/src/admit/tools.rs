@@ -16,8 +16,7 @@ use crate::policy::tools::{
     Action, BUILT_IN, EXECUTE_COMMAND, FETCH_URL, SEND_CHANNEL_MESSAGE, Tool,
 };
 
-/// What the container `sandbox` is called where packs are named. No pack may have this name.
-pub const SANDBOX_PACK: &str = "sandbox";
+pub use sympozium_api::run_plan::SANDBOX as SANDBOX_PACK;
 
 /// Tools that the agent has without any pack.
 const NATIVE: &[&str] = &[
@@ -52,12 +51,16 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<ToolDecision> 
     unknown_patterns(case, &by_policy, findings);
     let decided: Vec<ToolDecision> = by_policy
         .into_iter()
-        .map(|tool| match &case.run.spec.tool_policy {
-            Some(run_policy) if !permits(run_policy, &tool) => ToolDecision {
-                action: Action::Deny,
-                ..tool
-            },
-            _ => tool,
+        .map(|tool| {
+            let by_run = case.run.spec.tool_policy.as_ref();
+            let is_left = by_run.is_none_or(|it| permits(it, &tool)) && is_for_a_skill(case, &tool);
+            match is_left {
+                true => tool,
+                false => ToolDecision {
+                    action: Action::Deny,
+                    ..tool
+                },
+            }
         })
         .collect();
     warn_about_useless_packs(case, &decided, findings);
@@ -76,7 +79,7 @@ fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
         };
         decision(case, None, name, Tool::BuiltIn(name), open)
     });
-    let (sandbox, _) = super::sandbox::enabled(case);
+    let sandbox = super::sandbox::has_container(case);
     let packs = case
         .packs
         .iter()
@@ -145,6 +148,18 @@ fn permits(policy: &ToolPolicy, tool: &ToolDecision) -> bool {
             .any(|pattern| is_about(pattern.as_str(), tool))
     };
     policy.allow.as_deref().is_none_or(named) && !named(&policy.deny)
+}
+
+/// Whether a tool of a pack is for one of its skills: where each says which tools are, the others are for nobody.
+fn is_for_a_skill(case: &Case<'_, '_>, tool: &ToolDecision) -> bool {
+    let mut packs = case.packs.iter();
+    let pack = packs.find(|pack| tool.pack.as_deref() == Some(pack.name.as_str()));
+    let skills = pack.map_or(&[][..], |pack| &pack.spec.skills);
+    skills.is_empty()
+        || skills.iter().any(|skill| {
+            let patterns = skill.allowed_tools.as_ref();
+            patterns.is_none_or(|it| it.iter().any(|it| is_about(it.as_str(), tool)))
+        })
 }
 
 /// Whether a pattern names a tool: `tool`, `pack/tool`, `pack/*` or `*`.

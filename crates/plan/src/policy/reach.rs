@@ -70,6 +70,16 @@ impl Reach {
         self.public || self.listed != Allowed::nothing()
     }
 
+    /// What else may be reached. Of what is without a list, nothing is.
+    pub fn listed(&self) -> impl Iterator<Item = &Destination> {
+        match &self.listed {
+            Allowed::Only(listed) => Some(listed.iter()),
+            Allowed::All => None,
+        }
+        .into_iter()
+        .flatten()
+    }
+
     /// Whether all of a destination may be reached.
     pub fn covers(&self, destination: &Destination) -> bool {
         (self.public && is_public(destination)) || self.listed.covers(destination)

@@ -12,6 +12,9 @@ pub const FETCH_URL: &str = "fetch_url";
 /// The tool that goes by the event bus.
 pub const SEND_CHANNEL_MESSAGE: &str = "send_channel_message";
 
+/// The tool that reads the text of a skill.
+pub const LOAD_SKILL: &str = "load_skill";
+
 /// Tools that no pack may declare, with the feature that each belongs to.
 pub const BUILT_IN: &[(&str, Option<Feature>)] = &[
     (EXECUTE_COMMAND, Some(Feature::CodeExecution)),
@@ -22,6 +25,7 @@ pub const BUILT_IN: &[(&str, Option<Feature>)] = &[
     (FETCH_URL, None),
     (SEND_CHANNEL_MESSAGE, None),
     ("schedule_task", None),
+    (LOAD_SKILL, None),
     ("delegate_to_persona", Some(Feature::SubAgents)),
     ("spawn_subagents", Some(Feature::SubAgents)),
     ("memory_search", None),

@@ -1,0 +1,275 @@
+//! From an admitted run to its plan: everything that will exist, and nothing else.
+//!
+//! [`plan`] only puts together what admission has let through. Each file below has one section of the plan; what the
+//! sections hold is documented with their types in [`sympozium_api::run_plan`].
+
+mod agent_view;
+mod limits;
+mod model;
+mod names;
+mod network;
+mod parts;
+mod resolved;
+mod skills;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use sympozium_api::RunPlan;
+use sympozium_api::digest::NoJson;
+use sympozium_api::names::{Digest, ImageRef, NamespaceName, ObjectName, RunName, Uid};
+use sympozium_api::run_plan::{
+    ApprovalPlan, Format, IsolationPlan, MAX_BYTES, PlacementPlan, RunIdentity, SubagentPlan,
+    TaskPlan, Workload,
+};
+use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
+use sympozium_api::skill_pack::Skill;
+
+use crate::admit::{Admitted, Input};
+use crate::policy::allowed::Allowed;
+use crate::policy::isolation::Seccomp;
+
+pub use agent_view::{AgentView, OfferedTool, agent_view};
+pub use limits::Limits;
+pub use names::part_names;
+
+/// A plan, and what it holds by digest only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned<'a> {
+    /// The plan.
+    pub plan: RunPlan,
+    /// The plan as it is stored.
+    pub bytes: Vec<u8>,
+    /// The digest of that.
+    pub digest: Digest,
+    /// The texts of the packs that the plan names.
+    pub texts: Vec<PackTexts<'a>>,
+}
+
+/// The texts of one pack.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PackTexts<'a> {
+    /// The pack.
+    pub pack: String,
+    /// Its skills, with their files.
+    pub skills: &'a [Skill],
+}
+
+/// How an installation plans.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanSettings {
+    /// The images of our own parts.
+    pub images: Images,
+    /// How much a run may use, and how long things may take.
+    pub limits: Limits,
+}
+
+/// The images of our own parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Images {
+    /// `agent-runner`
+    pub agent: ImageRef,
+    /// `ipc-bridge`
+    pub bridge: ImageRef,
+    /// `skill-sidecar`: the container `sandbox`, and the executor that is put into other images.
+    pub sidecar: ImageRef,
+}
+
+impl Default for PlanSettings {
+    fn default() -> Self {
+        let ours = |name: &str| {
+            ImageRef::new(format!(
+                "ghcr.io/sympozium-ai/sympozium/{name}:{}",
+                env!("CARGO_PKG_VERSION")
+            ))
+        };
+        Self {
+            images: Images {
+                agent: ours("agent-runner"),
+                bridge: ours("ipc-bridge"),
+                sidecar: ours("skill-sidecar"),
+            },
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Why there is no plan of an admitted run.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The run is not stored yet: nothing of its own could be named.
+    #[error("the run has no UID")]
+    NoUid,
+    /// Too long to be stored.
+    #[error("the plan has {0} bytes; {MAX_BYTES} can be stored")]
+    TooLarge(usize),
+    /// A value that has no JSON.
+    #[error(transparent)]
+    Json(#[from] NoJson),
+}
+
+/// Plans a run.
+///
+/// # Flow
+///
+/// `admitted` is what [`crate::admit::admit`] gave for the same `input`. Every section is made from it; nothing is decided
+/// again, and nothing that it does not have is added.
+///
+/// # Guarantees
+///
+/// * Deterministic: equal arguments give equal bytes.
+/// * No power beyond `admitted`: properties in `tests` hold every grant, host, Secret and gate against it.
+/// * The agent's part has no Secret, no token and no reach.
+///
+/// # Errors
+///
+/// When the run has no UID, or so much is in it that the plan cannot be stored.
+pub fn plan<'a>(
+    input: &Input<'a>,
+    admitted: &Admitted<'a>,
+    settings: &PlanSettings,
+) -> Result<Planned<'a>, PlanError> {
+    let run = run_identity(input, admitted)?;
+    let spec = &admitted.run.spec;
+    let isolation = isolation(admitted);
+    let model = model::plan(input, admitted);
+    let built = parts::build(admitted, &model, settings, input);
+    let deadlines = limits::deadlines(admitted, &settings.limits);
+    let plan = RunPlan {
+        format: Format::V1,
+        run,
+        resolved: resolved::objects(input, admitted)?,
+        task: TaskPlan {
+            task: spec.task.clone(),
+            system_prompt: spec.system_prompt.clone(),
+            use_context: spec.use_context,
+            mode: spec.mode,
+        },
+        workload: workload(admitted),
+        isolation,
+        identities: built.identities,
+        credentials: network::credentials(admitted, &model, &built.packs),
+        tools: tools::table(admitted, &built.packs),
+        skills: skills::plans(admitted)?,
+        parts: built.parts,
+        volumes: built.volumes,
+        model,
+        approval: approval(admitted),
+        subagents: subagents(input, admitted),
+        limits: settings.limits.run.clone(),
+        deadlines,
+        placement: PlacementPlan {
+            node_selector: spec
+                .model
+                .as_ref()
+                .map(|it| it.node_selector.clone())
+                .unwrap_or_default(),
+            image_pull_secrets: spec.image_pull_secrets.clone(),
+        },
+        cleanup: spec.cleanup,
+    };
+    let bytes = plan.to_bytes()?;
+    if bytes.len() > MAX_BYTES {
+        return Err(PlanError::TooLarge(bytes.len()));
+    }
+    Ok(Planned {
+        digest: RunPlan::digest_of(&bytes),
+        plan,
+        bytes,
+        texts: skills::texts(admitted),
+    })
+}
+
+fn run_identity(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<RunIdentity, PlanError> {
+    let metadata = &admitted.run.metadata;
+    let uid = metadata.uid.as_deref().filter(|it| !it.is_empty());
+    let spec = &admitted.run.spec;
+    let agent = spec.agent().map(|it| it.as_str()).unwrap_or_default();
+    let agent_kind = match input.agents.instance {
+        Some(_) => "SympoziumInstance",
+        None => "Agent",
+    };
+    Ok(RunIdentity {
+        namespace: NamespaceName::new(input.namespace),
+        name: RunName::new(metadata.name.clone().unwrap_or_default()),
+        uid: Uid::new(uid.ok_or(PlanError::NoUid)?),
+        agent_kind: agent_kind.to_owned(),
+        agent: ObjectName::new(agent),
+        agent_id: spec.agent_id.clone(),
+        session_key: spec.session_key.clone(),
+        parent: spec.parent.clone(),
+    })
+}
+
+fn workload(admitted: &Admitted<'_>) -> Workload {
+    let sandbox = admitted.run.spec.agent_sandbox.as_ref();
+    match sandbox.filter(|it| it.enabled) {
+        Some(sandbox) => Workload::Sandbox {
+            warm_pool: sandbox.warm_pool_ref.clone(),
+        },
+        None => Workload::Job,
+    }
+}
+
+fn isolation(admitted: &Admitted<'_>) -> IsolationPlan {
+    let spec = &admitted.run.spec;
+    let isolation = &admitted.policy.isolation;
+    let asked = spec
+        .sandbox
+        .as_ref()
+        .and_then(|it| it.security_context.as_ref())
+        .and_then(|it| it.seccomp_profile.clone());
+    let seccomp = asked.unwrap_or_else(|| match &isolation.seccomp {
+        // Admission sees to it that one is left.
+        Allowed::Only(filters) => filters.first().map_or_else(runtime_default, profile),
+        Allowed::All => runtime_default(),
+    });
+    let sandbox = spec.agent_sandbox.as_ref().filter(|it| it.enabled);
+    IsolationPlan {
+        floor: isolation.guarantees.iter().copied().collect(),
+        seccomp,
+        runtime_class: sandbox.and_then(|it| it.runtime_class.clone()),
+    }
+}
+
+fn runtime_default() -> SeccompProfile {
+    profile(&Seccomp::RuntimeDefault)
+}
+
+fn profile(filter: &Seccomp) -> SeccompProfile {
+    match filter {
+        Seccomp::RuntimeDefault => SeccompProfile {
+            type_: SeccompProfileType::RuntimeDefault,
+            localhost_profile: None,
+        },
+        Seccomp::Localhost(file) => SeccompProfile {
+            type_: SeccompProfileType::Localhost,
+            localhost_profile: Some(file.clone()),
+        },
+    }
+}
+
+fn approval(admitted: &Admitted<'_>) -> ApprovalPlan {
+    let approval = &admitted.policy.approval;
+    ApprovalPlan {
+        approvers: match &approval.approvers {
+            Allowed::All => None,
+            Allowed::Only(approvers) => Some(approvers.iter().cloned().collect()),
+        },
+        required: approval.required,
+        run_scope: approval.run_scope,
+        run_author: approval.run_author,
+    }
+}
+
+/// What is left below this run of the levels that policy and agent allow.
+fn subagents(input: &Input<'_>, admitted: &Admitted<'_>) -> SubagentPlan {
+    let bounds = crate::admit::subagent_bounds(&admitted.policy, input.agents.spec());
+    let parent = admitted.run.spec.parent.as_ref();
+    let above = parent.map_or(0, |it| u32::try_from(it.spawn_depth).unwrap_or(u32::MAX));
+    SubagentPlan {
+        levels: bounds.depth.saturating_sub(above),
+        concurrent: bounds.concurrent,
+        children: bounds.children,
+    }
+}

@@ -1,0 +1,102 @@
+//! What the agent reads of its plan: its task, the tools it is offered, the skills it can read. No address, no Secret's name,
+//! no gate: what it may do is decided elsewhere.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sympozium_api::RunPlan;
+use sympozium_api::open::OpenObject;
+use sympozium_api::run_plan::{
+    Acts, Format, Gate, RunLimits, SkillPlan, TaskPlan, ToolPlan, WireFormat,
+};
+
+use crate::policy::tools::EXECUTE_COMMAND;
+
+/// What the agent reads of its plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AgentView {
+    /// How this is written.
+    pub format: Format,
+    /// The run's name.
+    pub run: String,
+    /// The agent's name.
+    pub agent: String,
+    /// What it is to do.
+    pub task: TaskPlan,
+    /// How the model is spoken to.
+    pub wire: WireFormat,
+    /// The model.
+    pub model: String,
+    /// How long the model thinks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// The tools that the model is offered.
+    pub tools: Vec<OfferedTool>,
+    /// The texts that it can read.
+    pub skills: Vec<SkillPlan>,
+    /// How much the run may use.
+    pub limits: RunLimits,
+    /// Seconds that it may work.
+    pub run_seconds: u64,
+}
+
+/// A tool as the model sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OfferedTool {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// What it takes.
+    pub parameters: OpenObject,
+    /// Whether the agent acts itself, with a permit.
+    pub native: bool,
+}
+
+/// The agent's view of a plan. A tool whose gate is `deny` is not in it.
+pub fn agent_view(plan: &RunPlan) -> AgentView {
+    AgentView {
+        format: plan.format,
+        run: plan.run.name.as_str().to_owned(),
+        agent: plan.run.agent.as_str().to_owned(),
+        task: plan.task.clone(),
+        wire: plan.model.wire,
+        model: plan.model.model.clone(),
+        thinking: plan.model.thinking.clone(),
+        tools: offered(&plan.tools),
+        skills: plan.skills.clone(),
+        limits: plan.limits.clone(),
+        run_seconds: plan.deadlines.run_seconds,
+    }
+}
+
+fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
+    let open = |tool: &&ToolPlan| tool.gate != Gate::Deny;
+    let targets: Vec<&str> = tools
+        .iter()
+        .filter(open)
+        .filter(|tool| tool.name == EXECUTE_COMMAND)
+        .filter_map(|tool| tool.pack.as_deref())
+        .collect();
+    let mut offered: Vec<OfferedTool> = Vec::new();
+    for tool in tools.iter().filter(open) {
+        // One for all packs: the target says which.
+        if offered.iter().any(|it| it.name == tool.name) {
+            continue;
+        }
+        let mut parameters = tool.parameters.clone();
+        if tool.name == EXECUTE_COMMAND
+            && let Some(properties) = parameters.0.get_mut("properties")
+        {
+            properties["target"]["enum"] = json!(targets);
+        }
+        offered.push(OfferedTool {
+            name: tool.name.clone(),
+            description: tool.description.clone(),
+            parameters,
+            native: tool.acts == Acts::Agent,
+        });
+    }
+    offered
+}

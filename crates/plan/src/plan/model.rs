@@ -1,0 +1,145 @@
+//! The model of a run: where it answers, how it is spoken to, and which variables of the bridge have its key.
+
+use sympozium_api::agent_run::RunModel;
+use sympozium_api::names::{EnvName, ObjectName, SecretName};
+use sympozium_api::run_plan::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
+
+use crate::admit::{Admitted, Endpoints, Input};
+use crate::host::Endpoint;
+
+/// What is not the same for every provider: the path of its API, and the variable of its key.
+struct Provider {
+    name: &'static str,
+    base_path: &'static str,
+    key: &'static str,
+}
+
+const PROVIDERS: &[Provider] = &[
+    of("anthropic", "", "ANTHROPIC_API_KEY"),
+    of("azure", "/openai/v1", "AZURE_OPENAI_API_KEY"),
+    of("azure-openai", "/openai/v1", "AZURE_OPENAI_API_KEY"),
+    of("deepseek", "/v1", "DEEPSEEK_API_KEY"),
+    of("gemini", "/v1beta/openai", "GOOGLE_API_KEY"),
+    of("google", "/v1beta/openai", "GOOGLE_API_KEY"),
+    of("groq", "/openai/v1", "GROQ_API_KEY"),
+    of("mistral", "/v1", "MISTRAL_API_KEY"),
+    of("openrouter", "/api/v1", "OPENROUTER_API_KEY"),
+];
+/// All others speak as OpenAI does.
+const USUAL: Provider = of("openai", "/v1", "OPENAI_API_KEY");
+/// A key in a Secret that is for no provider in particular.
+const ANY_KEY: &str = "API_KEY";
+/// The provider whose answers are written down.
+const SCRIPTED: &str = "scripted";
+
+const fn of(name: &'static str, base_path: &'static str, key: &'static str) -> Provider {
+    Provider {
+        name,
+        base_path,
+        key,
+    }
+}
+
+/// The model of a run.
+pub fn plan(input: &Input<'_>, admitted: &Admitted<'_>) -> ModelPlan {
+    let nothing = RunModel::default();
+    // Admission denies a run without one.
+    let model = admitted.run.spec.model.as_ref().unwrap_or(&nothing);
+    let is = |provider: &&Provider| provider.name.eq_ignore_ascii_case(&model.provider);
+    let provider = PROVIDERS.iter().find(is).unwrap_or(&USUAL);
+    let wire = match provider.name {
+        "anthropic" => WireFormat::Anthropic,
+        _ => WireFormat::OpenAi,
+    };
+    let scripted = model.provider.eq_ignore_ascii_case(SCRIPTED) && model.model_ref.is_none();
+    ModelPlan {
+        provider: model.provider.clone(),
+        model: model.model.clone(),
+        wire,
+        endpoint: endpoint(input, model, provider, wire),
+        thinking: model.thinking.clone(),
+        headers: model.provider_headers.clone(),
+        headers_secret: model.provider_headers_secret_ref.clone(),
+        keys: keys(model, provider),
+        script: scripted.then(|| ObjectName::new(model.model.clone())),
+    }
+}
+
+/// One variable for the provider's key and one for a key that names no provider; nothing else of the Secret is seen.
+fn keys(model: &RunModel, provider: &Provider) -> Vec<ModelKey> {
+    let secret = model.auth_secret_ref.as_ref().map(|it| it.as_str());
+    let Some(secret) = secret.filter(|it| !it.is_empty()) else {
+        return Vec::new();
+    };
+    let key = |variable: &str| ModelKey {
+        variable: EnvName::new(variable),
+        secret: SecretName::new(secret),
+    };
+    vec![key(provider.key), key(ANY_KEY)]
+}
+
+fn endpoint(
+    input: &Input<'_>,
+    model: &RunModel,
+    provider: &Provider,
+    wire: WireFormat,
+) -> Option<ModelEndpoint> {
+    if let Some(url) = served(input, model) {
+        return at(&url, USUAL.base_path, WireFormat::OpenAi);
+    }
+    if let Some(url) = &model.base_url {
+        return at(url, provider.base_path, wire);
+    }
+    match Endpoints::of(&model.provider) {
+        Endpoints::At(host, port) => Some(ModelEndpoint {
+            encrypted: port == 443,
+            host: host.to_owned(),
+            port,
+            path: request_path(provider.base_path, "", wire),
+        }),
+        // Admission denies a run whose model is nowhere; a scripted one is inside the bridge.
+        Endpoints::Named | Endpoints::Nowhere => None,
+    }
+}
+
+/// Where a `Model` of the cluster answers.
+fn served(input: &Input<'_>, model: &RunModel) -> Option<String> {
+    let reference = model.model_ref.as_ref()?.as_str();
+    let named = reference.split_once('/');
+    let (namespace, name) = named.unwrap_or((input.namespace, reference));
+    let own = input.models.own.map(|it| (namespace, it));
+    let system = input.models.system.filter(|_| named.is_none());
+    let system = system.map(|it| (input.settings.system_namespace.as_str(), it));
+    let (namespace, found) = own.or(system)?;
+    let known = found.status.as_ref().and_then(|it| it.endpoint.clone());
+    let port = found.spec.inference.port();
+    Some(known.unwrap_or_else(|| format!("http://model-{name}.{namespace}.svc:{port}/v1")))
+}
+
+/// The address of a URL, which admission has read before.
+fn at(url: &str, usual_path: &str, wire: WireFormat) -> Option<ModelEndpoint> {
+    let endpoint = Endpoint::parse(url).ok()?;
+    let (path, query) = endpoint.path.split_once('?').map_or_else(
+        || (endpoint.path.as_str(), String::new()),
+        |(path, query)| (path, format!("?{query}")),
+    );
+    let base = match path.trim_end_matches('/') {
+        "" => usual_path,
+        base => base,
+    };
+    Some(ModelEndpoint {
+        encrypted: endpoint.encrypted,
+        host: endpoint.host.to_string(),
+        port: endpoint.port,
+        path: request_path(base, &query, wire),
+    })
+}
+
+fn request_path(base: &str, query: &str, wire: WireFormat) -> String {
+    let operation = match wire {
+        WireFormat::OpenAi => "/chat/completions",
+        WireFormat::Anthropic if base.ends_with("/v1") => "/messages",
+        WireFormat::Anthropic => "/v1/messages",
+    };
+    format!("{base}{operation}{query}")
+}

@@ -1,0 +1,67 @@
+//! Names of containers: readable where possible, and never two alike, whatever packs and hooks are called.
+
+/// Characters of the name of a container.
+const MOST: usize = 63;
+
+/// A container's name for each of `names`, which differ: `start` and the name where that is a name for a container, and
+/// otherwise what fits of it and its number.
+///
+/// No two are equal: names with a number end in `-x` and that number, and a name that ends so by itself gets one too.
+pub fn part_names<'a>(start: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let named = |(number, name): (usize, &str)| {
+        let plain = format!("{start}-{name}");
+        if plain.len() <= MOST && !name.contains('.') && !ends_in_number(name) {
+            return plain;
+        }
+        let end = format!("-x{number}");
+        let readable: String = name.replace('.', "-");
+        let room = MOST.saturating_sub(start.len() + 1 + end.len());
+        let readable = readable[..readable.len().min(room)].trim_end_matches('-');
+        format!("{start}-{readable}{end}")
+    };
+    names.into_iter().enumerate().map(named).collect()
+}
+
+fn ends_in_number(name: &str) -> bool {
+    name.rsplit_once("-x").is_some_and(|(_, number)| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_kept_where_they_can_be() {
+        let long = format!("{}.b", "a".repeat(200));
+        let names = ["k8s-ops", "a.b", "a-b", "a-b-x1", "x1", &long];
+        let expected = [
+            "skill-k8s-ops".to_owned(),
+            "skill-a-b-x1".to_owned(),
+            "skill-a-b".to_owned(),
+            "skill-a-b-x1-x3".to_owned(),
+            "skill-x1".to_owned(),
+            format!("skill-{}-x5", "a".repeat(54)),
+        ];
+        assert_eq!(part_names("skill", names), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_are_alike_and_all_are_labels(
+            names in proptest::collection::btree_set("[ab]([-.]?[abx01]){0,40}", 1..32),
+        ) {
+            let made = part_names("skill", names.iter().map(String::as_str));
+            let different: BTreeSet<_> = made.iter().collect();
+            prop_assert_eq!(different.len(), names.len());
+            for name in &made {
+                prop_assert_eq!(sympozium_api::names::LabelName::new(name.clone()).check(), Ok(()));
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The parts of a run and everything they mount.
+//!
+//! What a part may see is decided here, mount by mount: the agent no credential, a skill nothing of another skill, the bridge
+//! its end of every skill's files and never the workspace. A volume's name is made of our words and numbers only.
+
+mod hooks;
+mod ours;
+mod skill;
+
+use sympozium_api::environment::EnvVar;
+use sympozium_api::names::{EnvName, MountPath};
+use sympozium_api::quantity::Quantity;
+use sympozium_api::run_plan::{
+    AmountsPlan, Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, VolumeName,
+    VolumeSource, place,
+};
+use sympozium_api::skill_pack::Sidecar;
+
+use super::PlanSettings;
+use super::names::part_names;
+use crate::admit::{Admitted, Amounts, Input, VolumeOwner};
+use crate::policy::tools::Action;
+
+/// The agent's part.
+pub const AGENT: &str = "agent";
+/// The bridge's part.
+pub const BRIDGE: &str = "ipc-bridge";
+/// The variable that tells an executor which pack it is.
+const PACK_VARIABLE: &str = "SYMPOZIUM_SKILL_PACK";
+
+/// How much fits into the workspace.
+const WORKSPACE_SIZE: &str = "1Gi";
+/// How much fits into a part's `/tmp`.
+const TMP_SIZE: &str = "256Mi";
+/// How much fits into a part's `/dev/shm`. It counts as memory of the part.
+const SHM_SIZE: &str = "64Mi";
+/// How much fits into the files between bridge and skill: requests and results, each bounded.
+const IPC_SIZE: &str = "64Mi";
+/// How much fits beside the socket between agent and bridge.
+const DOOR_SIZE: &str = "1Mi";
+
+/// Parts, what they mount, and who they are.
+pub struct Built<'a> {
+    pub parts: Vec<Part>,
+    pub volumes: Vec<PlanVolume>,
+    pub identities: Vec<Identity>,
+    pub packs: Vec<PackPart<'a>>,
+}
+
+/// The part of a pack.
+pub struct PackPart<'a> {
+    /// The pack.
+    pub pack: String,
+    /// Its place among the run's packs; volumes and identities are named by it.
+    pub number: usize,
+    /// What its author wrote.
+    pub sidecar: &'a Sidecar,
+    /// The part.
+    pub part: PartName,
+}
+
+/// Puts the parts together, in the order in which they are listed.
+pub fn build<'a>(
+    admitted: &Admitted<'a>,
+    model: &ModelPlan,
+    settings: &PlanSettings,
+    input: &Input<'_>,
+) -> Built<'a> {
+    let mut builder = Builder {
+        admitted,
+        settings,
+        amounts: &input.settings.amounts,
+        run_name: admitted.run.metadata.name.clone().unwrap_or_default(),
+        namespace: input.namespace,
+        volumes: Vec::new(),
+        identities: Vec::new(),
+    };
+    let packs = pack_parts(admitted);
+    builder.add_workspace();
+    builder.scratch("door", Medium::Memory, DOOR_SIZE);
+    let mut parts = vec![builder.agent(), builder.bridge(model, &packs)];
+    parts.extend(
+        packs
+            .iter()
+            .zip(admitted.packs.iter().filter(|it| it.sidecar().is_some()))
+            .map(|(part, pack)| builder.skill(part, pack)),
+    );
+    parts.extend(builder.sandbox());
+    parts.extend(builder.hooks());
+    Built {
+        parts,
+        volumes: builder.volumes,
+        identities: builder.identities,
+        packs,
+    }
+}
+
+fn pack_parts<'a>(admitted: &Admitted<'a>) -> Vec<PackPart<'a>> {
+    let packs: Vec<_> = admitted
+        .packs
+        .iter()
+        .enumerate()
+        .filter_map(|(number, pack)| Some((number, pack.name.as_str(), pack.sidecar()?)))
+        .collect();
+    let names = part_names("skill", packs.iter().map(|(_, name, _)| *name));
+    packs
+        .into_iter()
+        .zip(names)
+        .map(|((number, pack, sidecar), part)| PackPart {
+            pack: pack.to_owned(),
+            number,
+            sidecar,
+            part: PartName(part),
+        })
+        .collect()
+}
+
+struct Builder<'b, 'a> {
+    admitted: &'b Admitted<'a>,
+    settings: &'b PlanSettings,
+    amounts: &'b crate::admit::ContainerAmounts,
+    run_name: String,
+    namespace: &'b str,
+    volumes: Vec<PlanVolume>,
+    identities: Vec<Identity>,
+}
+
+impl Builder<'_, '_> {
+    fn volume(&mut self, name: String, source: VolumeSource) -> VolumeName {
+        let name = VolumeName(name);
+        self.volumes.push(PlanVolume {
+            name: name.clone(),
+            source,
+        });
+        name
+    }
+
+    fn scratch(&mut self, name: &str, medium: Medium, size: &str) -> VolumeName {
+        let source = VolumeSource::Scratch {
+            medium,
+            size: size.into(),
+        };
+        self.volume(name.to_owned(), source)
+    }
+
+    /// With hooks after the run it outlives the pod that the agent is in.
+    fn add_workspace(&mut self) {
+        let hooks = self.admitted.run.spec.lifecycle.as_ref();
+        if hooks.is_some_and(|it| !it.post_run.is_empty()) {
+            let size = WORKSPACE_SIZE.into();
+            self.volume("workspace".to_owned(), VolumeSource::Kept { size });
+        } else {
+            self.scratch("workspace", Medium::Disk, WORKSPACE_SIZE);
+        }
+    }
+
+    /// What every part has of its own: scratch space and shared memory, in which nobody else can leave or find anything.
+    fn own_space(&mut self, start: &str) -> Vec<Mount> {
+        let tmp = self.scratch(&format!("{start}-tmp"), Medium::Disk, TMP_SIZE);
+        let shm = self.scratch(&format!("{start}-shm"), Medium::Memory, SHM_SIZE);
+        vec![writable(tmp, place::TMP), writable(shm, place::SHM)]
+    }
+
+    fn input(&mut self, start: &str, part: &PartName) -> Mount {
+        let source = VolumeSource::Input { part: part.clone() };
+        read_only(self.volume(format!("{start}-input"), source), place::INPUT)
+    }
+
+    /// The volumes that a user declared for a part, as far as the part mounts them.
+    fn declared(
+        &mut self,
+        owner: &VolumeOwner,
+        volumes: &[sympozium_api::open::Volume],
+        mounts: &[sympozium_api::open::VolumeMount],
+    ) -> Vec<Mount> {
+        let named = self.admitted.volumes.iter();
+        let named: Vec<_> = named.filter(|it| it.owner == *owner).cloned().collect();
+        let mut made = Vec::new();
+        for volume in volumes {
+            let own: Vec<_> = mounts.iter().filter(|it| it.name == volume.name).collect();
+            let name = named.iter().find(|it| volume.name == it.name.as_str());
+            let (Some(name), false) = (name, own.is_empty()) else {
+                continue;
+            };
+            let source = VolumeSource::Declared {
+                volume: volume.clone(),
+            };
+            let name = self.volume(name.pod_name.clone(), source);
+            made.extend(own.into_iter().map(|mount| Mount {
+                volume: name.clone(),
+                path: mount.mount_path.clone(),
+                read_only: mount.read_only == Some(true),
+                sub_path: mount.sub_path.clone().filter(|it| !it.is_empty()),
+            }));
+        }
+        made
+    }
+
+    /// Whether the policy leaves one of these tools.
+    fn has_tool(&self, names: &[&str]) -> bool {
+        let mut tools = self.admitted.tools.iter();
+        tools.any(|tool| {
+            tool.pack.is_none()
+                && names.contains(&tool.name.as_str())
+                && tool.action != Action::Deny
+        })
+    }
+}
+
+fn workspace() -> VolumeName {
+    VolumeName("workspace".to_owned())
+}
+
+fn door() -> VolumeName {
+    VolumeName("door".to_owned())
+}
+
+fn ipc(start: &str) -> VolumeName {
+    VolumeName(format!("{start}-ipc"))
+}
+
+fn writable(volume: VolumeName, path: &str) -> Mount {
+    Mount {
+        volume,
+        path: MountPath::new(path),
+        read_only: false,
+        sub_path: None,
+    }
+}
+
+fn read_only(volume: VolumeName, path: &str) -> Mount {
+    Mount {
+        read_only: true,
+        ..writable(volume, path)
+    }
+}
+
+fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar {
+        name: EnvName::new(name),
+        value: Some(value.to_owned()),
+        value_from: None,
+    }
+}
+
+/// Sets a variable, instead of one of the same name that is there.
+fn set(env: &mut Vec<EnvVar>, variable: EnvVar) {
+    match env.iter_mut().find(|it| it.name == variable.name) {
+        Some(there) => *there = variable,
+        None => env.push(variable),
+    }
+}
+
+/// Limits as they are, and of them a share that is kept: parts of ours wait most of the time.
+fn shared(limits: Amounts, request: Amounts) -> AmountsPlan {
+    let text = |amount: crate::quantity::Amount| Quantity::Text(amount.to_string());
+    AmountsPlan {
+        cpu_request: text(request.cpu.min(limits.cpu)),
+        cpu_limit: text(limits.cpu),
+        memory_request: text(request.memory.min(limits.memory)),
+        memory_limit: text(limits.memory),
+    }
+}

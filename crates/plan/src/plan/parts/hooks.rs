@@ -1,0 +1,92 @@
+//! Containers before and after the agent. They are the agent's author's: they see the workspace, and what they declare.
+
+use sympozium_api::lifecycle::LifecycleHook;
+use sympozium_api::run_plan::{Identity, IdentityName, Part, PartName, Role, Start, place};
+
+use super::skill::TOKEN_SECONDS;
+use super::{Builder, set, shared, variable, workspace, writable};
+use crate::admit::Amounts;
+use crate::plan::limits::hook_seconds;
+use crate::plan::names::part_names;
+
+impl Builder<'_, '_> {
+    /// All hooks of the run, those before the agent first.
+    pub fn hooks(&mut self) -> Vec<Part> {
+        let Some(hooks) = self.admitted.run.spec.lifecycle.clone() else {
+            return Vec::new();
+        };
+        let all = hooks.pre_run.len() + hooks.post_run.len();
+        let identity = (all > 0 && !hooks.rbac.is_empty()).then(|| {
+            let name = IdentityName("hooks".to_owned());
+            self.identities.push(Identity {
+                name: name.clone(),
+                pack: None,
+                namespace_rules: hooks.rbac.clone(),
+                cluster_rules: Vec::new(),
+                token_seconds: TOKEN_SECONDS,
+            });
+            name
+        });
+        let mut parts = Vec::new();
+        for (start, list) in [("pre", &hooks.pre_run), ("post", &hooks.post_run)] {
+            let names = part_names(start, list.iter().map(|hook| hook.name.as_str()));
+            for (number, (hook, name)) in list.iter().zip(names).enumerate() {
+                let role = match start {
+                    "pre" => Role::PreRun {
+                        hook: hook.name.clone(),
+                    },
+                    _ => Role::PostRun {
+                        hook: hook.name.clone(),
+                        gate: hook.gate == Some(true),
+                    },
+                };
+                let start = format!("{start}-{number}");
+                parts.push(self.hook(&start, name, role, hook, identity.clone()));
+            }
+        }
+        parts
+    }
+
+    fn hook(
+        &mut self,
+        start: &str,
+        name: String,
+        role: Role,
+        hook: &LifecycleHook,
+        identity: Option<IdentityName>,
+    ) -> Part {
+        let spec = &self.admitted.run.spec;
+        let agent = spec.agent().map(|it| it.as_str()).unwrap_or_default();
+        let mut env = vec![
+            variable("AGENT_RUN_ID", &self.run_name),
+            variable("INSTANCE_NAME", agent),
+            variable("AGENT_NAMESPACE", self.namespace),
+        ];
+        for variable in &hook.env {
+            set(&mut env, variable.clone());
+        }
+        for (name, value) in &spec.env {
+            set(&mut env, variable(name, value));
+        }
+        let mut mounts = self.own_space(start);
+        mounts.push(writable(workspace(), place::WORKSPACE));
+        mounts.extend(identity.as_ref().map(|it| self.token(start, it)));
+        Part {
+            name: PartName(name),
+            role,
+            image: hook.image.clone(),
+            image_pull_policy: hook.image_pull_policy,
+            start: Start::Image {
+                command: hook.command.clone(),
+                args: hook.args.clone(),
+            },
+            env,
+            mounts,
+            amounts: shared(self.amounts.hook, Amounts::of(100, 128)),
+            identity,
+            host_access: None,
+            ports: Vec::new(),
+            timeout_seconds: Some(hook_seconds(hook.timeout.as_ref())),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Agent and bridge.
+
+use sympozium_api::environment::{EnvVar, EnvVarSource, KeyReference};
+use sympozium_api::names::ObjectName;
+use sympozium_api::run_plan::{ModelPlan, Mount, Part, PartName, Role, Start, VolumeSource, place};
+
+use super::{
+    AGENT, BRIDGE, Builder, PackPart, door, ipc, read_only, shared, variable, workspace, writable,
+};
+use crate::admit::{Amounts, SANDBOX_PACK, VolumeOwner};
+use crate::plan::skills::{CONFIG_MAPS, config_maps, packs_with_texts};
+
+impl Builder<'_, '_> {
+    /// Thinks. It sees texts, and files as far as its tools may touch them; no Secret, no token, no other part's files.
+    pub fn agent(&mut self) -> Part {
+        let name = PartName(AGENT.to_owned());
+        let admitted = self.admitted;
+        let spec = &admitted.run.spec;
+        let mut mounts = self.own_space(AGENT);
+        mounts.push(self.input(AGENT, &name));
+        // The bridge makes the socket; the agent only goes through it.
+        mounts.push(read_only(door(), place::DOOR));
+        mounts.extend(self.agent_workspace());
+        for (number, pack) in packs_with_texts(admitted) {
+            let source = VolumeSource::Texts {
+                pack: pack.name.as_str().to_owned(),
+                programs: false,
+            };
+            let volume = self.volume(format!("agent-texts-{number}"), source);
+            let place = format!("{}/{}", place::SKILLS, pack.name);
+            mounts.push(read_only(volume, &place));
+        }
+        for (number, config_map) in config_maps(admitted).into_iter().enumerate() {
+            let source = VolumeSource::ConfigMap {
+                config_map: ObjectName::new(config_map),
+            };
+            let volume = self.volume(format!("agent-config-{number}"), source);
+            let place = format!("{}/{CONFIG_MAPS}/{config_map}", place::SKILLS);
+            mounts.push(read_only(volume, &place));
+        }
+        mounts.extend(self.declared(&VolumeOwner::Agent, &spec.volumes, &spec.volume_mounts));
+        Part {
+            name,
+            role: Role::Agent,
+            image: self.settings.images.agent.clone(),
+            image_pull_policy: None,
+            start: our_entrypoint(),
+            env: spec
+                .env
+                .iter()
+                .map(|(name, value)| variable(name, value))
+                .collect(),
+            mounts,
+            amounts: shared(self.amounts.agent, Amounts::of(250, 512)),
+            identity: None,
+            host_access: None,
+            ports: Vec::new(),
+            timeout_seconds: None,
+        }
+    }
+
+    /// The workspace is as open to the agent as its file tools are: where they are all denied it is not there.
+    fn agent_workspace(&self) -> Option<Mount> {
+        if self.has_tool(&["write_file", "edit_file"]) {
+            return Some(writable(workspace(), place::WORKSPACE));
+        }
+        let reads = self.has_tool(&["read_file", "list_directory"]);
+        reads.then(|| read_only(workspace(), place::WORKSPACE))
+    }
+
+    /// Decides. It has the model's key and its end of every skill's files, and nothing of the workspace.
+    pub fn bridge(&mut self, model: &ModelPlan, packs: &[PackPart<'_>]) -> Part {
+        let name = PartName(BRIDGE.to_owned());
+        let mut mounts = self.own_space("bridge");
+        mounts.push(self.input("bridge", &name));
+        mounts.push(writable(door(), place::DOOR));
+        for pack in packs {
+            let place = format!("{}/{}", place::IPC, pack.pack);
+            mounts.push(writable(ipc(&format!("skill-{}", pack.number)), &place));
+        }
+        if self.has_sandbox() {
+            let place = format!("{}/{SANDBOX_PACK}", place::IPC);
+            mounts.push(writable(ipc("sandbox"), &place));
+        }
+        if let Some(secret) = &model.headers_secret {
+            let source = VolumeSource::Secret {
+                secret: secret.clone(),
+            };
+            let volume = self.volume("bridge-headers".to_owned(), source);
+            mounts.push(read_only(volume, place::HEADERS));
+        }
+        if let Some(config_map) = &model.script {
+            let source = VolumeSource::ConfigMap {
+                config_map: config_map.clone(),
+            };
+            let volume = self.volume("bridge-script".to_owned(), source);
+            mounts.push(read_only(volume, place::SCRIPT));
+        }
+        let key = |key: &sympozium_api::run_plan::ModelKey| EnvVar {
+            name: key.variable.clone(),
+            value: None,
+            value_from: Some(EnvVarSource {
+                secret_key_ref: Some(KeyReference {
+                    name: ObjectName::new(key.secret.as_str()),
+                    key: key.variable.as_str().to_owned(),
+                    // Of the two that are looked for, one is enough.
+                    optional: Some(true),
+                }),
+                ..EnvVarSource::default()
+            }),
+        };
+        Part {
+            name,
+            role: Role::Bridge,
+            image: self.settings.images.bridge.clone(),
+            image_pull_policy: None,
+            start: our_entrypoint(),
+            env: model.keys.iter().map(key).collect(),
+            mounts,
+            amounts: shared(self.amounts.bridge, Amounts::of(50, 64)),
+            identity: None,
+            host_access: None,
+            ports: Vec::new(),
+            timeout_seconds: None,
+        }
+    }
+}
+
+fn our_entrypoint() -> Start {
+    Start::Image {
+        command: Vec::new(),
+        args: Vec::new(),
+    }
+}

@@ -1,0 +1,85 @@
+//! The objects that a plan was made from, as they were.
+
+use serde::Serialize;
+use sympozium_api::agent_run::ResolvedObject;
+use sympozium_api::digest::{NoJson, digest};
+use sympozium_api::labels::FLOOR_POLICY;
+use sympozium_api::names::{NamespaceName, ObjectName, Uid};
+
+use crate::admit::{Admitted, Input, wanted_policy};
+
+/// The domain of the digest of a spec.
+const DOMAIN: &str = "sympozium.ai/spec/v1";
+
+/// The agent, its policy, the floor, the packs and the model.
+pub fn objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Vec<ResolvedObject>, NoJson> {
+    let own = input.namespace;
+    let system = input.settings.system_namespace.as_str();
+    let mut objects = Vec::new();
+    if let Some(agent) = input.agents.agent {
+        let metadata = (&agent.metadata.name, &agent.metadata.uid);
+        objects.push(object("Agent", own, metadata, &agent.spec)?);
+    }
+    if let Some(instance) = input.agents.instance {
+        let metadata = (&instance.metadata.name, &instance.metadata.uid);
+        objects.push(object("SympoziumInstance", own, metadata, &instance.spec)?);
+    }
+    if let (Some(_), Some((policy, namespace))) = (
+        wanted_policy(input.agents),
+        either(input.policies.own, input.policies.system, own, system),
+    ) {
+        let metadata = (&policy.metadata.name, &policy.metadata.uid);
+        objects.push(object(
+            "SympoziumPolicy",
+            namespace,
+            metadata,
+            &policy.spec,
+        )?);
+    }
+    if let Some(floor) = input.floor {
+        let metadata = (&Some(FLOOR_POLICY.to_owned()), &None);
+        objects.push(object("SympoziumPolicy", system, metadata, floor)?);
+    }
+    for pack in &admitted.packs {
+        let metadata = (&Some(pack.name.as_str().to_owned()), &pack.uid);
+        objects.push(object("SkillPack", &pack.namespace, metadata, pack.spec)?);
+    }
+    let model = admitted.run.spec.model.as_ref();
+    if let Some(reference) = model.and_then(|it| it.model_ref.as_ref()) {
+        let named = reference.as_str().split_once('/').map(|(it, _)| it);
+        let namespace = named.unwrap_or(own);
+        if let Some((model, namespace)) =
+            either(input.models.own, input.models.system, namespace, system)
+        {
+            let metadata = (&model.metadata.name, &model.metadata.uid);
+            objects.push(object("Model", namespace, metadata, &model.spec)?);
+        }
+    }
+    Ok(objects)
+}
+
+/// The one in the first namespace, or else the one in the system's, with where it is.
+fn either<'k, K>(
+    own: Option<&'k K>,
+    of_system: Option<&'k K>,
+    namespace: &'k str,
+    system: &'k str,
+) -> Option<(&'k K, &'k str)> {
+    own.map(|it| (it, namespace))
+        .or(of_system.map(|it| (it, system)))
+}
+
+fn object(
+    kind: &str,
+    namespace: &str,
+    (name, uid): (&Option<String>, &Option<String>),
+    spec: &impl Serialize,
+) -> Result<ResolvedObject, NoJson> {
+    Ok(ResolvedObject {
+        kind: kind.to_owned(),
+        namespace: NamespaceName::new(namespace),
+        name: ObjectName::new(name.clone().unwrap_or_default()),
+        uid: uid.clone().map(Uid::new),
+        digest: digest(DOMAIN, spec)?,
+    })
+}

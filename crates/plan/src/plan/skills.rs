@@ -1,0 +1,84 @@
+//! The texts that the agent can read.
+
+use sympozium_api::digest::{NoJson, digest};
+use sympozium_api::run_plan::{SkillFilePlan, SkillPlan, SkillSource, place};
+use sympozium_api::skill_pack::{Skill, SkillFile};
+
+use super::PackTexts;
+use crate::admit::{Admitted, ResolvedPack, contents};
+
+/// The domain of the digest of a skill's text and files.
+const DOMAIN: &str = "sympozium.ai/skill/v1";
+/// Below it are the ConfigMaps that are skills. No pack has this name.
+pub const CONFIG_MAPS: &str = "_config";
+
+/// The packs whose texts the agent sees, each with its number: those that have texts and are of use in this run.
+pub fn packs_with_texts<'p, 'a>(
+    admitted: &'p Admitted<'a>,
+) -> impl Iterator<Item = (usize, &'p ResolvedPack<'a>)> {
+    let packs = admitted.packs.iter().enumerate();
+    packs.filter(|(_, pack)| pack.starts && !pack.spec.skills.is_empty())
+}
+
+/// The ConfigMaps that are skills, each once.
+pub fn config_maps<'p>(admitted: &'p Admitted<'_>) -> Vec<&'p str> {
+    let mut names = Vec::new();
+    let skills = admitted.run.spec.skills.iter();
+    for name in skills.filter_map(|skill| skill.config_map_ref.as_ref()) {
+        if !names.contains(&name.as_str()) {
+            names.push(name.as_str());
+        }
+    }
+    names
+}
+
+/// The texts, to be stored beside the plan.
+pub fn texts<'a>(admitted: &Admitted<'a>) -> Vec<PackTexts<'a>> {
+    let texts = packs_with_texts(admitted).map(|(_, pack)| PackTexts {
+        pack: pack.name.as_str().to_owned(),
+        skills: &pack.spec.skills,
+    });
+    texts.collect()
+}
+
+/// Every skill of the run.
+pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
+    let mut plans = Vec::new();
+    for (_, pack) in packs_with_texts(admitted) {
+        for skill in &pack.spec.skills {
+            plans.push(of_pack(pack.name.as_str(), skill)?);
+        }
+    }
+    for name in config_maps(admitted) {
+        plans.push(SkillPlan {
+            source: SkillSource::ConfigMap {
+                config_map: name.to_owned(),
+            },
+            directory: format!("{}/{CONFIG_MAPS}/{name}", place::SKILLS),
+            description: None,
+            allowed_tools: None,
+            files: Vec::new(),
+        });
+    }
+    Ok(plans)
+}
+
+fn of_pack(pack: &str, skill: &Skill) -> Result<SkillPlan, NoJson> {
+    let file = |file: &SkillFile| SkillFilePlan {
+        path: file.path.clone(),
+        executable: file.executable == Some(true),
+        bytes: contents(file).map_or(0, |it| it.len() as u64),
+    };
+    Ok(SkillPlan {
+        source: SkillSource::Pack {
+            pack: pack.to_owned(),
+            skill: skill.name.as_str().to_owned(),
+            digest: digest(DOMAIN, skill)?,
+            bytes: skill.content.len() as u64,
+        },
+        directory: format!("{}/{pack}/{}", place::SKILLS, skill.name),
+        description: skill.description.clone(),
+        allowed_tools: skill.allowed_tools.clone(),
+        files: skill.files.iter().map(file).collect(),
+    })
+}

@@ -1,0 +1,112 @@
+//! The tool table: what the bridge looks up before anything happens.
+
+mod native;
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use sympozium_api::open::OpenObject;
+use sympozium_api::run_plan::{Acts, Gate, PartName, ToolPlan};
+use sympozium_api::skill_pack::Tool;
+
+use super::limits::{COMMAND, NATIVE, OUTWARD};
+use super::parts::PackPart;
+use super::skills::{config_maps, packs_with_texts};
+use crate::admit::{Admitted, SANDBOX_PACK, ToolDecision};
+use crate::policy::tools::{Action, EXECUTE_COMMAND, LOAD_SKILL};
+use native::Native;
+
+/// Every tool that admission decided about, in its order, and the one that reads skills where there are any.
+pub fn table(admitted: &Admitted<'_>, packs: &[PackPart<'_>]) -> Vec<ToolPlan> {
+    let decided = admitted
+        .tools
+        .iter()
+        .filter_map(|decision| tool(decision, packs));
+    let has_texts =
+        packs_with_texts(admitted).next().is_some() || !config_maps(admitted).is_empty();
+    let load_skill = has_texts.then(|| {
+        // Whoever attaches a skill wants it read; no policy is asked again.
+        let decision = ToolDecision {
+            pack: None,
+            name: LOAD_SKILL.to_owned(),
+            action: Action::Allow,
+        };
+        tool(&decision, packs)
+    });
+    decided.chain(load_skill.flatten()).collect()
+}
+
+/// A decision as the bridge needs it. Nothing for a tool that nobody could act on: it does not exist then.
+fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
+    let gate = match decision.action {
+        Action::Allow => Gate::Allow,
+        Action::Ask => Gate::Ask,
+        Action::Deny => Gate::Deny,
+    };
+    let name = decision.name.as_str();
+    let made = |acts, description: &str, parameters, limits| ToolPlan {
+        name: name.to_owned(),
+        pack: decision.pack.clone(),
+        gate,
+        acts,
+        description: description.to_owned(),
+        parameters,
+        limits,
+    };
+    let Some(pack) = decision.pack.as_deref() else {
+        let Native {
+            acts,
+            description,
+            parameters,
+        } = native::of(name)?;
+        let limits = match acts {
+            Acts::Bridge if name != "fetch_url" => OUTWARD,
+            _ => NATIVE,
+        };
+        return Some(made(acts, description, parameters, limits));
+    };
+    let found = packs.iter().find(|it| it.pack == pack);
+    let part = match found {
+        Some(found) => found.part.clone(),
+        None if pack == SANDBOX_PACK => PartName(SANDBOX_PACK.to_owned()),
+        None => return None,
+    };
+    if name == EXECUTE_COMMAND {
+        let parameters = native::command_parameters();
+        let acts = Acts::Shell { part };
+        return Some(made(acts, native::COMMAND_DESCRIPTION, parameters, COMMAND));
+    }
+    let declared = found?.sidecar.tools.iter().find(|it| it.name == name)?;
+    let acts = Acts::Program {
+        part,
+        exec: declared
+            .exec
+            .iter()
+            .chain(&declared.subcommand)
+            .cloned()
+            .collect(),
+        input_mode: declared.input_mode,
+        positional_args: declared.positional_args.clone(),
+    };
+    Some(made(
+        acts,
+        &declared.description,
+        parameters(declared),
+        COMMAND,
+    ))
+}
+
+/// What a declared tool takes: its schema, which is always one of an object.
+fn parameters(tool: &Tool) -> OpenObject {
+    let mut schema = tool.parameters.clone().unwrap_or_else(|| {
+        OpenObject(BTreeMap::from([(
+            "additionalProperties".to_owned(),
+            json!(false),
+        )]))
+    });
+    let fields = [("type", json!("object")), ("properties", json!({}))];
+    for (field, usual) in fields {
+        schema.0.entry(field.to_owned()).or_insert(usual);
+    }
+    schema
+}

@@ -1,0 +1,180 @@
+//! Tools that need no pack: what each takes and does, in words for the model.
+
+use serde_json::{Value, json};
+use sympozium_api::open::OpenObject;
+use sympozium_api::run_plan::{Acts, place};
+
+/// A tool of ours.
+pub struct Native {
+    pub acts: Acts,
+    pub description: &'static str,
+    pub parameters: OpenObject,
+}
+
+/// What `execute_command` does.
+pub const COMMAND_DESCRIPTION: &str = "Run a shell command in the isolated sidecar of a skill and return its output. \
+The command has the programs of that sidecar's image and none of this process's files but /workspace.";
+
+/// What `execute_command` takes.
+pub fn command_parameters() -> OpenObject {
+    schema(
+        json!({
+            "command": { "type": "string", "minLength": 1, "description": "The shell command." },
+            "workdir": { "type": "string", "maxLength": 4096, "description": "The directory to run it in; /workspace by default." },
+            "timeout": { "type": "integer", "minimum": 1, "maximum": 120, "description": "Seconds after which it is ended; 30 by default." },
+            "target": { "type": "string", "maxLength": 253, "description": "The skill pack whose sidecar runs it." },
+        }),
+        &["command"],
+    )
+}
+
+/// The tool of this name, if it is one of ours and an agent can have it.
+pub fn of(name: &str) -> Option<Native> {
+    let (acts, description, parameters) = match name {
+        "read_file" => (
+            Acts::Agent,
+            "Read a text file below /workspace, /skills or /tmp, whole or from a line on.",
+            schema(
+                json!({
+                    "path": path("The file."),
+                    "offset": { "type": "integer", "minimum": 1, "description": "The first line to read, counted from 1." },
+                    "limit": { "type": "integer", "minimum": 1, "description": "How many lines to read." },
+                }),
+                &["path"],
+            ),
+        ),
+        "write_file" => (
+            Acts::Agent,
+            "Create or overwrite a file below /workspace or /tmp. Directories on the way are made.",
+            schema(
+                json!({
+                    "path": path("The file."),
+                    "content": { "type": "string", "description": "What it is to hold." },
+                }),
+                &["path", "content"],
+            ),
+        ),
+        "edit_file" => (
+            Acts::Agent,
+            "Replace exact pieces of text in a file below /workspace or /tmp: all of them, or the file stays as it is.",
+            schema(
+                json!({
+                    "path": path("The file, which must exist."),
+                    "edits": {
+                        "type": "array", "minItems": 1, "maxItems": 256,
+                        "items": {
+                            "type": "object", "additionalProperties": false,
+                            "required": ["old_string", "new_string"],
+                            "properties": {
+                                "old_string": { "type": "string", "minLength": 1, "description": "Text that is there exactly once." },
+                                "new_string": { "type": "string", "description": "What stands there afterwards." },
+                                "replace_all": { "type": "boolean", "description": "Replace it wherever it is." },
+                            },
+                        },
+                    },
+                }),
+                &["path", "edits"],
+            ),
+        ),
+        "list_directory" => (
+            Acts::Agent,
+            "List a directory below /workspace, /skills or /tmp: type, size and name of each entry.",
+            schema(json!({ "path": path("The directory.") }), &["path"]),
+        ),
+        "load_skill" => (
+            Acts::Agent,
+            "Read the instructions of one of your skills, and the list of its files.",
+            schema(
+                json!({ "name": { "type": "string", "maxLength": 320, "description": "The skill, as `skill` or `pack/skill`." } }),
+                &["name"],
+            ),
+        ),
+        "fetch_url" => (
+            Acts::Bridge,
+            "Fetch a web page or an API endpoint. HTML is returned as readable text.",
+            schema(
+                json!({
+                    "url": { "type": "string", "maxLength": 2048, "pattern": "^https?://", "description": "The address." },
+                    "maxChars": { "type": "integer", "minimum": 1, "maximum": 100_000, "description": "Most characters to return; 50000 by default." },
+                    "headers": { "type": "object", "maxProperties": 32, "additionalProperties": { "type": "string", "maxLength": 8192 }, "description": "Headers of the request." },
+                }),
+                &["url"],
+            ),
+        ),
+        "send_channel_message" => (
+            Acts::Bridge,
+            "Send a message through a connected channel.",
+            schema(
+                json!({
+                    "channel": { "type": "string", "enum": ["whatsapp", "telegram", "discord", "slack"], "description": "The channel." },
+                    "text": { "type": "string", "minLength": 1, "maxLength": 16384, "description": "The message." },
+                    "chatId": { "type": "string", "maxLength": 256, "description": "The chat; where the task came from by default." },
+                    "threadId": { "type": "string", "maxLength": 256, "description": "The thread in it." },
+                }),
+                &["channel", "text"],
+            ),
+        ),
+        "schedule_task" => (
+            Acts::Bridge,
+            "Create, update, suspend, resume or delete a recurring task of this agent.",
+            schema(
+                json!({
+                    "name": { "type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "description": "The schedule's name." },
+                    "action": { "type": "string", "enum": ["create", "update", "suspend", "resume", "delete"], "description": "What to do with it." },
+                    "schedule": { "type": "string", "maxLength": 128, "description": "When, as a cron line of five fields." },
+                    "task": { "type": "string", "maxLength": 32768, "description": "What to do each time." },
+                }),
+                &["name", "action"],
+            ),
+        ),
+        "spawn_subagents" => (
+            Acts::Bridge,
+            "Start runs of this agent for parts of the task, and wait for their answers.",
+            schema(
+                json!({
+                    "tasks": {
+                        "type": "array", "minItems": 1, "maxItems": 128,
+                        "items": {
+                            "type": "object", "additionalProperties": false, "required": ["id", "task"],
+                            "properties": {
+                                "id": { "type": "string", "minLength": 1, "maxLength": 63, "description": "Your name for it." },
+                                "task": { "type": "string", "minLength": 1, "maxLength": 32768, "description": "What to do." },
+                                "systemPrompt": { "type": "string", "maxLength": 32768, "description": "What it is told before." },
+                                "timeout": { "type": "string", "maxLength": 32, "description": "How long it may take, such as `5m`." },
+                            },
+                        },
+                    },
+                    "strategy": { "type": "string", "enum": ["parallel", "sequential"], "description": "At a time, or one after the other." },
+                    "failurePolicy": { "type": "string", "enum": ["continue", "fail-fast"], "description": "What to do when one fails." },
+                }),
+                &["tasks"],
+            ),
+        ),
+        _ => return None,
+    };
+    Some(Native {
+        acts,
+        description,
+        parameters,
+    })
+}
+
+fn path(description: &str) -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": 4096, "description": format!("{description} An absolute path, or one below {}.", place::WORKSPACE) })
+}
+
+/// A schema of an object that takes nothing else.
+fn schema(properties: Value, required: &[&str]) -> OpenObject {
+    let fields = [
+        ("type", json!("object")),
+        ("properties", properties),
+        ("required", json!(required)),
+        ("additionalProperties", json!(false)),
+    ];
+    OpenObject(
+        fields
+            .into_iter()
+            .map(|(field, value)| (field.to_owned(), value))
+            .collect(),
+    )
+}
