@@ -4,7 +4,8 @@
 //! any more. It names secrets and never holds one; texts of skills are in it by their digests.
 //!
 //! A plan is stored as canonical JSON and known by its digest. A reader refuses what it does not understand: an unknown
-//! field may be a restriction. Fields that later releases add are optional, so that they read the plans of earlier ones.
+//! field may be a restriction. Fields that later releases add are left out where they say nothing new, so that plans of
+//! earlier releases are read, and written again as they were.
 
 mod identity;
 mod model;
@@ -66,7 +67,7 @@ pub mod place {
 
 /// Everything that will exist for a run, and everything it may touch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct RunPlan {
     /// How this is written.
     pub format: Format,
@@ -113,7 +114,7 @@ pub struct RunPlan {
 
 /// Whose plan it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct RunIdentity {
     /// The run's namespace.
     pub namespace: NamespaceName,
@@ -136,7 +137,7 @@ pub struct RunIdentity {
 
 /// What the agent is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct TaskPlan {
     /// The task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,7 +153,7 @@ pub struct TaskPlan {
 
 /// What a backend makes of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Workload {
     /// A Job, or processes on this machine.
     Job,
@@ -167,7 +168,7 @@ pub enum Workload {
 
 /// What must be enforced around every command, and by what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct IsolationPlan {
     /// What must be enforced, or the run is refused. With `network` in it, a cluster that enforces no NetworkPolicy is refused
     /// too; otherwise the run reports that nothing enforces it.
@@ -181,7 +182,7 @@ pub struct IsolationPlan {
 
 /// Who decides where a gate is `ask`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ApprovalPlan {
     /// Who may decide. Absent: everybody who may write the request's status. Empty: nobody, and every answer is no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,7 +197,7 @@ pub struct ApprovalPlan {
 
 /// Runs that this one may start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct SubagentPlan {
     /// How many levels below this one. None at all when zero.
     pub levels: u32,
@@ -208,7 +209,7 @@ pub struct SubagentPlan {
 
 /// Where the run's pod may be, and with what its images are pulled.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PlacementPlan {
     /// Labels that the node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

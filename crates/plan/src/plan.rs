@@ -135,6 +135,7 @@ pub fn plan<'a>(
     let model = model::plan(input, admitted);
     let built = parts::build(admitted, &model, settings, input);
     let deadlines = limits::deadlines(admitted, &settings.limits);
+    let subagents = subagents(input, admitted);
     let plan = RunPlan {
         format: Format::V1,
         run,
@@ -149,13 +150,13 @@ pub fn plan<'a>(
         isolation,
         identities: built.identities,
         credentials: network::credentials(admitted, &model, &built.packs),
-        tools: tools::table(admitted, &built.packs),
+        tools: tools::table(admitted, &built.packs, &subagents),
         skills: skills::plans(admitted)?,
         parts: built.parts,
         volumes: built.volumes,
         model,
         approval: approval(admitted),
-        subagents: subagents(input, admitted),
+        subagents,
         limits: settings.limits.run.clone(),
         deadlines,
         placement: PlacementPlan {

@@ -19,7 +19,7 @@ impl fmt::Display for IdentityName {
 
 /// A ServiceAccount of its own, made for the run and gone with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Identity {
     /// Its name.
     pub name: IdentityName,

@@ -8,7 +8,7 @@ use crate::names::{EnvName, ObjectName, SecretName};
 
 /// The model, and where it answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ModelPlan {
     /// Who serves it.
     pub provider: String,
@@ -48,7 +48,7 @@ pub enum WireFormat {
 
 /// Where a model answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ModelEndpoint {
     /// Whether it is reached by TLS.
     pub encrypted: bool,
@@ -62,7 +62,7 @@ pub struct ModelEndpoint {
 
 /// One variable of the bridge with a provider's key in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ModelKey {
     /// The variable, which is also the key in the Secret.
     pub variable: EnvName,

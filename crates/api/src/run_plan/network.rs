@@ -6,7 +6,7 @@ use super::part::PartName;
 
 /// What one part may reach for one purpose. A part has no other network, but for the API server where it has an identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct GatewayCredential {
     /// What it is called at the gateway: `model`, `web`, or the part's name.
     pub name: String,
@@ -18,7 +18,7 @@ pub struct GatewayCredential {
 
 /// Hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Reach {
     /// Whether every public host may be reached, at any port.
     #[serde(default)]
@@ -30,7 +30,7 @@ pub struct Reach {
 
 /// A host or the hosts below a domain, at a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Destination {
     /// The host's name in lower case or its address; `*.` and a domain for every host below it.
     pub host: String,

@@ -25,7 +25,7 @@ impl fmt::Display for PartName {
 
 /// One container, or one process tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Part {
     /// Its name.
     pub name: PartName,
@@ -62,7 +62,7 @@ pub struct Part {
 
 /// What a part is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Role {
     /// Thinks.
     Agent,
@@ -94,7 +94,7 @@ pub enum Role {
 
 /// What starts in a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Start {
     /// What the image starts, or this instead of it.
     #[serde(rename_all = "camelCase")]
@@ -112,7 +112,7 @@ pub enum Start {
 
 /// What a part asks for, and may not exceed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct AmountsPlan {
     /// CPU that is kept for it.
     pub cpu_request: Quantity,

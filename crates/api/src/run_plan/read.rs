@@ -34,6 +34,11 @@ pub enum UnreadablePlan {
     /// Not a plan.
     #[error("this is not a plan that this release understands")]
     Json(#[from] serde_json::Error),
+    /// More than this release knows, or not as plans are stored.
+    #[error(
+        "the plan holds something that this release does not know, or was changed after it was made"
+    )]
+    Unknown,
     /// Not the plan that was asked for.
     #[error("the plan has digest {found}, and {expected} was expected")]
     Digest {
@@ -97,6 +102,11 @@ impl RunPlan {
             let shown = head.format.chars().take(64).collect();
             return Err(UnreadablePlan::Format(shown));
         }
-        Ok(serde_json::from_slice(bytes)?)
+        let plan: Self = serde_json::from_slice(bytes)?;
+        // Whatever was not understood is not written again. It may have been a restriction.
+        match plan.to_bytes() {
+            Ok(written) if written == bytes => Ok(plan),
+            _ => Err(UnreadablePlan::Unknown),
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::names::{Digest, SkillFilePath, ToolPattern};
 
 /// One skill, or all that a ConfigMap holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct SkillPlan {
     /// Where it comes from.
     pub source: SkillSource,
@@ -25,7 +25,7 @@ pub struct SkillPlan {
 
 /// Where a skill comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", tag = "kind")]
 pub enum SkillSource {
     /// From a pack.
     #[serde(rename_all = "camelCase")]
@@ -49,7 +49,7 @@ pub enum SkillSource {
 
 /// A file beside the text of a skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct SkillFilePlan {
     /// Where it is below the skill's directory.
     pub path: SkillFilePath,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How much a run may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct RunLimits {
     /// Rounds of the agent's loop.
     pub iterations: u32,
@@ -31,7 +31,7 @@ pub struct RunLimits {
 
 /// How long everything may take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Deadlines {
     /// Seconds that the agent may work. Waiting for a person does not count.
     pub run_seconds: u64,

@@ -8,7 +8,7 @@ use crate::skill_pack::InputMode;
 
 /// One tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ToolPlan {
     /// Its name. `execute_command` is there once for each pack that runs commands, told apart by `pack`.
     pub name: String,
@@ -41,7 +41,7 @@ pub enum Gate {
 
 /// Who acts, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "by", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", tag = "by")]
 pub enum Acts {
     /// The agent itself, with a permit of the bridge.
     Agent,
@@ -70,7 +70,7 @@ pub enum Acts {
 
 /// How much of a tool there may be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ToolLimits {
     /// Most seconds that one call takes.
     pub timeout_seconds: u32,

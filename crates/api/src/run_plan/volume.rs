@@ -23,7 +23,7 @@ impl fmt::Display for VolumeName {
 
 /// One volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PlanVolume {
     /// Its name.
     pub name: VolumeName,
@@ -33,7 +33,7 @@ pub struct PlanVolume {
 
 /// What a volume is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", tag = "kind")]
 pub enum VolumeSource {
     /// Empty at first, gone with the run.
     #[serde(rename_all = "camelCase")]
@@ -107,7 +107,7 @@ pub enum Medium {
 
 /// Where a part sees a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Mount {
     /// The volume.
     pub volume: VolumeName,

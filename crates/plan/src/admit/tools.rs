@@ -13,7 +13,7 @@ use super::unused::policy_subject;
 use super::{Case, Subject};
 use crate::policy::allowed::Allowed;
 use crate::policy::tools::{
-    Action, BUILT_IN, EXECUTE_COMMAND, FETCH_URL, SEND_CHANNEL_MESSAGE, Tool,
+    Action, BUILT_IN, EXECUTE_COMMAND, FETCH_URL, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool,
 };
 
 pub use sympozium_api::run_plan::SANDBOX as SANDBOX_PACK;
@@ -27,7 +27,7 @@ const NATIVE: &[&str] = &[
     FETCH_URL,
     SEND_CHANNEL_MESSAGE,
     "schedule_task",
-    "spawn_subagents",
+    SPAWN_SUBAGENTS,
 ];
 
 /// A tool of a run, and what becomes of a call.

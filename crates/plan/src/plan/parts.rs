@@ -87,9 +87,15 @@ pub fn build<'a>(
     );
     parts.extend(builder.sandbox());
     parts.extend(builder.hooks());
+    // Where nobody has files there is no workspace.
+    let mut volumes = builder.volumes;
+    volumes.retain(|volume| {
+        let mut mounts = parts.iter().flat_map(|part| &part.mounts);
+        mounts.any(|mount| mount.volume == volume.name)
+    });
     Built {
         parts,
-        volumes: builder.volumes,
+        volumes,
         identities: builder.identities,
         packs,
     }

@@ -6,18 +6,22 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use sympozium_api::open::OpenObject;
-use sympozium_api::run_plan::{Acts, Gate, PartName, ToolPlan};
+use sympozium_api::run_plan::{Acts, Gate, PartName, SubagentPlan, ToolPlan};
 use sympozium_api::skill_pack::Tool;
 
 use super::limits::{COMMAND, NATIVE, OUTWARD};
 use super::parts::PackPart;
 use super::skills::{config_maps, packs_with_texts};
 use crate::admit::{Admitted, SANDBOX_PACK, ToolDecision};
-use crate::policy::tools::{Action, EXECUTE_COMMAND, LOAD_SKILL};
+use crate::policy::tools::{Action, EXECUTE_COMMAND, LOAD_SKILL, SPAWN_SUBAGENTS};
 use native::Native;
 
 /// Every tool that admission decided about, in its order, and the one that reads skills where there are any.
-pub fn table(admitted: &Admitted<'_>, packs: &[PackPart<'_>]) -> Vec<ToolPlan> {
+pub fn table(
+    admitted: &Admitted<'_>,
+    packs: &[PackPart<'_>],
+    subagents: &SubagentPlan,
+) -> Vec<ToolPlan> {
     let decided = admitted
         .tools
         .iter()
@@ -33,7 +37,16 @@ pub fn table(admitted: &Admitted<'_>, packs: &[PackPart<'_>]) -> Vec<ToolPlan> {
         };
         tool(&decision, packs)
     });
-    decided.chain(load_skill.flatten()).collect()
+    let mut table: Vec<ToolPlan> = decided.chain(load_skill.flatten()).collect();
+    // A tool that could only fail is not offered.
+    if subagents.levels == 0 || subagents.children == 0 {
+        let spawns = |tool: &&mut ToolPlan| tool.name == SPAWN_SUBAGENTS;
+        table
+            .iter_mut()
+            .filter(spawns)
+            .for_each(|tool| tool.gate = Gate::Deny);
+    }
+    table
 }
 
 /// A decision as the bridge needs it. Nothing for a tool that nobody could act on: it does not exist then.

@@ -12,6 +12,8 @@ pub const FETCH_URL: &str = "fetch_url";
 /// The tool that goes by the event bus.
 pub const SEND_CHANNEL_MESSAGE: &str = "send_channel_message";
 
+/// The tool that starts runs.
+pub const SPAWN_SUBAGENTS: &str = "spawn_subagents";
 /// The tool that reads the text of a skill.
 pub const LOAD_SKILL: &str = "load_skill";
 
@@ -27,7 +29,7 @@ pub const BUILT_IN: &[(&str, Option<Feature>)] = &[
     ("schedule_task", None),
     (LOAD_SKILL, None),
     ("delegate_to_persona", Some(Feature::SubAgents)),
-    ("spawn_subagents", Some(Feature::SubAgents)),
+    (SPAWN_SUBAGENTS, Some(Feature::SubAgents)),
     ("memory_search", None),
     ("memory_store", None),
     ("memory_list", None),

@@ -1,5 +1,8 @@
 //! Plans of some runs, as they are to be.
 
+use sympozium_api::RunPlan;
+use sympozium_api::run_plan::place;
+
 use super::world::World;
 use crate::plan::{PlanError, PlanSettings, Planned, agent_view, plan};
 
@@ -39,4 +42,146 @@ fn a_plan_that_cannot_be_stored_is_none() {
         .admitted(|input, admitted| plan(input, admitted, &PlanSettings::default()).err())
         .expect("an admitted run");
     assert!(matches!(error, Some(PlanError::TooLarge(_))), "{error:?}");
+}
+
+/// Written by the first release. It stays as it is: later releases read it, and write it again as it was.
+const STORED: &[u8] = include_bytes!("fixtures/plan-v1.json");
+
+#[test]
+fn a_plan_of_an_earlier_release_is_read() {
+    let plan = RunPlan::read(STORED).expect("a plan");
+    assert_eq!(plan.run.name, "why-is-checkout-slow");
+    assert_eq!(plan.to_bytes().expect("JSON"), STORED);
+}
+
+#[test]
+fn where_models_answer() {
+    let cases = [
+        (
+            "provider: openai",
+            "https api.openai.com 443 /v1/chat/completions",
+            "OPENAI_API_KEY",
+        ),
+        (
+            "provider: anthropic",
+            "https api.anthropic.com 443 /v1/messages",
+            "ANTHROPIC_API_KEY",
+        ),
+        (
+            "provider: groq",
+            "https api.groq.com 443 /openai/v1/chat/completions",
+            "GROQ_API_KEY",
+        ),
+        (
+            "provider: gemini",
+            "https generativelanguage.googleapis.com 443 /v1beta/openai/chat/completions",
+            "GOOGLE_API_KEY",
+        ),
+        (
+            "provider: ollama",
+            "http ollama.default.svc 11434 /v1/chat/completions",
+            "OPENAI_API_KEY",
+        ),
+        (
+            "provider: openai, baseURL: 'https://llm.example.com:8443/api/'",
+            "https llm.example.com 8443 /api/chat/completions",
+            "OPENAI_API_KEY",
+        ),
+        (
+            "provider: vllm, baseURL: 'http://10.0.0.7:8000'",
+            "http 10.0.0.7 8000 /v1/chat/completions",
+            "OPENAI_API_KEY",
+        ),
+        (
+            "provider: anthropic, baseURL: 'https://proxy.example.com/v1'",
+            "https proxy.example.com 443 /v1/messages",
+            "ANTHROPIC_API_KEY",
+        ),
+        (
+            "provider: azure, baseURL: 'https://x.example.com/openai/deployments/d?api-version=1#f'",
+            "https x.example.com 443 /openai/deployments/d/chat/completions?api-version=1",
+            "AZURE_OPENAI_API_KEY",
+        ),
+        ("provider: scripted", "in the bridge", "OPENAI_API_KEY"),
+    ];
+    for (model, expected, key) in cases {
+        let manifests = format!(
+            "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\n\
+             spec: {{agentRef: a, task: t, model: {{{model}, model: m, authSecretRef: keys}}}}\n---\n\
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}}}\n"
+        );
+        with_plan(&manifests, |planned| {
+            let model = &planned.plan.model;
+            let endpoint = model.endpoint.as_ref().map_or_else(
+                || "in the bridge".to_owned(),
+                |it| {
+                    let scheme = if it.encrypted { "https" } else { "http" };
+                    format!("{scheme} {} {} {}", it.host, it.port, it.path)
+                },
+            );
+            assert_eq!(endpoint, expected);
+            let variables: Vec<_> = model.keys.iter().map(|it| it.variable.as_str()).collect();
+            assert_eq!(variables, [key, "API_KEY"]);
+            let reached: Vec<_> = planned
+                .plan
+                .credentials
+                .iter()
+                .filter(|it| it.name == "model")
+                .collect();
+            assert_eq!(reached.len(), usize::from(model.endpoint.is_some()));
+        });
+    }
+}
+
+#[test]
+fn the_workspace_is_as_open_to_the_agent_as_its_tools_are() {
+    for (denied, expected) in [
+        ("[]", Some(false)),
+        ("[write_file]", Some(false)),
+        ("[write_file, edit_file]", Some(true)),
+        ("[read_file, write_file, edit_file]", Some(true)),
+        ("[read_file, write_file, edit_file, list_directory]", None),
+    ] {
+        let manifests = format!(
+            "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\n\
+             spec: {{agentRef: a, task: t, toolPolicy: {{deny: {denied}}}}}\n---\n\
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}}}\n"
+        );
+        with_plan(&manifests, |planned| {
+            let mut mounts = planned.plan.parts[0].mounts.iter();
+            let found = mounts.find(|it| it.path == place::WORKSPACE);
+            assert_eq!(found.map(|it| it.read_only), expected, "{denied}");
+        });
+    }
+}
+
+#[test]
+fn a_skill_narrows_the_tools_of_its_pack() {
+    for (allowed, gates) in [
+        ("", ["allow", "allow"]),
+        (", allowedTools: [act]", ["deny", "allow"]),
+        (", allowedTools: ['x/*']", ["allow", "allow"]),
+        (", allowedTools: [read_file]", ["deny", "deny"]),
+        (", allowedTools: []", ["deny", "deny"]),
+        // The other skill has no such limit, and its tools are the pack's.
+        (
+            ", allowedTools: []}, {name: u, content: u",
+            ["allow", "allow"],
+        ),
+    ] {
+        let manifests = format!(
+            "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\nspec: {{agentRef: a, task: t, skills: [{{skillPackRef: x}}]}}\n---\n\
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}}}\n---\n\
+             kind: SkillPack\nmetadata: {{name: x, namespace: team}}\n\
+             spec: {{skills: [{{name: t, content: t{allowed}}}], sidecar: {{image: 'ghcr.io/o/x:1', tools: [{{name: act, description: d, exec: [act]}}]}}}}\n"
+        );
+        with_plan(&manifests, |planned| {
+            let gate = |name: &str| {
+                let mut tools = planned.plan.tools.iter();
+                let tool = tools.find(|it| it.name == name && it.pack.as_deref() == Some("x"));
+                serde_json::to_value(tool.expect("the tool").gate).expect("JSON")
+            };
+            assert_eq!([gate("execute_command"), gate("act")], gates, "{allowed}");
+        });
+    }
 }
