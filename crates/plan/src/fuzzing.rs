@@ -8,10 +8,13 @@
     reason = "a broken property is told by a panic, as in a test"
 )]
 
+use sympozium_api::RunPlan;
 use sympozium_api::duration::DurationText;
+use sympozium_api::run_plan::Gate;
 
 use crate::duration::written;
 use crate::image::{Image, MAX_REFERENCE_BYTES, Registry};
+use crate::plan::agent_view;
 use crate::quantity::{Amount, MAX_QUANTITY_BYTES};
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
@@ -22,6 +25,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("duration", duration),
     ("image_reference", image_reference),
     ("quantity", quantity),
+    ("run_plan", run_plan),
 ];
 
 /// What is read has one full form, of plain characters, that means the same; and a registry allows it exactly if it is
@@ -82,5 +86,21 @@ pub fn duration(data: &[u8]) {
         assert_eq!(again, span, "{text:?} {printed:?}");
     } else {
         assert!(span > crate::duration::MAX_RUN_TIMEOUT, "{printed:?}");
+    }
+}
+
+/// A plan that is read is written again as it was, and its agent is told of no tool that is denied.
+pub fn run_plan(data: &[u8]) {
+    let Ok(plan) = RunPlan::read(data) else {
+        return;
+    };
+    assert_eq!(plan.to_bytes().expect("what was JSON has JSON"), data);
+    let digest = RunPlan::digest_of(data);
+    let again = RunPlan::read_expected(data, &digest).expect("its own digest");
+    assert_eq!(again, plan);
+    let offered = agent_view(&plan).tools;
+    for tool in &offered {
+        let mut named = plan.tools.iter().filter(|it| it.name == tool.name);
+        assert!(named.any(|it| it.gate != Gate::Deny), "{}", tool.name);
     }
 }
