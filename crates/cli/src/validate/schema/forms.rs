@@ -4,7 +4,7 @@ use regex_lite::Regex;
 use sympozium_api::duration::DurationText;
 use sympozium_api::names::{
     Digest, EnvName, HostPattern, ImageRef, LabelName, ModelRef, MountPath, ObjectName,
-    OptionalSecretName, SkillName, ToolName, ToolPattern, Uid,
+    OptionalSecretName, SkillFilePath, SkillName, ToolName, ToolPattern, Uid,
 };
 use sympozium_api::quantity::Quantity;
 
@@ -81,6 +81,12 @@ pub const FORMS: &[Form] = &[
         "a name of a skill",
         "use letters, digits, `.`, `_` and `-`, with a letter or digit at both ends",
         "code-review",
+    ),
+    form(
+        SkillFilePath::PATTERN,
+        "a path below the skill's directory",
+        "write it as `scripts/check.sh`: letters, digits, `.`, `_` and `-` between the slashes, no `.` or `-` in front",
+        "scripts/check.sh",
     ),
     form(
         ToolName::PATTERN,
