@@ -3,6 +3,7 @@
 //! Start reading at [`main`]; each command is a module of its own.
 
 mod arguments;
+mod built_in;
 mod completions;
 mod crds;
 mod doctor;

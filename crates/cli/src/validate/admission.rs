@@ -5,7 +5,6 @@
 //! denial ([`openings`]). So a denial is certain, for these objects as they are: the cluster denies the run too. A run
 //! that something is missing for is counted as undecided.
 
-mod built_in;
 mod openings;
 mod place;
 mod store;
@@ -17,7 +16,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::names::{ModelRef, SkillPackName};
-use sympozium_api::{AgentRun, AgentRunSpec};
+use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicy};
 use sympozium_plan::admit::{
     Agents, Candidates, Decision, Denied, Facts, Input, PackCandidates, PackObject, Reason,
     Settings, Subject, admit, admit_agent, admit_pack, admit_policy, wanted_packs, wanted_policy,
@@ -26,6 +25,7 @@ use sympozium_plan::admit::{
 use super::finding::{Finding, Findings, Stage, Verdict};
 use super::object::Object;
 use super::references::Completeness;
+use crate::built_in;
 use crate::kinds::Kind;
 use crate::manifests::limits::MAX_RUNS;
 use crate::manifests::problem::Problem;
@@ -36,7 +36,8 @@ use store::Store;
 /// Which policy is the cluster's floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Floor {
-    /// The policy `floor` of the system's namespace, if it is among the files.
+    /// The policy `floor` of the system's namespace, if it is among the files; the one that we ship if the files are
+    /// everything.
     AmongTheFiles,
     /// The policy in this file.
     InFile(usize),
@@ -51,10 +52,15 @@ pub fn check(
     findings: &mut Findings,
 ) -> usize {
     let store = Store::of(objects, files, findings);
+    // Files that are everything there is are an installation as it comes, with the floor that it brings.
+    let shipped = match (floor, completeness) {
+        (Floor::AmongTheFiles, Completeness::Complete) => built_in::floor(),
+        _ => None,
+    };
     let mut judge = Judge {
         objects,
         files,
-        floor: find_floor(objects, &store, floor, completeness),
+        floor: find_floor(objects, &store, floor, shipped.as_ref()),
         settings: Settings::default(),
         by_name: place::by_name(objects),
         told: HashSet::new(),
@@ -74,7 +80,7 @@ fn find_floor<'s>(
     objects: &[Object],
     store: &'s Store,
     floor: Floor,
-    completeness: Completeness,
+    shipped: Option<&'s SympoziumPolicy>,
 ) -> KnownFloor<'s> {
     let is_floor = |object: &Object| match floor {
         Floor::InFile(file) => object.file == file,
@@ -89,12 +95,11 @@ fn find_floor<'s>(
     if let Some((_, policy)) = policies.find(|(index, _)| is_floor(&objects[*index])) {
         return KnownFloor::Is(&policy.spec);
     }
-    // One that is there and could not be read is not absent.
-    let is_absent = floor == Floor::AmongTheFiles && !objects.iter().any(is_floor);
-    match completeness {
-        Completeness::Complete if is_absent => KnownFloor::Absent,
-        _ => KnownFloor::Unknown,
-    }
+    // One that is there and could not be read is not the one that is shipped.
+    let is_among_them = objects.iter().any(is_floor);
+    shipped
+        .filter(|_| !is_among_them)
+        .map_or(KnownFloor::Unknown, |policy| KnownFloor::Is(&policy.spec))
 }
 
 struct Judge<'a> {
@@ -209,7 +214,7 @@ impl Judge<'_> {
         let packs: BTreeMap<SkillPackName, PackCandidates<'_>> = wanted_packs(run, agents)
             .into_iter()
             .map(|name| {
-                let candidates = store.candidates(&store.packs, namespace, name.as_str());
+                let candidates = store.packs_called(namespace, name.as_str());
                 (name, pack_candidates(candidates))
             })
             .collect();

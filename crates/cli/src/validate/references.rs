@@ -14,6 +14,7 @@ use sympozium_api::names;
 use super::finding::{Finding, Findings, ObjectName, Stage, Verdict};
 use super::object::{Object, ObjectKind};
 use super::suggest;
+use crate::built_in;
 use crate::kinds::Kind;
 use crate::manifests::problem::quoted;
 use crate::manifests::tree::{Node, Path};
@@ -100,20 +101,6 @@ const FIELDS: &[(&[Kind], &str, Target)] = &[
 ];
 const AGENTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance];
 const AGENTS_AND_RUNS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
-
-/// The policies of `config/policies`: an installation has them in its own namespace.
-const BUILT_IN_POLICIES: &[&str] = &["default", "hardened", "permissive", "restrictive"];
-
-/// The packs that an installation has in its own namespace.
-const BUILT_IN_PACKS: &[&str] = &[
-    "code-review",
-    "incident-response",
-    "k8s-ops",
-    "k8s-ops-admin",
-    "llmfit",
-    "sre-observability",
-    "web-endpoint",
-];
 
 /// Names that a misspelt one is compared with: enough for any set of files that a person wrote, and a bound for others.
 const MAX_SUGGESTED: usize = 100;
@@ -253,12 +240,12 @@ impl Checker<'_> {
             Target::SkillPack => {
                 has("SkillPack", own)
                     || has("SkillPack", SYSTEM_NAMESPACE)
-                    || BUILT_IN_PACKS.contains(&name)
+                    || built_in::pack_text(name).is_some()
             }
             Target::Policy => {
                 has("SympoziumPolicy", own)
                     || has("SympoziumPolicy", SYSTEM_NAMESPACE)
-                    || BUILT_IN_POLICIES.contains(&name)
+                    || built_in::policy_text(name).is_some()
             }
             Target::Model => {
                 let (namespace, name) = name.split_once('/').unwrap_or((own, name));
@@ -308,12 +295,13 @@ impl Checker<'_> {
             );
         }
         let built_in = match target {
-            Target::SkillPack => BUILT_IN_PACKS,
-            Target::Policy => BUILT_IN_POLICIES,
+            Target::SkillPack => built_in::PACKS,
+            Target::Policy => built_in::POLICIES,
             _ => &[],
         };
+        let built_in = built_in.iter().map(|(name, _)| *name);
         let names = known.iter().take(MAX_SUGGESTED).map(|it| it.name.as_str());
-        if let Some(meant) = suggest::closest(name, names.chain(built_in.iter().copied())) {
+        if let Some(meant) = suggest::closest(name, names.chain(built_in)) {
             return format!("did you mean `{meant}`?");
         }
         match self.completeness {

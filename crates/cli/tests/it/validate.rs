@@ -100,7 +100,7 @@ fn standard_input_directories_and_files_are_read_together() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(
         stderr(&output),
-        "ok: 1 warning; 3 objects in 4 files; 1 object of other kinds not checked\n"
+        "ok: 3 warnings; 3 objects in 4 files; 1 object of other kinds not checked\n"
     );
 }
 

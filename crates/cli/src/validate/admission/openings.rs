@@ -30,8 +30,6 @@ const OPENED_BY_DEFAULT_CLASS: &[&str] = &["isolation-kernel", "runtime-class-mi
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KnownFloor<'a> {
     Is(&'a SympoziumPolicySpec),
-    /// The files are everything there is, and have none.
-    Absent,
     /// It may be in the cluster.
     Unknown,
 }
@@ -40,7 +38,7 @@ impl<'a> KnownFloor<'a> {
     pub fn spec(self) -> Option<&'a SympoziumPolicySpec> {
         match self {
             Self::Is(spec) => Some(spec),
-            Self::Absent | Self::Unknown => None,
+            Self::Unknown => None,
         }
     }
 }

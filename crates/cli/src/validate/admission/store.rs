@@ -9,7 +9,7 @@ use sympozium_plan::admit::{Agents, Candidates};
 
 use super::super::finding::{Finding, Findings, Stage};
 use super::super::object::{Object, ObjectKind};
-use super::built_in;
+use crate::built_in;
 use crate::kinds::Kind;
 use crate::manifests::problem::Problem;
 
@@ -29,6 +29,8 @@ pub struct Store {
     pub runs: Vec<(usize, AgentRun)>,
     /// The policies of an installation, those that somebody names.
     built_in_policies: HashMap<&'static str, SympoziumPolicy>,
+    /// The same for packs.
+    built_in_packs: HashMap<&'static str, SkillPack>,
 }
 
 impl Store {
@@ -77,18 +79,30 @@ impl Store {
         }
     }
 
+    /// Reads what somebody names, and nothing else: the packs are long.
     fn add_built_in(&mut self) {
         let agents = self.agents.values().map(|(_, it)| &it.spec);
         let instances = self.instances.values().map(|(_, it)| &it.spec);
-        let named: HashSet<&str> = agents
-            .chain(instances)
+        let specs: Vec<_> = agents.chain(instances).collect();
+        let policies: HashSet<&str> = specs
+            .iter()
             .filter_map(|spec| spec.policy_ref.as_ref().map(AsRef::as_ref))
             .collect();
-        let wanted = built_in::POLICIES
+        let of_agents = specs.iter().flat_map(|spec| &spec.skills);
+        let of_runs = self.runs.iter().flat_map(|(_, run)| &run.spec.skills);
+        let packs: HashSet<&str> = of_agents
+            .chain(of_runs)
+            .filter_map(|skill| skill.skill_pack_ref.as_ref().map(AsRef::as_ref))
+            .collect();
+        self.built_in_policies = built_in::POLICIES
             .iter()
-            .filter(|(name, _)| named.contains(name));
-        self.built_in_policies = wanted
-            .filter_map(|(name, text)| Some((*name, built_in::read(text)?)))
+            .filter(|(name, _)| policies.contains(name))
+            .filter_map(|(name, _)| Some((*name, built_in::policy(name)?)))
+            .collect();
+        self.built_in_packs = built_in::PACKS
+            .iter()
+            .filter(|(name, _)| packs.contains(name))
+            .filter_map(|(name, _)| Some((*name, built_in::pack(name)?)))
             .collect();
     }
 
@@ -148,13 +162,24 @@ impl Store {
     /// The same for policies, of which the files need not have those that are shipped.
     pub fn policies_called(&self, namespace: &str, name: &str) -> Candidates<'_, SympoziumPolicy> {
         let found = self.candidates(&self.policies, namespace, name);
-        match (found.own, found.system) {
-            (None, None) => Candidates {
-                own: None,
-                system: self.built_in_policies.get(name),
-            },
-            _ => found,
-        }
+        or_built_in(found, self.built_in_policies.get(name))
+    }
+
+    /// The same for packs.
+    pub fn packs_called(&self, namespace: &str, name: &str) -> Candidates<'_, SkillPack> {
+        let found = self.candidates(&self.packs, namespace, name);
+        or_built_in(found, self.built_in_packs.get(name))
+    }
+}
+
+/// What an installation ships counts where the files have nothing of the name: one of theirs may be meant to replace it.
+fn or_built_in<'s, K>(found: Candidates<'s, K>, built_in: Option<&'s K>) -> Candidates<'s, K> {
+    match (found.own, found.system) {
+        (None, None) => Candidates {
+            own: None,
+            system: built_in,
+        },
+        _ => found,
     }
 }
 

@@ -97,10 +97,37 @@ fn the_policies_that_are_shipped_need_not_be_among_the_files() {
     let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: restrictive\n");
     let found = findings(&with(&agent, &run("  agentRef: a\n  task: hello")));
     assert!(found.iter().any(|it| it.contains("sandbox")), "{found:?}");
-    for (name, text) in built_in::POLICIES {
-        let policy = built_in::read(text).unwrap();
-        assert_eq!(policy.metadata.name.as_deref(), Some(*name));
-    }
+}
+
+#[test]
+fn the_packs_that_are_shipped_need_not_be_among_the_files() {
+    let run = |skills: &str| {
+        run(&format!(
+            "  agentRef: a\n  task: hello\n  skills: [{{skillPackRef: {skills}}}]"
+        ))
+    };
+    assert_eq!(
+        findings(&with(AGENT, &run("k8s-ops"))),
+        [
+            "warning 10 : cluster-rbac-consent",
+            "warning 16 spec.skills[0].skillPackRef: fetch-unrestricted",
+        ]
+    );
+    // What an exception is needed for, three times, and told once for each right.
+    let found = findings(&with(AGENT, &run("k8s-ops-admin")));
+    let denied = found.iter().filter(|it| it.starts_with("denied"));
+    assert!(
+        denied.clone().all(|it| it.ends_with(": rbac-escalation")),
+        "{found:?}"
+    );
+    assert_eq!(denied.count(), 21, "{found:?}");
+
+    // One of the files stands for it.
+    let own = PACK.replace("{name: p}", "{name: k8s-ops-admin}");
+    assert_eq!(
+        findings(&format!("{own}{AGENT}{}", run("k8s-ops-admin"))),
+        [] as [&str; 0]
+    );
 }
 
 #[test]
@@ -274,8 +301,11 @@ fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
         )]
     );
     let denied = [format!("denied: {message} ({remedy})")];
-    // The files are everything, or the floor is among them: then it is certain.
-    assert_eq!(consent(&text, Completeness::Complete), denied);
+    // The files are everything, or the floor is among them: then it is certain. The floor that we ship consents.
+    assert_eq!(consent(&text, Completeness::Complete), [] as [&str; 0]);
+    let elsewhere = text.replace("metadata: {name: ", "metadata: {namespace: team, name: ");
+    let of_team = denied[0].replace("`default`", "`team`");
+    assert_eq!(consent(&elsewhere, Completeness::Complete), [of_team]);
     let floor = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec: {}\n";
     assert_eq!(
         consent(&format!("{text}{floor}"), Completeness::Partial),

@@ -1,0 +1,97 @@
+//! What an installation brings: the packs, policies and floor of `config`, as they were when this program was built.
+//!
+//! They are kept as texts, and each is read when somebody names it: most commands need none.
+
+use serde::de::DeserializeOwned;
+use sympozium_api::labels::FLOOR_POLICY;
+use sympozium_api::{SkillPack, SympoziumPolicy};
+
+use crate::manifests::load::{Budget, load};
+
+/// Names and manifests of all files of one directory, in the order of their names.
+macro_rules! manifests {
+    ($directory:literal: $($name:literal),+ $(,)?) => {
+        &[$((
+            $name,
+            include_str!(concat!("../../../config/", $directory, "/", $name, ".yaml")),
+        )),+]
+    };
+}
+
+/// The packs, by name.
+pub const PACKS: &[(&str, &str)] = manifests!("skillpacks":
+    "code-review",
+    "incident-response",
+    "k8s-ops",
+    "k8s-ops-admin",
+    "llmfit",
+    "sre-observability",
+    "web-endpoint",
+);
+
+/// The policies, by name. The floor is one of them.
+pub const POLICIES: &[(&str, &str)] = manifests!("policies":
+    "default",
+    "floor",
+    "hardened",
+    "permissive",
+    "restrictive",
+);
+
+/// The text of a pack.
+pub fn pack_text(name: &str) -> Option<&'static str> {
+    text(PACKS, name)
+}
+
+/// The text of a policy.
+pub fn policy_text(name: &str) -> Option<&'static str> {
+    text(POLICIES, name)
+}
+
+/// A pack. That every text can be read, a test holds.
+pub fn pack(name: &str) -> Option<SkillPack> {
+    read(pack_text(name)?)
+}
+
+/// A policy.
+pub fn policy(name: &str) -> Option<SympoziumPolicy> {
+    read(policy_text(name)?)
+}
+
+/// The floor of an installation that nobody has changed.
+pub fn floor() -> Option<SympoziumPolicy> {
+    policy(FLOOR_POLICY)
+}
+
+fn text(manifests: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+    let found = manifests.iter().find(|(known, _)| *known == name);
+    found.map(|(_, text)| *text)
+}
+
+fn read<K: DeserializeOwned>(text: &str) -> Option<K> {
+    let document = load(text, &mut Budget::default())
+        .documents
+        .into_iter()
+        .next()?;
+    serde_json::from_value(document.to_json()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_is_the_object_of_its_name() {
+        for (name, _) in PACKS {
+            let pack = pack(name).unwrap();
+            assert_eq!(pack.metadata.name.as_deref(), Some(*name));
+        }
+        for (name, _) in POLICIES {
+            let policy = policy(name).unwrap();
+            assert_eq!(policy.metadata.name.as_deref(), Some(*name));
+        }
+        assert_eq!(floor(), policy("floor"));
+        assert_eq!(pack("nothing"), None);
+        assert_eq!(policy("k8s-ops"), None);
+    }
+}
