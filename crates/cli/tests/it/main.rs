@@ -2,11 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod answers;
 mod commands;
 mod config;
 mod doctor;
 mod fuzz;
 mod hostile;
+mod packs;
+mod samples;
+mod scripts;
 mod validate;
 
 use std::io::Write as _;
