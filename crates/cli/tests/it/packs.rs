@@ -10,6 +10,7 @@ use sympozium_api::skill_pack::{InputMode, Skill, Tool};
 use sympozium_plan::admit::MAX_PACK_BYTES;
 use sympozium_plan::policy::tools::BUILT_IN;
 use sympozium_plan::rbac::{Rule, escalations};
+use sympozium_testkit::command;
 use sympozium_testkit::static_build::workspace_root;
 
 /// Lines and bytes of one text: what a model can be asked to read whole, about 5,000 tokens.
@@ -314,6 +315,8 @@ fn every_program_of_a_command_line_is_among_those_that_the_skill_needs() {
                     );
                     count += 1;
                 }
+                let output = command("/bin/sh").args(["-n", "-c", line]).output();
+                assert!(output.unwrap().status.success(), "{name}: {line}");
             }
         }
     }

@@ -236,6 +236,8 @@ fn what_each_tool_calls_is_as_reviewed() {
                     tool.name,
                     stderr(&output)
                 );
+                // With this flag kubectl does not look for the credentials of the pod that it is in.
+                assert!(!called.contains("--request-timeout"), "{called}");
                 let called = times.replace_all(&called, "$1=N");
                 seen.push(format!("{} {arguments:?}\n{called}", tool.name));
             }
