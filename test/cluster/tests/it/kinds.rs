@@ -376,7 +376,7 @@ fn kubectl_explains_and_lists_them() -> Result<()> {
 }
 
 /// A cluster that has our kinds; `None` and a recorded skip when there can be none.
-fn with_kinds() -> Result<Option<&'static Cluster>> {
+pub fn with_kinds() -> Result<Option<&'static Cluster>> {
     static INSTALLED: OnceLock<Result<(), String>> = OnceLock::new();
     let Some(cluster) = Cluster::shared(Tier::ControlPlane)? else {
         return Ok(None);

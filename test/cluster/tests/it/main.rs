@@ -1,5 +1,5 @@
-//! The smoke suite of the test cluster: what other suites rely on, each line of it tried for real. And our kinds, on a
-//! real API server.
+//! The smoke suite of the test cluster: what other suites rely on, each line of it tried for real. And our kinds and
+//! packs, on a real API server.
 
 mod agent_sandbox;
 mod control_plane;
@@ -11,6 +11,7 @@ mod lifecycle;
 mod network;
 mod node;
 mod own;
+mod packs;
 mod pods;
 mod processes;
 mod refusals;
