@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use sympozium_api::names::NamespaceName;
 
 use crate::kinds::Kind;
+use crate::skill::arguments::SkillArguments;
 
 /// Run AI agents whose every skill is a separately isolated sidecar.
 #[derive(Debug, Parser)]
@@ -31,11 +32,14 @@ pub enum Command {
 
     /// Check manifests before they are applied: their form, what they refer to, and whether runs would be allowed.
     ///
-    /// Reads YAML and JSON files, directories and standard input, and reports everything that is wrong, each with its
-    /// line. Nothing is sent anywhere; no cluster is needed.
+    /// Reads YAML and JSON files, directories, skills (directories with `SKILL.md`) and standard input, and reports everything
+    /// that is wrong, each with its line. Nothing is sent anywhere; no cluster is needed.
     ///
     /// Objects of other kinds are not checked; they count as there for what refers to them.
     Validate(ValidateArguments),
+
+    /// Make a SkillPack of a directory with `SKILL.md`.
+    Skill(SkillArguments),
 
     /// Print the definitions of our kinds, to install them in a cluster.
     Crds(CrdsArguments),
@@ -69,7 +73,7 @@ Exit codes:
   2  the command line was not understood
   3  there is no error, and the cluster would refuse an object or deny a run by its rules")]
 pub struct ValidateArguments {
-    /// Files or directories with manifests; `-` is standard input.
+    /// Files or directories with manifests or skills; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -147,7 +151,7 @@ pub struct VersionArguments {
 }
 
 /// A name that a namespace can have.
-fn namespace(typed: &str) -> Result<String, &'static str> {
+pub fn namespace(typed: &str) -> Result<String, &'static str> {
     match NamespaceName::from(typed).check() {
         Ok(()) => Ok(typed.to_owned()),
         Err(_) => Err(

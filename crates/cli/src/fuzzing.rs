@@ -9,17 +9,23 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
+use sympozium_api::SkillPack;
+use sympozium_api::skill_pack::Sidecar;
+
+use crate::manifests::agent_skill::directory::{RawFile, RawSkill};
+use crate::manifests::agent_skill::load_raw;
 use crate::manifests::limits::{MAX_DEPTH, MAX_FINDINGS, MAX_NODES};
 use crate::manifests::load::{Budget, load};
+use crate::manifests::problem::Severity;
 use crate::manifests::sources::decode;
 use crate::manifests::tree::{Node, Value};
-use crate::validate::{Completeness, Schemas, Session};
+use crate::validate::{Completeness, Report, Schemas, Session};
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
 pub type Target = fn(data: &[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
-pub const TARGETS: &[(&str, Target)] = &[("manifest", manifest)];
+pub const TARGETS: &[(&str, Target)] = &[("agent_skill", agent_skill), ("manifest", manifest)];
 
 /// Keys longer than this may not come back, because escapes make them longer than a key may be.
 const SHORT_KEY: usize = 150;
@@ -43,6 +49,102 @@ pub fn manifest(data: &[u8]) {
         loaded.documents.iter().for_each(means_the_same_as_json);
     }
     report(text, lines);
+}
+
+/// What separates the files of a skill in the input of [`agent_skill`].
+const NEXT_FILE: &[u8] = b"\0FILE\0";
+
+/// The bytes of a skill's directory: `SKILL.md`, and files beside it.
+///
+/// Whatever they are, the pack that they make is accepted by the schema and by admission, gives nothing but texts, an image and
+/// the workspace, and is the same after it was written as YAML and read again.
+pub fn agent_skill(data: &[u8]) {
+    let mut parts = data.windows(NEXT_FILE.len()).enumerate();
+    let end = parts.find(|(_, window)| *window == NEXT_FILE);
+    let (text, file) = match end {
+        Some((end, _)) => (&data[..end], Some(&data[end + NEXT_FILE.len()..])),
+        None => (data, None),
+    };
+    let file = file.map(|bytes| RawFile {
+        path: "scripts/run".to_owned(),
+        bytes: bytes.to_vec(),
+        has_execute_bit: bytes.len() % 2 == 0,
+    });
+    let lines = text.split(|byte| matches!(byte, b'\n' | b'\r')).count();
+    let loaded = load_raw(
+        RawSkill {
+            directory_name: Some("skill".to_owned()),
+            text: text.to_vec(),
+            files: file.clone().into_iter().collect(),
+            ..RawSkill::default()
+        },
+        &mut Budget::default(),
+    );
+    for problem in &loaded.problems.kept {
+        assert!(problem.at.line as usize <= lines + 1, "{problem:?}");
+        let is_safe = |text: &str| !text.chars().any(char::is_control);
+        assert!(is_safe(&problem.message), "{problem:?}");
+        assert!(problem.hint.as_deref().is_none_or(is_safe), "{problem:?}");
+    }
+    let errors = loaded.problems.kept.iter();
+    let is_broken = errors.filter(|it| it.severity == Severity::Error).count() > 0;
+    let [document] = loaded.documents.as_slice() else {
+        assert!(is_broken && loaded.documents.is_empty());
+        return;
+    };
+    assert!(!is_broken);
+    check_pack(document, file.as_ref());
+}
+
+fn check_pack(document: &Node, file: Option<&RawFile>) {
+    let pack: SkillPack = serde_json::from_value(document.to_json()).expect("it is a pack");
+    if let Some(sidecar) = &pack.spec.sidecar {
+        let least = Sidecar {
+            image: sidecar.image.clone(),
+            mount_workspace: true,
+            ..Sidecar::default()
+        };
+        assert_eq!(*sidecar, least, "it has more than an image");
+    }
+    let yaml = serde_saphyr::to_string(&pack).expect("a pack is YAML");
+    let again = load(&yaml, &mut Budget::default());
+    let told: Vec<_> = again
+        .problems
+        .kept
+        .iter()
+        .filter(|it| it.severity == Severity::Error)
+        .collect();
+    assert!(told.is_empty(), "{told:?} in:\n{yaml}");
+    let read: Vec<SkillPack> = again
+        .documents
+        .iter()
+        .map(|it| serde_json::from_value(it.to_json()).expect("it is a pack"))
+        .collect();
+    assert_eq!(read, std::slice::from_ref(&pack), "in:\n{yaml}");
+    let kept = pack.spec.skills[0]
+        .files
+        .first()
+        .map(sympozium_plan::admit::contents);
+    assert_eq!(
+        kept,
+        file.map(|it| Some(it.bytes.clone())),
+        "a file is kept exactly"
+    );
+    let found = findings("skill.yaml", yaml);
+    // The name of the sandbox is the one thing that a skill can say and a pack cannot.
+    let is_reserved = |finding: &&str| *finding != "pack-name-reserved";
+    let found: Vec<&str> = found
+        .iter()
+        .map(String::as_str)
+        .filter(is_reserved)
+        .collect();
+    assert_eq!(found, [""; 0]);
+}
+
+/// The rules that validation names for a text.
+fn findings(name: &str, text: String) -> Vec<String> {
+    let report = validated(name, text);
+    report.findings().iter().map(|it| it.rule.clone()).collect()
 }
 
 fn look_at(node: &Node, depth: usize, lines: usize, nodes: &mut usize) {
@@ -86,14 +188,18 @@ fn has_long_key(node: &Node) -> bool {
     }
 }
 
-fn report(text: String, lines: usize) {
+fn validated(name: &str, text: String) -> Report {
     // Made once for each thread: they are the dearest part, and do not change.
     thread_local! {
         static SCHEMAS: RefCell<Schemas> = RefCell::default();
     }
     let mut session = Session::new("default");
-    session.add("file.yaml".to_owned(), Ok(text));
-    let report = SCHEMAS.with_borrow_mut(|schemas| session.finish(schemas, Completeness::Partial));
+    session.add(name.to_owned(), Ok(text));
+    SCHEMAS.with_borrow_mut(|schemas| session.finish(schemas, Completeness::Partial))
+}
+
+fn report(text: String, lines: usize) {
+    let report = validated("file.yaml", text);
     assert!(report.findings().len() <= MAX_FINDINGS);
     for finding in report.findings() {
         assert!(finding.line as usize <= lines + 1, "{finding:?}");

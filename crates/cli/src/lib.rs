@@ -12,6 +12,7 @@ pub mod fuzzing;
 mod kinds;
 mod manifests;
 mod output;
+mod skill;
 mod validate;
 mod version;
 
@@ -28,6 +29,7 @@ pub fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
+        Command::Skill(arguments) => skill::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Version(arguments) => version::run(&arguments),

@@ -1,6 +1,7 @@
 //! Manifests as people write them: files, directories and standard input, YAML and JSON, read with every bound that
 //! hostile input needs, into trees that know the line of each field.
 
+pub mod agent_skill;
 pub mod limits;
 pub mod load;
 pub mod problem;

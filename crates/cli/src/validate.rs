@@ -18,18 +18,20 @@ mod suggest;
 mod tests;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::arguments::{OutputFormat, ValidateArguments};
 use crate::failure::{DENIED, FAILED, Failure};
 use crate::kinds::Kind;
-use crate::manifests::load::{Budget, load};
+use crate::manifests::load::{Budget, Loaded, load};
 use crate::manifests::problem::{Problem, Severity};
 use crate::manifests::sources::{self, Reader};
 use crate::manifests::tree::{Mark, Path};
 use crate::output::{answer, json, note};
 use admission::Floor;
-use finding::{Finding, Findings, ObjectName, Stage, Verdict};
+pub use finding::Verdict;
+use finding::{Finding, Findings, ObjectName, Stage};
 use object::{Object, ObjectKind, Sorter};
 pub use references::Completeness;
 pub use report::Report;
@@ -55,10 +57,7 @@ pub fn run(arguments: &ValidateArguments) -> Result<ExitCode, Failure> {
 fn validate(arguments: &ValidateArguments) -> Report {
     let mut session = Session::new(&arguments.namespace);
     let mut reader = Reader::default();
-    for source in sources::find(&arguments.files) {
-        let name = source.name.clone();
-        session.add(name, reader.read(source));
-    }
+    session.add_inputs(&arguments.files, &mut reader);
     if let Some(path) = &arguments.floor {
         session.add_floor(&mut reader, path);
     }
@@ -91,27 +90,39 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Takes everything that `inputs` name: files, directories, skills, standard input.
+    pub fn add_inputs(&mut self, inputs: &[PathBuf], reader: &mut Reader) {
+        // Files are let go of one by one, so that only what was found in them is kept.
+        let mut budget = std::mem::take(&mut self.budget);
+        for (name, loaded) in sources::documents(inputs, reader, &mut budget) {
+            self.add_loaded(name, loaded);
+        }
+        self.budget = budget;
+    }
+
     /// Takes a file: its text, or why there is none.
     pub fn add(&mut self, name: String, text: Result<String, Problem>) {
-        let file = self.files.len();
+        let loaded = match text {
+            Ok(text) => load(&text, &mut self.budget),
+            Err(problem) => Loaded::of_problem(problem),
+        };
+        self.add_loaded(name, loaded);
+    }
+
+    /// Takes the documents of a file.
+    pub fn add_loaded(&mut self, name: String, loaded: Loaded) {
         let findings = &mut self.findings;
-        match text {
-            Err(problem) => findings.add(Finding::of_file(&name, problem)),
-            Ok(text) => {
-                let loaded = load(&text, &mut self.budget);
-                findings.add_file(&name, loaded.problems);
-                let mut sorter = Sorter {
-                    file,
-                    default_namespace: self.default_namespace,
-                    objects: &mut self.objects,
-                    problems: &mut |object, field, problem| {
-                        findings.add(schema_finding(&name, object, field, problem));
-                    },
-                };
-                for document in loaded.documents {
-                    sorter.sort(document);
-                }
-            }
+        findings.add_file(&name, loaded.problems);
+        let mut sorter = Sorter {
+            file: self.files.len(),
+            default_namespace: self.default_namespace,
+            objects: &mut self.objects,
+            problems: &mut |object, field, problem| {
+                findings.add(schema_finding(&name, object, field, problem));
+            },
+        };
+        for document in loaded.documents {
+            sorter.sort(document);
         }
         self.files.push(name);
     }
@@ -120,10 +131,7 @@ impl<'a> Session<'a> {
     fn add_floor(&mut self, reader: &mut Reader, path: &std::path::Path) {
         let file = self.files.len();
         let before = self.objects.len();
-        for source in sources::find(&[path.to_owned()]) {
-            let name = source.name.clone();
-            self.add(name, reader.read(source));
-        }
+        self.add_inputs(&[path.to_owned()], reader);
         self.floor = Floor::InFile(file);
         let policy = ObjectKind::Ours(Kind::SympoziumPolicy);
         let is_one = self.files.len() == file + 1

@@ -41,6 +41,15 @@ pub struct Loaded {
     pub problems: Problems,
 }
 
+impl Loaded {
+    /// Of a file that cannot be read.
+    pub fn of_problem(problem: Problem) -> Self {
+        let mut loaded = Self::default();
+        loaded.problems.add(problem);
+        loaded
+    }
+}
+
 /// Reads the documents of one file, YAML or JSON.
 ///
 /// A document that is broken is a problem and is skipped; the ones after it are read. When a bound is hit, the rest of

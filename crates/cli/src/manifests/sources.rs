@@ -12,11 +12,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use super::limits::{MAX_FILE_BYTES, MAX_FILES, MAX_TOTAL_BYTES};
+use super::agent_skill::{self, directory};
+use super::limits::{MAX_DIRECTORY_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_TOTAL_BYTES};
+use super::load::{Budget, Loaded, load};
 use super::problem::{Problem, printable};
 use super::tree::Mark;
 pub use text::decode;
-use walk::Walk;
+use walk::{Walk, What};
 
 /// What `-` is called.
 pub const STANDARD_INPUT: &str = "<stdin>";
@@ -33,13 +35,29 @@ pub struct Source {
 enum Place {
     StandardInput,
     File(PathBuf),
+    /// The directory of a skill: below one that was named, and reached from there without following links.
+    Skill {
+        root: PathBuf,
+        below: PathBuf,
+    },
+}
+
+/// The documents behind `inputs`, file by file, each with its name and with what is wrong: what every command that takes
+/// manifests reads.
+pub fn documents<'a>(
+    inputs: &[PathBuf],
+    reader: &'a mut Reader,
+    budget: &'a mut Budget,
+) -> impl Iterator<Item = (String, Loaded)> + 'a {
+    let sources = find(inputs).into_iter();
+    sources.map(move |source| (source.name.clone(), reader.load(source, budget)))
 }
 
 /// The files behind `inputs`, in their order, directories walked in the order of names, each file once.
 ///
 /// In directories, files called `*.yaml`, `*.yml` and `*.json` are taken, names that start with a dot left out, links
-/// followed to files inside the directory only.
-pub fn find(inputs: &[PathBuf]) -> Vec<Source> {
+/// followed to files inside the directory only. A directory that has `SKILL.md` is a skill, whatever else is in it.
+fn find(inputs: &[PathBuf]) -> Vec<Source> {
     let mut finder = Finder::default();
     for input in inputs {
         finder.add_input(input);
@@ -70,6 +88,10 @@ impl Finder {
             Ok(metadata) if is_named_pipe(&metadata, input) => {
                 self.add(name, Err(walk::not_a_file()));
             }
+            Ok(_) if input.file_name() == Some(agent_skill::FILE_NAME.as_ref()) => {
+                let parent = input.parent().filter(|it| !it.as_os_str().is_empty());
+                self.add_skill(parent.unwrap_or(Path::new(".")), Path::new(""), name);
+            }
             Ok(_) => self.add_file(input),
         }
     }
@@ -79,16 +101,21 @@ impl Finder {
         let found = self.walk.files_below(directory);
         let was_seen = found
             .iter()
-            .any(|(path, problem)| problem.is_none() && self.is_seen(path));
-        for (path, problem) in found {
-            match problem {
-                Some(problem) => self.add(shown(&path), Err(problem)),
-                None => self.add_file(&path),
+            .any(|(path, what)| what.is_ok() && self.is_seen(path));
+        for (path, what) in found {
+            match what {
+                Err(problem) => self.add(shown(&path), Err(problem)),
+                Ok(What::Manifest) => self.add_file(&path),
+                Ok(What::Skill) => {
+                    let below = path.strip_prefix(directory).unwrap_or(Path::new(""));
+                    let name = shown(&path.join(agent_skill::FILE_NAME));
+                    self.add_skill(directory, below, name);
+                }
             }
         }
         if self.sources.len() == before && !was_seen {
             let problem = Problem::error("file", Mark::START, "no manifest in this directory")
-                .hint("manifests are called *.yaml, *.yml or *.json");
+                .hint("manifests are called *.yaml, *.yml or *.json, and skills SKILL.md");
             self.add(shown(directory), Err(problem));
         }
     }
@@ -102,6 +129,14 @@ impl Finder {
         let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if self.seen.insert(canonical) {
             self.add(shown(path), Ok(Place::File(path.to_owned())));
+        }
+    }
+
+    fn add_skill(&mut self, root: &Path, below: &Path, name: String) {
+        let path = root.join(below);
+        if self.seen.insert(fs::canonicalize(&path).unwrap_or(path)) {
+            let (root, below) = (root.to_owned(), below.to_owned());
+            self.add(name, Ok(Place::Skill { root, below }));
         }
     }
 
@@ -126,51 +161,76 @@ fn is_named_pipe(metadata: &fs::Metadata, path: &Path) -> bool {
     metadata.file_type().is_fifo() && fs::canonicalize(path).is_ok()
 }
 
-fn shown(path: &Path) -> String {
+/// A path as it is told, fit for a terminal.
+pub fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
 /// Reads sources, and no more of them than is allowed.
 #[derive(Debug)]
 pub struct Reader {
-    bytes_left: u64,
+    left: directory::Allowance,
 }
 
 impl Default for Reader {
     fn default() -> Self {
-        Self {
-            bytes_left: MAX_TOTAL_BYTES,
-        }
+        let left = directory::Allowance {
+            bytes: MAX_TOTAL_BYTES,
+            entries: MAX_DIRECTORY_ENTRIES,
+        };
+        Self { left }
     }
 }
 
 impl Reader {
-    /// The text of `source`, without a byte-order mark.
-    pub fn read(&mut self, source: Source) -> Result<String, Problem> {
-        let bytes = match source.place? {
-            Place::StandardInput => self.read_bytes(io::stdin().lock())?,
-            Place::File(path) => {
-                let file = File::open(path).map_err(|error| unreadable(&error))?;
-                // The size of a regular file is known before it is read.
-                let metadata = file.metadata().map_err(|error| unreadable(&error))?;
-                self.check_size(metadata.len())?;
-                self.read_bytes(file)?
+    /// The documents of `source`.
+    fn load(&mut self, source: Source, budget: &mut Budget) -> Loaded {
+        let loaded = source.place.and_then(|place| match place {
+            Place::Skill { root, below } => self.load_skill(&root, &below, budget),
+            Place::StandardInput => {
+                let bytes = self.read_bytes(io::stdin().lock())?;
+                Ok(load(&decode(bytes)?, budget))
             }
-        };
-        decode(bytes)
+            Place::File(path) => Ok(load(&self.read_file(&path)?, budget)),
+        });
+        loaded.unwrap_or_else(Loaded::of_problem)
+    }
+
+    fn load_skill(
+        &mut self,
+        root: &Path,
+        below: &Path,
+        budget: &mut Budget,
+    ) -> Result<Loaded, Problem> {
+        let mut directory = directory::open(root).map_err(|error| unreadable(&error))?;
+        if below != Path::new("") {
+            directory =
+                directory::open_below(&directory, below).map_err(|error| unreadable(&error))?;
+        }
+        let name = directory_name(&root.join(below));
+        Ok(agent_skill::load(&directory, name, &mut self.left, budget))
+    }
+
+    /// The text of a file, without a byte-order mark.
+    fn read_file(&mut self, path: &Path) -> Result<String, Problem> {
+        let file = File::open(path).map_err(|error| unreadable(&error))?;
+        // The size of a regular file is known before it is read.
+        let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+        self.check_size(metadata.len())?;
+        decode(self.read_bytes(file)?)
     }
 
     fn read_bytes(&mut self, reader: impl Read) -> Result<Vec<u8>, Problem> {
         let mut bytes = Vec::new();
         // One more than allowed, so that too much shows.
-        let most = MAX_FILE_BYTES.min(self.bytes_left) + 1;
+        let most = MAX_FILE_BYTES.min(self.left.bytes) + 1;
         reader
             .take(most)
             .read_to_end(&mut bytes)
             .map_err(|error| unreadable(&error))?;
         let size = bytes.len() as u64;
         self.check_size(size)?;
-        self.bytes_left -= size;
+        self.left.bytes -= size;
         Ok(bytes)
     }
 
@@ -180,7 +240,7 @@ impl Reader {
             return Err(Problem::error("too-large", Mark::START, message)
                 .hint("split the file; Kubernetes does not take objects of that size"));
         }
-        if size > self.bytes_left {
+        if size > self.left.bytes {
             let message = format!(
                 "more than {} MiB in all; it is not read",
                 MAX_TOTAL_BYTES >> 20
@@ -192,7 +252,13 @@ impl Reader {
     }
 }
 
-fn unreadable(error: &io::Error) -> Problem {
+/// What a directory is called, however it is named: `.` has a name too.
+pub fn directory_name(path: &Path) -> Option<String> {
+    let path = fs::canonicalize(path).ok()?;
+    Some(path.file_name()?.to_string_lossy().into_owned())
+}
+
+pub fn unreadable(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
         io::ErrorKind::NotFound => (
             "no such file or directory".to_owned(),

@@ -11,7 +11,7 @@ use crate::{fixtures, stdout, sympozium_reading};
 const ADDRESS_SPACE: &str = "524288";
 
 /// The program with a bound on its memory that kills it rather than let it grow.
-fn bounded(arguments: &[&str]) -> Output {
+pub fn bounded(arguments: &[&str]) -> Output {
     command("sh")
         .args(["-c", "ulimit -v \"$0\"; exec \"$@\"", ADDRESS_SPACE])
         .arg(env!("CARGO_BIN_EXE_sympozium"))

@@ -11,6 +11,7 @@ mod hostile;
 mod packs;
 mod samples;
 mod scripts;
+mod skill;
 mod validate;
 
 use std::io::Write as _;

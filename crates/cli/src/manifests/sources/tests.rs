@@ -18,6 +18,13 @@ fn found(root: &Path, inputs: &[PathBuf]) -> Vec<(String, String)> {
     find(inputs).into_iter().map(shown).collect()
 }
 
+fn read_source(reader: &mut Reader, source: Source) -> Result<String, Problem> {
+    match source.place? {
+        Place::File(path) => reader.read_file(&path),
+        other => panic!("{other:?} is not a file"),
+    }
+}
+
 fn good(names: &[&str]) -> Vec<(String, String)> {
     let names = names.iter().map(|name| ((*name).to_owned(), String::new()));
     names.collect()
@@ -138,14 +145,14 @@ fn a_large_file_is_refused_by_its_size_alone() {
     let file = fs::File::create(&path).unwrap();
     file.set_len(100_000_000).unwrap();
     let source = find(&[path]).pop().unwrap();
-    let problem = Reader::default().read(source).unwrap_err();
+    let problem = read_source(&mut Reader::default(), source).unwrap_err();
     assert_eq!(problem.message, "larger than 8 MiB; it is not read");
 }
 
 #[test]
 fn a_stream_without_end_is_cut_at_the_bound() {
     let source = find(&[PathBuf::from("/dev/zero")]).pop().unwrap();
-    let problem = Reader::default().read(source).unwrap_err();
+    let problem = read_source(&mut Reader::default(), source).unwrap_err();
     assert_eq!(problem.message, "larger than 8 MiB; it is not read");
 }
 
@@ -156,7 +163,7 @@ fn the_bound_on_a_file_and_on_all_files_holds_to_the_byte() {
     let read = |reader: &mut Reader, size: u64| {
         fs::write(&path, vec![b' '; usize::try_from(size).unwrap()]).unwrap();
         let source = find(std::slice::from_ref(&path)).pop().unwrap();
-        reader.read(source).map(|text| text.len() as u64)
+        read_source(reader, source).map(|text| text.len() as u64)
     };
     let mut reader = Reader::default();
     for _ in 0..7 {

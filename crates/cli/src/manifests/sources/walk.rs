@@ -4,6 +4,7 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::super::agent_skill::FILE_NAME;
 use super::super::limits::{MAX_DIRECTORY_DEPTH, MAX_DIRECTORY_ENTRIES};
 use super::super::problem::Problem;
 use super::super::tree::Mark;
@@ -11,8 +12,17 @@ use super::unreadable;
 
 const EXTENSIONS: &[&str] = &["yaml", "yml", "json"];
 
-/// A file or, with a problem, what was found in its place.
-type Found = (PathBuf, Option<Problem>);
+/// What is worth reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A file of manifests.
+    Manifest,
+    /// The directory of a skill.
+    Skill,
+}
+
+/// What lies there or, with a problem, what was found in its place.
+type Found = (PathBuf, Result<What, Problem>);
 
 /// Walks directories, and looks at no more entries than is allowed, whichever directories they are in.
 pub struct Walk {
@@ -32,7 +42,7 @@ impl Walk {
         let mut found = Vec::new();
         match fs::canonicalize(directory) {
             Ok(root) => self.walk(directory, &root, 0, &mut found),
-            Err(error) => found.push((directory.to_owned(), Some(unreadable(&error)))),
+            Err(error) => found.push((directory.to_owned(), Err(unreadable(&error)))),
         }
         found
     }
@@ -41,14 +51,18 @@ impl Walk {
     fn walk(&mut self, directory: &Path, root: &Path, depth: usize, found: &mut Vec<Found>) {
         let entries = match self.entries(directory) {
             Ok(entries) => entries,
-            Err(problem) => return found.push((directory.to_owned(), Some(problem))),
+            Err(problem) => return found.push((directory.to_owned(), Err(problem))),
         };
+        // Whatever else is there belongs to the skill.
+        if entries.iter().any(|entry| entry.file_name() == FILE_NAME) {
+            return found.push((directory.to_owned(), Ok(What::Skill)));
+        }
         for entry in entries {
             let path = entry.path();
             let kind = match entry.file_type() {
                 Ok(kind) => kind,
                 Err(error) => {
-                    found.push((path, Some(unreadable(&error))));
+                    found.push((path, Err(unreadable(&error))));
                     continue;
                 }
             };
@@ -59,7 +73,7 @@ impl Walk {
                     let message =
                         format!("deeper than {MAX_DIRECTORY_DEPTH} directories; it is not read");
                     let problem = Problem::error("too-deep", Mark::START, message);
-                    found.push((path, Some(problem.hint("name the directory itself"))));
+                    found.push((path, Err(problem.hint("name the directory itself"))));
                 }
             } else if is_manifest(&path) {
                 let problem = match kind.is_symlink() {
@@ -67,7 +81,7 @@ impl Walk {
                     false if kind.is_file() => None,
                     false => Some(not_a_file()),
                 };
-                found.push((path, problem));
+                found.push((path, problem.map_or(Ok(What::Manifest), Err)));
             }
         }
     }

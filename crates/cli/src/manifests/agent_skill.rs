@@ -1,0 +1,90 @@
+//! Agent Skills as SkillPacks: a directory with `SKILL.md`, read wherever a manifest is.
+//!
+//! The order of reading: [`directory`] takes bytes out of a directory without following a link, [`frontmatter`] takes the
+//! head of `SKILL.md` apart, [`skill`] makes one skill of both, and [`pack`] a SkillPack of one or more. Only the first
+//! touches files; the rest are functions of bytes.
+//!
+//! Loading is lenient, as the standard advises: what can be put right is, with a warning. Nothing that a skill says can
+//! give its pack access to anything: there is no field for it in [`pack`].
+
+pub mod directory;
+mod frontmatter;
+pub mod limits;
+mod names;
+pub mod pack;
+mod programs;
+pub mod skill;
+mod tools;
+
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::OwnedFd;
+
+use super::load::{Budget, Loaded};
+use super::problem::{Problem, Problems};
+use directory::{Allowance, RawSkill};
+use pack::PackOptions;
+use skill::Skill;
+
+/// The name of the file that makes a directory a skill, in exactly this case.
+pub const FILE_NAME: &str = "SKILL.md";
+
+pub use names::fitted as fitted_name;
+
+/// Reads the skill in `directory` as a pack of its own: one document, as if it had been written as a manifest.
+pub fn load(
+    directory: &OwnedFd,
+    directory_name: Option<String>,
+    allowance: &mut Allowance,
+    budget: &mut Budget,
+) -> Loaded {
+    let (skill, problems) = match read(directory, directory_name, allowance, budget) {
+        Ok(read) => read,
+        Err(problem) => {
+            let mut problems = Problems::default();
+            problems.add(problem);
+            (None, problems)
+        }
+    };
+    load_read(skill, problems)
+}
+
+/// The same from bytes that were read before.
+pub fn load_raw(raw: RawSkill, budget: &mut Budget) -> Loaded {
+    let (skill, problems) = skill::interpret(raw, budget);
+    load_read(skill, problems)
+}
+
+fn load_read(skill: Option<Skill>, mut problems: Problems) -> Loaded {
+    let mut documents = Vec::new();
+    if let Some(skill) = skill {
+        let options = PackOptions::default();
+        let places = skill.places;
+        for warning in pack::warnings(&skill, &options) {
+            problems.add(warning);
+        }
+        match pack::document(&pack::build(vec![skill], &options), Some(places)) {
+            Ok(document) => documents.push(document),
+            Err(error) => problems.add(pack::not_written(&error)),
+        }
+    }
+    Loaded {
+        documents,
+        problems,
+    }
+}
+
+/// Reads the skill in `directory`; nothing when it has an error, which is then among the problems.
+///
+/// # Errors
+/// When the directory has no `SKILL.md` that can be read.
+pub fn read(
+    directory: &OwnedFd,
+    directory_name: Option<String>,
+    allowance: &mut Allowance,
+    budget: &mut Budget,
+) -> Result<(Option<Skill>, Problems), Problem> {
+    let raw = directory::read(directory, directory_name, allowance)?;
+    Ok(skill::interpret(raw, budget))
+}

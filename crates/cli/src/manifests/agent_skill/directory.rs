@@ -1,0 +1,365 @@
+//! The bytes of a skill's directory, and of nothing else.
+//!
+//! Everything is opened beneath the directory's descriptor, no link is followed, and what was opened is looked at again:
+//! whatever is swapped meanwhile, only regular files of this directory are read.
+
+mod search;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use sympozium_api::names::SkillFilePath;
+use sympozium_exec::beneath::{self, Links, Mounts, Resolve, Scope};
+
+use super::super::problem::{Problem, Problems, quoted};
+use super::super::tree::Mark;
+use super::FILE_NAME;
+use super::limits::{MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_SKILL_BYTES};
+pub use search::{Found, search};
+
+/// No link is followed, wherever on the way; other file systems are as good as any.
+const WITHOUT_LINKS: Resolve = Resolve {
+    scope: Scope::Beneath,
+    links: Links::Refuse,
+    mounts: Mounts::Cross,
+};
+
+/// What may still be read, over all skills.
+#[derive(Debug)]
+pub struct Allowance {
+    pub bytes: u64,
+    pub entries: usize,
+}
+
+/// A skill as it lies in its directory.
+#[derive(Debug, Default)]
+pub struct RawSkill {
+    pub directory_name: Option<String>,
+    /// The bytes of `SKILL.md`.
+    pub text: Vec<u8>,
+    /// The files beside it, by path.
+    pub files: Vec<RawFile>,
+    /// What was left out, and what cannot be.
+    pub problems: Problems,
+}
+
+/// A file beside `SKILL.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawFile {
+    /// Below the skill's directory, in the form of [`SkillFilePath`].
+    pub path: String,
+    pub bytes: Vec<u8>,
+    /// Whether its mode says that it can be executed.
+    pub has_execute_bit: bool,
+}
+
+/// Opens a directory that the user named: a link to it is as good as itself.
+///
+/// # Errors
+/// Those of `open(2)`.
+pub fn open(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Opens a directory that was found below another.
+///
+/// # Errors
+/// Those of `openat2(2)`; `ELOOP` when there is a link on the way.
+pub fn open_below(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
+    beneath::open(directory.as_fd(), path, flags, Mode::empty(), WITHOUT_LINKS)
+}
+
+/// Reads a skill.
+///
+/// # Errors
+/// When `SKILL.md` cannot be read. What is wrong with other files is among the problems.
+pub fn read(
+    directory: &OwnedFd,
+    directory_name: Option<String>,
+    allowance: &mut Allowance,
+) -> Result<RawSkill, Problem> {
+    let text = match read_file(directory, OsStr::new(FILE_NAME), allowance) {
+        Ok((bytes, _)) => bytes,
+        Err(Unread::Problem(problem)) => return Err(problem),
+        Err(Unread::TooLarge) => {
+            let message = format!("larger than {} KiB; it is not read", MAX_FILE_BYTES >> 10);
+            let problem = Problem::error("too-large", Mark::START, message);
+            return Err(problem.hint("move what is not always needed into files of `references/`"));
+        }
+    };
+    let mut reading = Reading {
+        skill: RawSkill {
+            directory_name,
+            text,
+            ..RawSkill::default()
+        },
+        allowance,
+        entries: 0,
+        bytes: 0,
+    };
+    // What stops the walk is among the problems.
+    let _: Result<(), Stopped> = reading.walk(directory, "", 0);
+    Ok(reading.skill)
+}
+
+/// The rest of the directory is not read.
+struct Stopped;
+
+/// Why there is nothing of a file.
+enum Unread {
+    TooLarge,
+    Problem(Problem),
+}
+
+struct Reading<'a> {
+    skill: RawSkill,
+    allowance: &'a mut Allowance,
+    entries: usize,
+    bytes: usize,
+}
+
+impl Reading<'_> {
+    /// Recurses [`MAX_DEPTH`] times at most.
+    fn walk(&mut self, directory: &OwnedFd, prefix: &str, depth: usize) -> Result<(), Stopped> {
+        for name in self.names(directory, prefix)? {
+            if prefix.is_empty() && name == FILE_NAME {
+                continue;
+            }
+            let shown = quoted(&format!("{prefix}{}", name.to_string_lossy()));
+            if name.as_bytes().starts_with(b".") {
+                self.leave_out(
+                    &format!("{shown} is hidden"),
+                    "rename it if the skill needs it",
+                );
+                continue;
+            }
+            let path = match name.to_str().map(|name| format!("{prefix}{name}")) {
+                Some(path) if is_path(&path) => path,
+                _ => {
+                    self.leave_out(
+                        &format!("{shown} cannot be the path of a skill's file"),
+                        "use letters, digits, `.`, `_` and `-`, not at the start, and at most 255 of them",
+                    );
+                    continue;
+                }
+            };
+            let kind = match rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(error) => return self.stop(unreadable(&shown, &error.into())),
+            };
+            match kind {
+                FileType::Directory => self.enter(directory, &name, &path, depth)?,
+                FileType::RegularFile => self.take(directory, &name, path)?,
+                FileType::Symlink => {
+                    self.leave_out(
+                        &format!("{shown} is a link"),
+                        "copy what it leads to into its place",
+                    );
+                }
+                _ => self.leave_out(&format!("{shown} is not a regular file"), "remove it"),
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        parent: &OwnedFd,
+        name: &OsStr,
+        path: &str,
+        depth: usize,
+    ) -> Result<(), Stopped> {
+        if depth + 1 > MAX_DEPTH {
+            let message = format!("{} is deeper than {MAX_DEPTH} directories", quoted(path));
+            return self.stop(
+                Problem::error("too-deep", Mark::START, message)
+                    .hint("keep files one or two directories deep"),
+            );
+        }
+        match open_below(parent, Path::new(name)) {
+            Ok(directory) => self.walk(&directory, &format!("{path}/"), depth + 1),
+            Err(error) => self.stop(unreadable(&quoted(path), &error)),
+        }
+    }
+
+    fn take(&mut self, directory: &OwnedFd, name: &OsStr, path: String) -> Result<(), Stopped> {
+        if self.skill.files.len() == MAX_FILES {
+            let message = format!("more than {MAX_FILES} files beside `SKILL.md`");
+            let problem = Problem::error("too-many-files", Mark::START, message);
+            return self.stop(problem.hint(
+                "put programs and libraries into an image for the skill, or split the skill",
+            ));
+        }
+        let (bytes, has_execute_bit) = match read_file(directory, name, self.allowance) {
+            Ok(read) => read,
+            Err(Unread::TooLarge) => {
+                let message = format!(
+                    "{} is larger than {} KiB",
+                    quoted(&path),
+                    MAX_FILE_BYTES >> 10
+                );
+                self.leave_out(&message, "put it into an image for the skill");
+                return Ok(());
+            }
+            Err(Unread::Problem(problem)) => {
+                let message = format!("{}: {}", quoted(&path), problem.message);
+                return self.stop(Problem { message, ..problem });
+            }
+        };
+        self.bytes += bytes.len() + path.len();
+        if self.bytes > MAX_SKILL_BYTES {
+            let message = format!(
+                "the files are more than {} KiB in all",
+                MAX_SKILL_BYTES >> 10
+            );
+            let problem = Problem::error("too-large", Mark::START, message);
+            return self.stop(problem.hint("put large files into an image for the skill"));
+        }
+        self.skill.files.push(RawFile {
+            path,
+            bytes,
+            has_execute_bit,
+        });
+        Ok(())
+    }
+
+    /// The entries of a directory, by name.
+    fn names(&mut self, directory: &OwnedFd, prefix: &str) -> Result<Vec<OsString>, Stopped> {
+        let left = (MAX_ENTRIES - self.entries).min(self.allowance.entries);
+        match names(directory, left) {
+            Ok(Some(names)) => {
+                self.entries += names.len();
+                self.allowance.entries -= names.len();
+                Ok(names)
+            }
+            Ok(None) => {
+                let message =
+                    format!("more than {MAX_ENTRIES} directory entries; they are not read");
+                let problem = Problem::error("too-many-files", Mark::START, message);
+                self.stop(problem.hint(
+                    "put programs and libraries into an image for the skill, or split the skill",
+                ))
+            }
+            Err(error) => self.stop(unreadable(&quoted(prefix), &error)),
+        }
+    }
+
+    fn leave_out(&mut self, what: &str, hint: &str) {
+        let message = format!("{what}; it is left out");
+        self.skill
+            .problems
+            .add(Problem::warning("skill-file", Mark::START, message).hint(hint));
+    }
+
+    fn stop<T>(&mut self, problem: Problem) -> Result<T, Stopped> {
+        self.skill.problems.add(problem);
+        Err(Stopped)
+    }
+}
+
+fn is_path(path: &str) -> bool {
+    // Beside `SKILL.md` a second one in another case would be it on some machines.
+    SkillFilePath::from(path).check().is_ok() && !path.eq_ignore_ascii_case(FILE_NAME)
+}
+
+/// The names in a directory, sorted, or nothing when there are more than `most`.
+fn names(directory: &OwnedFd, most: usize) -> io::Result<Option<Vec<OsString>>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        if names.len() == most {
+            return Ok(None);
+        }
+        names.push(OsString::from_vec(name.to_vec()));
+    }
+    names.sort();
+    Ok(Some(names))
+}
+
+/// The bytes of a regular file of `directory`, and whether it can be executed.
+fn read_file(
+    directory: &OwnedFd,
+    name: &OsStr,
+    allowance: &mut Allowance,
+) -> Result<(Vec<u8>, bool), Unread> {
+    let failed = |error: &io::Error| Unread::Problem(not_read(error));
+    // Without waiting for whoever is at the other end, should it be a pipe by now.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = beneath::open(
+        directory.as_fd(),
+        Path::new(name),
+        flags,
+        Mode::empty(),
+        WITHOUT_LINKS,
+    );
+    let file = File::from(opened.map_err(|error| failed(&error))?);
+    let metadata = file.metadata().map_err(|error| failed(&error))?;
+    if !metadata.is_file() {
+        let problem = Problem::error("file", Mark::START, "not a regular file; it is not read");
+        return Err(Unread::Problem(problem.hint("put a file in its place")));
+    }
+    if metadata.len() > MAX_FILE_BYTES as u64 {
+        return Err(Unread::TooLarge);
+    }
+    if metadata.len() > allowance.bytes {
+        let problem = Problem::error("too-large", Mark::START, "too much in all; it is not read");
+        return Err(Unread::Problem(
+            problem.hint("read the skills in several calls"),
+        ));
+    }
+    let mut bytes = Vec::new();
+    // One more than allowed, so that a file that grows shows.
+    let most = (MAX_FILE_BYTES as u64).min(allowance.bytes) + 1;
+    let mut limited = file.take(most);
+    limited
+        .read_to_end(&mut bytes)
+        .map_err(|error| failed(&error))?;
+    if bytes.len() as u64 == most {
+        return Err(Unread::TooLarge);
+    }
+    allowance.bytes -= bytes.len() as u64;
+    let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions());
+    Ok((bytes, mode & 0o111 != 0))
+}
+
+fn not_read(error: &io::Error) -> Problem {
+    let (message, hint) = match error.kind() {
+        io::ErrorKind::NotFound => (
+            "no such file".to_owned(),
+            "a skill is a directory with `SKILL.md`, in exactly this case",
+        ),
+        io::ErrorKind::PermissionDenied => {
+            ("permission denied".to_owned(), "read it as a user who may")
+        }
+        _ if is_link(error) => (
+            "a link; it is not followed".to_owned(),
+            "put the file itself in its place",
+        ),
+        _ => (
+            format!("cannot be read: {error}"),
+            "try to read it with another program, such as cat",
+        ),
+    };
+    Problem::error("file", Mark::START, message).hint(hint)
+}
+
+fn unreadable(shown: &str, error: &io::Error) -> Problem {
+    let problem = not_read(error);
+    let message = format!("{shown}: {}", problem.message);
+    Problem { message, ..problem }
+}
+
+fn is_link(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::LOOP)
+}

@@ -1,0 +1,226 @@
+//! `SKILL.md` taken apart: YAML between two lines of `---`, then Markdown.
+
+mod requote;
+
+use super::super::load::{Budget, load};
+use super::super::problem::{Problem, Problems, Severity, quoted};
+use super::super::sources::decode;
+use super::super::tree::{Mark, Node, Value};
+
+const FENCE: &str = "---";
+
+/// How a skill begins, for hints.
+const EXAMPLE: &str =
+    "begin the file with `---`, `name: …` and `description: …` on lines of their own, and `---`";
+
+/// What `SKILL.md` holds.
+#[derive(Debug)]
+pub struct Document {
+    /// The frontmatter: an object whose places are those in the file.
+    pub head: Node,
+    /// The text of the frontmatter, on the lines of the file.
+    head_text: String,
+    /// The Markdown, with line feeds between its lines, and nothing in it that is no text.
+    pub body: String,
+    /// Where it starts.
+    pub body_at: Mark,
+    pub warnings: Vec<Problem>,
+}
+
+/// Takes the bytes of `SKILL.md` apart.
+///
+/// # Errors
+/// When it is no text, has no frontmatter, or one that is no YAML even with its values quoted.
+pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> {
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        // It fails again, with the place.
+        Err(error) => match decode(error.into_bytes()) {
+            Ok(text) => text,
+            Err(problem) => return Err(one(problem)),
+        },
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let parts = split(&text).map_err(one)?;
+    let head_text = decode(parts.head.into_bytes()).map_err(one)?;
+    let mut warnings = Vec::new();
+    let head = load_head(&head_text, budget, &mut warnings)?;
+    let body_at = Mark {
+        line: parts.body_line,
+        column: 1,
+    };
+    let body = clean(parts.body, body_at, &mut warnings);
+    Ok(Document {
+        head,
+        head_text,
+        body,
+        body_at,
+        warnings,
+    })
+}
+
+impl Document {
+    /// A scalar as it is written: `1.10` is a text here, though YAML has a number in mind.
+    pub fn text_of(&self, node: &Node) -> Option<String> {
+        match &node.value {
+            Value::Text(text) => Some(text.clone()),
+            Value::Number(_) | Value::Bool(_) => {
+                let line = self.head_text.lines().nth(node.at.line as usize - 1)?;
+                let rest = line.chars().skip(node.at.column as usize - 1);
+                let ends = |it: &char| it.is_whitespace() || matches!(it, ',' | ']' | '}');
+                Some(rest.take_while(|it| !ends(it)).collect())
+            }
+            Value::Null | Value::List(_) | Value::Map(_) => None,
+        }
+    }
+}
+
+struct Parts<'a> {
+    /// With an empty line for each line above it, so that places are those of the file.
+    head: String,
+    body: &'a str,
+    body_line: u32,
+}
+
+fn split(text: &str) -> Result<Parts<'_>, Problem> {
+    let mut lines = text.split_inclusive('\n').enumerate();
+    let opening = lines.find(|(_, line)| !line.trim().is_empty());
+    let Some((first, _)) = opening.filter(|(_, line)| line.trim_end() == FENCE) else {
+        let line = opening.map_or(1, |(number, _)| line_number(number));
+        let at = Mark { line, column: 1 };
+        let problem = Problem::error("frontmatter", at, "the file has no frontmatter");
+        return Err(problem.hint(EXAMPLE));
+    };
+    let mut head = "\n".repeat(first + 1);
+    for (number, line) in lines {
+        if line.trim_end() != FENCE {
+            head.push_str(line);
+            continue;
+        }
+        let before: usize = text
+            .split_inclusive('\n')
+            .take(number + 1)
+            .map(str::len)
+            .sum();
+        let body = &text[before..];
+        let blank = body.len() - body.trim_start_matches('\n').len();
+        return Ok(Parts {
+            head,
+            body: &body[blank..],
+            body_line: line_number(number + 1 + blank),
+        });
+    }
+    let at = Mark {
+        line: line_number(first),
+        column: 1,
+    };
+    let problem = Problem::error("frontmatter", at, "the frontmatter has no end");
+    Err(problem.hint("write `---` on a line of its own behind its last field"))
+}
+
+fn line_number(index: usize) -> u32 {
+    u32::try_from(index + 1).unwrap_or(u32::MAX)
+}
+
+fn load_head(
+    text: &str,
+    budget: &mut Budget,
+    warnings: &mut Vec<Problem>,
+) -> Result<Node, Problems> {
+    let mut loaded = load(text, budget);
+    if is_slip(&loaded.problems)
+        && let Some((quoted_text, keys)) = requote::quote_values(text)
+    {
+        let again = load(&quoted_text, budget);
+        if !has_error(&again.problems) {
+            loaded = again;
+            warnings.extend(keys.into_iter().map(|(key, at)| {
+                let message = format!(
+                    "the value of {} is no YAML without quotes; it is read as if it had them",
+                    quoted(&key)
+                );
+                Problem::warning("frontmatter-quotes", at, message)
+                    .hint("put the value into quotes")
+            }));
+        }
+    }
+    // What kubectl would read differently does not matter: it never sees this file.
+    loaded
+        .problems
+        .kept
+        .retain(|it| it.severity == Severity::Error);
+    if has_error(&loaded.problems) {
+        return Err(loaded.problems);
+    }
+    let mut documents = loaded.documents.into_iter();
+    match (documents.next(), documents.next()) {
+        (Some(head), None) if matches!(head.value, Value::Map(_)) => Ok(head),
+        (None, _) => {
+            let problem = Problem::error("frontmatter", Mark::START, "the frontmatter is empty");
+            Err(one(problem.hint(EXAMPLE)))
+        }
+        (Some(head), None) => {
+            let message = format!("the frontmatter must be fields, not {}", head.value.kind());
+            Err(one(
+                Problem::error("frontmatter", head.at, message).hint(EXAMPLE)
+            ))
+        }
+        (Some(_), Some(second)) => {
+            let message = "the frontmatter must be one document";
+            Err(one(
+                Problem::error("frontmatter", second.at, message).hint(EXAMPLE)
+            ))
+        }
+    }
+}
+
+/// Whether quotes could help: against what is too large or too deep they must not.
+fn is_slip(problems: &Problems) -> bool {
+    let mut errors = problems
+        .kept
+        .iter()
+        .filter(|it| it.severity == Severity::Error);
+    has_error(problems) && errors.all(|it| matches!(it.rule, "syntax" | "alias"))
+}
+
+fn has_error(problems: &Problems) -> bool {
+    let is_error = |problem: &Problem| problem.severity == Severity::Error;
+    problems.errors_left_out > 0 || problems.kept.iter().any(is_error)
+}
+
+/// The text without what is none: control characters go, and what ends a line for some readers ends it for all.
+fn clean(body: &str, at: Mark, warnings: &mut Vec<Problem>) -> String {
+    let cleaned: String = body
+        .chars()
+        .filter_map(|character| match character {
+            '\u{85}' | '\u{2028}' | '\u{2029}' => Some('\n'),
+            other => is_text(other).then_some(other),
+        })
+        .collect();
+    if cleaned != body {
+        let message = "the text has control characters or line separators; they are taken out";
+        let problem = Problem::warning("control-characters", at, message);
+        warnings.push(problem.hint("remove them from the file"));
+    }
+    let trimmed = cleaned.trim_end();
+    match trimmed.is_empty() {
+        true => String::new(),
+        false => format!("{trimmed}\n"),
+    }
+}
+
+/// Whether a character can stand in a text that goes through YAML, editors and terminals unharmed.
+pub fn is_text(character: char) -> bool {
+    match character {
+        '\n' | '\t' => true,
+        '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => false,
+        other => !other.is_control(),
+    }
+}
+
+fn one(problem: Problem) -> Problems {
+    let mut problems = Problems::default();
+    problems.add(problem);
+    problems
+}

@@ -1,0 +1,94 @@
+//! Which program runs a script: by its first line, or else by the end of its name.
+
+use std::path::Path;
+
+/// What the base image has.
+pub const SHELL: &str = "sh";
+
+/// Endings that leave no doubt.
+const BY_EXTENSION: &[(&str, &str)] = &[
+    ("sh", SHELL),
+    ("bash", "bash"),
+    ("py", "python3"),
+    ("js", "node"),
+    ("mjs", "node"),
+    ("rb", "ruby"),
+    ("pl", "perl"),
+];
+
+/// Bytes of a first line that are looked at; the kernel looks at as many.
+const MAX_FIRST_LINE: usize = 255;
+
+/// Whether the file says itself what runs it.
+pub fn has_interpreter(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"#!")
+}
+
+/// The program that runs a script, by its plain name.
+pub fn interpreter(path: &str, bytes: &[u8]) -> Option<String> {
+    if has_interpreter(bytes) {
+        return of_first_line(bytes);
+    }
+    let extension = Path::new(path).extension()?.to_str()?;
+    let (_, program) = BY_EXTENSION.iter().find(|(it, _)| *it == extension)?;
+    Some((*program).to_owned())
+}
+
+fn of_first_line(bytes: &[u8]) -> Option<String> {
+    let line = bytes[..bytes.len().min(MAX_FIRST_LINE)]
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    let mut words = line.strip_prefix("#!")?.split_whitespace();
+    let mut program = base_name(words.next()?);
+    if program == "env" {
+        // Options and assignments come before the program: `env -S VAR=1 python3 -u`.
+        let is_program = |word: &&str| !word.starts_with('-') && !word.contains('=');
+        program = base_name(words.find(is_program)?);
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
+    let fits = !program.is_empty() && program.len() <= 64 && program.bytes().all(is_plain);
+    fits.then(|| program.to_owned())
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_names_the_program() {
+        for (line, expected) in [
+            ("#!/bin/sh\n", Some("sh")),
+            ("#!/bin/bash -e", Some("bash")),
+            ("#! /usr/bin/env python3\r\n", Some("python3")),
+            ("#!/usr/bin/env -S uv run --script\n", Some("uv")),
+            ("#!/usr/bin/env -S A=1 perl\n", Some("perl")),
+            ("#!/usr/bin/env\n", None),
+            ("#!\n/bin/sh", None),
+            ("#!/bin/$(id)\n", None),
+        ] {
+            let found = interpreter("x.rb", line.as_bytes());
+            assert_eq!(found.as_deref(), expected, "{line}");
+        }
+        assert_eq!(interpreter("x", b"#!/bin/\xff\n"), None);
+        assert_eq!(
+            interpreter("x", &[b"#!/".as_slice(), &[b'a'; 999]].concat()),
+            None
+        );
+    }
+
+    #[test]
+    fn without_one_the_name_does() {
+        assert_eq!(
+            interpreter("scripts/a.py", b"pass").as_deref(),
+            Some("python3")
+        );
+        assert_eq!(interpreter("scripts/a.sh", b"").as_deref(), Some("sh"));
+        assert_eq!(interpreter("scripts/a.PY", b""), None);
+        assert_eq!(interpreter("scripts/a", b"x"), None);
+    }
+}

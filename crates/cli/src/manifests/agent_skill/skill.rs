@@ -1,0 +1,401 @@
+//! One skill of a pack, from the bytes of its directory.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use sympozium_api::skill_pack::{Skill as SkillSpec, SkillFile, SkillRequirements};
+
+use super::super::load::Budget;
+use super::super::problem::{Problem, Problems, Severity, quoted};
+use super::super::tree::{Entry, Mark, Node, Value};
+use super::directory::{RawFile, RawSkill};
+use super::frontmatter::{self, Document, is_text};
+use super::limits::{
+    MAX_ANNOTATION_BYTES, MAX_BINARY_BYTES, MAX_DESCRIPTION, MAX_PROGRAMS, MAX_WORD,
+};
+use super::tools::AllowedTool;
+use super::{names, programs, tools};
+
+/// A skill, and what its pack must know of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Skill {
+    /// Without `allowedTools`, which name the pack.
+    pub spec: SkillSpec,
+    pub allowed_tools: Option<Vec<AllowedTool>>,
+    /// Whether commands belong to it, so that it needs a sidecar.
+    pub runs_commands: bool,
+    pub license: Option<String>,
+    pub compatibility: Option<String>,
+    /// The rest of `metadata`.
+    pub metadata: BTreeMap<String, String>,
+    pub version: Option<String>,
+    pub category: Option<String>,
+    pub places: Places,
+}
+
+/// Where in `SKILL.md` the fields of a skill are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    pub name: Mark,
+    pub description: Mark,
+    pub content: Mark,
+    pub allowed_tools: Mark,
+}
+
+/// Makes a skill of what was read; nothing when there is an error among the problems.
+pub fn interpret(raw: RawSkill, budget: &mut Budget) -> (Option<Skill>, Problems) {
+    let mut problems = raw.problems;
+    let document = match frontmatter::parse(raw.text, budget) {
+        Ok(document) => document,
+        Err(found) => {
+            found.kept.into_iter().for_each(|it| problems.add(it));
+            return (None, problems);
+        }
+    };
+    let mut reading = Reading {
+        document: &document,
+        problems: &mut problems,
+    };
+    let skill = reading.skill(raw.directory_name.as_deref(), raw.files);
+    for warning in document.warnings {
+        problems.add(warning);
+    }
+    let is_error = |problem: &Problem| problem.severity == Severity::Error;
+    let is_broken = problems.errors_left_out > 0 || problems.kept.iter().any(is_error);
+    (skill.filter(|_| !is_broken), problems)
+}
+
+const NAME: &str = "name";
+const DESCRIPTION: &str = "description";
+const LICENSE: &str = "license";
+const COMPATIBILITY: &str = "compatibility";
+const METADATA: &str = "metadata";
+const ALLOWED_TOOLS: &str = "allowed-tools";
+
+/// The fields of the standard.
+const FIELDS: &[&str] = &[
+    NAME,
+    DESCRIPTION,
+    LICENSE,
+    COMPATIBILITY,
+    METADATA,
+    ALLOWED_TOOLS,
+];
+
+struct Reading<'a> {
+    document: &'a Document,
+    problems: &'a mut Problems,
+}
+
+impl<'a> Reading<'a> {
+    fn skill(&mut self, directory_name: Option<&str>, files: Vec<RawFile>) -> Option<Skill> {
+        let document = self.document;
+        self.check_keys();
+        let (name, name_at) = self.name(directory_name)?;
+        let (description, description_at) = self.description()?;
+        let license = self.annotation(LICENSE);
+        let compatibility = self.annotation(COMPATIBILITY);
+        let mut metadata = self.metadata();
+        let mut word = |key: &str| {
+            let fits = metadata
+                .get(key)
+                .is_some_and(|it| it.chars().count() <= MAX_WORD);
+            metadata.remove(key).filter(|_| fits)
+        };
+        let (version, category) = (word("version"), word("category"));
+        let allowed = self.field(ALLOWED_TOOLS).map(|entry| {
+            let (tools, problems) = tools::read(&entry.node);
+            problems.into_iter().for_each(|it| self.problems.add(it));
+            (tools, entry.at)
+        });
+        if document.body.is_empty() {
+            let message = "there is no text below the frontmatter: the skill teaches nothing";
+            let problem = Problem::warning("skill-empty", document.body_at, message);
+            self.problems
+                .add(problem.hint("write what to do, step by step"));
+        }
+        let needed = programs_of(&files);
+        let has_scripts = files.iter().any(is_script);
+        let may_run = allowed
+            .as_ref()
+            .map(|(tools, _)| tools.contains(&AllowedTool::OwnCommands));
+        if let (true, Some((_, at)), Some(false)) = (has_scripts, &allowed, may_run) {
+            let message =
+                "`allowed-tools` has no `Bash`, so that nothing can start the skill's scripts";
+            let problem = Problem::warning("allowed-tools", *at, message);
+            self.problems
+                .add(problem.hint("add `Bash`, or remove the scripts"));
+        }
+        let files = files
+            .into_iter()
+            .filter_map(|file| self.file(file))
+            .collect();
+        Some(Skill {
+            spec: SkillSpec {
+                name: name.into(),
+                description: Some(description),
+                requires: (!needed.is_empty()).then(|| SkillRequirements {
+                    bins: needed,
+                    tools: Vec::new(),
+                }),
+                content: document.body.clone(),
+                allowed_tools: None,
+                files,
+            },
+            runs_commands: has_scripts || may_run == Some(true),
+            license,
+            compatibility,
+            metadata,
+            version,
+            category,
+            places: Places {
+                name: name_at,
+                description: description_at,
+                content: document.body_at,
+                allowed_tools: allowed.as_ref().map_or(document.head.at, |(_, at)| *at),
+            },
+            allowed_tools: allowed.map(|(tools, _)| tools),
+        })
+    }
+
+    fn entries(&self) -> &'a [Entry] {
+        match &self.document.head.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The entry of a field. `allowedTools` counts as well as `allowed-tools`: what narrows must not be lost to a slip.
+    fn field(&self, name: &str) -> Option<&'a Entry> {
+        let exact = self.entries().iter().find(|entry| entry.key == name);
+        exact.or_else(|| {
+            let same = |entry: &&Entry| letters(&entry.key) == letters(name);
+            self.entries().iter().find(same)
+        })
+    }
+
+    fn check_keys(&mut self) {
+        for entry in self.entries() {
+            if FIELDS.contains(&entry.key.as_str()) {
+                continue;
+            }
+            let key = quoted(&entry.key);
+            let meant = FIELDS.iter().find(|it| letters(it) == letters(&entry.key));
+            let problem = match meant {
+                Some(meant) if !self.entries().iter().any(|it| it.key == *meant) => {
+                    let message = format!("{key} is taken for `{meant}`");
+                    let problem = Problem::warning("frontmatter-field", entry.at, message);
+                    problem.hint(format!("write `{meant}`"))
+                }
+                _ => {
+                    let message = format!("{key} is no field of a skill; it is left out");
+                    let problem = Problem::warning("frontmatter-field", entry.at, message);
+                    problem.hint("put it below `metadata` to keep it")
+                }
+            };
+            self.problems.add(problem);
+        }
+    }
+
+    fn name(&mut self, directory_name: Option<&str>) -> Option<(String, Mark)> {
+        let entry = self.field(NAME);
+        let at = entry.map_or(self.document.head.at, |entry| entry.node.at);
+        let written = entry.and_then(|entry| self.document.text_of(&entry.node));
+        let mut warn = |message: String, hint: String| {
+            self.problems
+                .add(Problem::warning("skill-name", at, message).hint(hint));
+        };
+        let own = written.as_deref().and_then(names::fitted);
+        let of_directory = directory_name.and_then(names::fitted);
+        let Some(name) = own.clone().or(of_directory) else {
+            let problem = Problem::error("skill-name", at, "the skill has no name");
+            self.problems
+                .add(problem.hint("add `name: …` in lower case letters, digits and `-`"));
+            return None;
+        };
+        match (&written, directory_name) {
+            (None, _) => warn(
+                format!("the skill has no name; it is called `{name}` after its directory"),
+                format!("add `name: {name}`"),
+            ),
+            (Some(written), _) if !names::is_fit(written) => warn(
+                format!(
+                    "{} cannot be a skill's name; `{name}` is used",
+                    quoted(written)
+                ),
+                format!("write `name: {name}`"),
+            ),
+            (Some(_), Some(directory)) if directory != name => warn(
+                format!(
+                    "the skill is called `{name}`, and its directory {}; `{name}` is used",
+                    quoted(directory)
+                ),
+                "give both the same name".to_owned(),
+            ),
+            _ => {}
+        }
+        Some((name, at))
+    }
+
+    fn description(&mut self) -> Option<(String, Mark)> {
+        let entry = self.field(DESCRIPTION);
+        let at = entry.map_or(self.document.head.at, |entry| entry.node.at);
+        let written = entry.and_then(|entry| self.document.text_of(&entry.node));
+        let text = plain(written.unwrap_or_default().trim());
+        if text.is_empty() {
+            let problem = Problem::error("description", at, "the skill has no description");
+            self.problems.add(problem.hint(
+                "add `description: …`: what the skill does, and when to use it; agents choose by it",
+            ));
+            return None;
+        }
+        let length = text.chars().count();
+        if length <= MAX_DESCRIPTION {
+            return Some((text, at));
+        }
+        let message = format!(
+            "the description has {length} characters; the first {MAX_DESCRIPTION} are kept"
+        );
+        let problem = Problem::warning("description", at, message);
+        self.problems
+            .add(problem.hint("say it in fewer words; details belong below the frontmatter"));
+        Some((text.chars().take(MAX_DESCRIPTION).collect(), at))
+    }
+
+    /// A text that is kept as an annotation.
+    fn annotation(&mut self, field: &str) -> Option<String> {
+        let entry = self.field(field)?;
+        let text = self
+            .document
+            .text_of(&entry.node)
+            .map(|it| plain(it.trim()));
+        match text {
+            Some(text) if text.is_empty() => None,
+            Some(text) if text.len() <= MAX_ANNOTATION_BYTES => Some(text),
+            Some(_) => self.too_long(entry),
+            None if entry.node.value == Value::Null => None,
+            None => {
+                self.wrong_type(entry.at, field, "a text", &entry.node);
+                None
+            }
+        }
+    }
+
+    fn metadata(&mut self) -> BTreeMap<String, String> {
+        let Some(entry) = self.field(METADATA) else {
+            return BTreeMap::new();
+        };
+        let entries = match &entry.node.value {
+            Value::Map(entries) => entries.as_slice(),
+            Value::Null => &[],
+            _ => {
+                self.wrong_type(entry.at, METADATA, "an object of texts", &entry.node);
+                &[]
+            }
+        };
+        let mut kept = BTreeMap::new();
+        let mut bytes = 0;
+        for inner in entries {
+            match self.document.text_of(&inner.node) {
+                Some(text) => {
+                    let (key, text) = (plain(&inner.key), plain(&text));
+                    // As JSON, at worst: quotes, a colon and a comma, and each character escaped.
+                    bytes += 2 * (key.len() + text.len()) + 6;
+                    kept.insert(key, text);
+                }
+                None if inner.node.value == Value::Null => {}
+                None => self.wrong_type(inner.at, &inner.key, "a text", &inner.node),
+            }
+        }
+        if bytes > MAX_ANNOTATION_BYTES {
+            self.too_long::<()>(entry);
+            kept.retain(|key, _| matches!(key.as_str(), "version" | "category"));
+        }
+        kept
+    }
+
+    fn too_long<T>(&mut self, entry: &Entry) -> Option<T> {
+        let message = format!(
+            "{} is longer than {MAX_ANNOTATION_BYTES} bytes; it is left out",
+            quoted(&entry.key)
+        );
+        let problem = Problem::warning("frontmatter-field", entry.at, message);
+        self.problems
+            .add(problem.hint("put it below the frontmatter, or into a file"));
+        None
+    }
+
+    fn wrong_type(&mut self, at: Mark, key: &str, expected: &str, node: &Node) {
+        let message = format!(
+            "{} must be {expected}, not {}; it is left out",
+            quoted(key),
+            node.value.kind()
+        );
+        let problem = Problem::warning("frontmatter-field", at, message);
+        self.problems
+            .add(problem.hint("write it as `key: \"text\"`"));
+    }
+
+    fn file(&mut self, file: RawFile) -> Option<SkillFile> {
+        let executable = is_executable(&file).then_some(true);
+        let path = file.path;
+        let (content, content_base64) = match String::from_utf8(file.bytes) {
+            Ok(text) if text.chars().all(is_text) => (Some(text), None),
+            other => {
+                let bytes = other.map_or_else(|error| error.into_bytes(), String::into_bytes);
+                if bytes.len() > MAX_BINARY_BYTES {
+                    let message = format!(
+                        "{} is no text, and larger than {} KiB; it is left out",
+                        quoted(&path),
+                        MAX_BINARY_BYTES >> 10
+                    );
+                    let problem = Problem::warning("skill-file", Mark::START, message);
+                    self.problems
+                        .add(problem.hint("put it into an image for the skill"));
+                    return None;
+                }
+                (None, Some(BASE64.encode(bytes)))
+            }
+        };
+        Some(SkillFile {
+            path: path.into(),
+            content,
+            content_base64,
+            executable,
+        })
+    }
+}
+
+/// A key as it is compared: `allowed_tools`, `allowedTools` and `Allowed-Tools` are one.
+fn letters(key: &str) -> String {
+    let kept = key.chars().filter(|it| !matches!(it, '-' | '_' | ' '));
+    kept.flat_map(char::to_lowercase).collect()
+}
+
+/// The text without characters that are none; escapes in YAML can write any.
+fn plain(text: &str) -> String {
+    text.chars().filter(|it| is_text(*it)).collect()
+}
+
+fn is_executable(file: &RawFile) -> bool {
+    file.has_execute_bit || programs::has_interpreter(&file.bytes)
+}
+
+/// What is meant to be started, whether or not its mode came along.
+fn is_script(file: &RawFile) -> bool {
+    is_executable(file) || file.path.starts_with("scripts/")
+}
+
+/// The programs that the scripts need and that not every machine has.
+fn programs_of(files: &[RawFile]) -> Vec<String> {
+    let scripts = files.iter().filter(|file| is_script(file));
+    let mut needed: Vec<String> = scripts
+        .filter_map(|file| programs::interpreter(&file.path, &file.bytes))
+        .filter(|program| program != programs::SHELL)
+        .collect();
+    needed.sort();
+    needed.dedup();
+    needed.truncate(MAX_PROGRAMS);
+    needed
+}

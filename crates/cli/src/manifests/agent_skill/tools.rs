@@ -1,0 +1,303 @@
+//! `allowed-tools`: the names that skills use for tools, as ours.
+//!
+//! The list narrows. What is not known is left out of it, which narrows further; nothing here can open a tool.
+
+use sympozium_api::names::ToolPattern;
+use sympozium_plan::policy::tools::{BUILT_IN, EXECUTE_COMMAND, FETCH_URL};
+
+use super::super::problem::{Problem, quoted};
+use super::super::tree::{Mark, Node, Value};
+use super::limits::MAX_TOOLS;
+
+/// What other agents call their tools. Case does not matter.
+const USUAL: &[(&str, &str)] = &[
+    ("bash", EXECUTE_COMMAND),
+    ("shell", EXECUTE_COMMAND),
+    ("read", "read_file"),
+    ("write", "write_file"),
+    ("edit", "edit_file"),
+    ("multiedit", "edit_file"),
+    ("glob", "list_directory"),
+    ("ls", "list_directory"),
+    ("webfetch", FETCH_URL),
+];
+
+/// A tool that the skill may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AllowedTool {
+    /// Commands in the sidecar of the skill's own pack, whatever that will be called.
+    OwnCommands,
+    /// As a pattern of ours.
+    Pattern(String),
+}
+
+/// The tools that the value of `allowed-tools` names, each once, in its order.
+pub fn read(value: &Node) -> (Vec<AllowedTool>, Vec<Problem>) {
+    let mut reading = Reading {
+        tools: Vec::new(),
+        problems: Vec::new(),
+        is_full: false,
+    };
+    match &value.value {
+        Value::Text(text) => reading.take_text(text, value.at),
+        Value::List(items) => {
+            for item in items {
+                match &item.value {
+                    Value::Text(text) => reading.take_text(text, item.at),
+                    other => reading.refuse_type(other.kind(), item.at),
+                }
+            }
+        }
+        Value::Null => {}
+        other => reading.refuse_type(other.kind(), value.at),
+    }
+    if reading.tools.is_empty() {
+        let message = "`allowed-tools` leaves no tool: the skill can be read, and nothing more";
+        let problem = Problem::warning("allowed-tools", value.at, message);
+        reading.problems.push(
+            problem.hint("name tools, as in `allowed-tools: Bash Read`, or leave the field out"),
+        );
+    }
+    (reading.tools, reading.problems)
+}
+
+struct Reading {
+    tools: Vec<AllowedTool>,
+    problems: Vec<Problem>,
+    is_full: bool,
+}
+
+impl Reading {
+    fn take_text(&mut self, text: &str, at: Mark) {
+        for word in words(text) {
+            if self.tools.len() >= MAX_TOOLS || self.problems.len() >= MAX_TOOLS {
+                return self.stop(at);
+            }
+            self.take_word(word, at);
+        }
+    }
+
+    fn take_word(&mut self, word: &str, at: Mark) {
+        let (name, pattern) = match word.split_once('(') {
+            Some((name, pattern)) => (name, Some(pattern)),
+            None => (word, None),
+        };
+        let Some(tool) = tool(name) else {
+            let message = format!("there is no tool {} here; it is left out", quoted(name));
+            let problem = Problem::warning("allowed-tools", at, message);
+            self.problems.push(problem.hint(
+                "tools are Bash, Read, Write, Edit, Glob, LS, WebFetch, or ours by name: `read_file`, `pack/tool`",
+            ));
+            return;
+        };
+        if let Some(pattern) = pattern {
+            self.warn_about_pattern(word, pattern, &tool, at);
+        }
+        if !self.tools.contains(&tool) {
+            self.tools.push(tool);
+        }
+    }
+
+    fn warn_about_pattern(&mut self, word: &str, pattern: &str, tool: &AllowedTool, at: Mark) {
+        let inner = pattern.strip_suffix(')').unwrap_or(pattern);
+        let (message, hint) = match tool {
+            AllowedTool::OwnCommands => (
+                format!(
+                    "{} allows every command: {} cannot be enforced on shell lines",
+                    quoted(word),
+                    quoted(inner)
+                ),
+                "declare the program as a tool of the pack (`spec.sidecar.tools`), or have a policy `ask` before `execute_command`",
+            ),
+            AllowedTool::Pattern(name) => (
+                format!(
+                    "{} allows all of `{name}`: {} is not enforced",
+                    quoted(word),
+                    quoted(inner)
+                ),
+                "have a policy `ask` before the tool, or leave it out",
+            ),
+        };
+        self.problems
+            .push(Problem::warning("allowed-tools-pattern", at, message).hint(hint));
+    }
+
+    fn refuse_type(&mut self, kind: &str, at: Mark) {
+        let message = format!("`allowed-tools` is a text, not {kind}; this is left out");
+        self.problems.push(
+            Problem::warning("allowed-tools", at, message)
+                .hint("write the names with spaces between, as in `allowed-tools: Bash Read`"),
+        );
+    }
+
+    fn stop(&mut self, at: Mark) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            let message = format!(
+                "`allowed-tools` is too long; what comes after {MAX_TOOLS} names is left out"
+            );
+            self.problems
+                .push(Problem::warning("allowed-tools", at, message).hint("name each tool once"));
+        }
+    }
+}
+
+/// The tool that a name means. A command is always one of the skill's own sidecar, so that its scripts run nowhere else.
+fn tool(name: &str) -> Option<AllowedTool> {
+    let usual = USUAL.iter().find(|(it, _)| name.eq_ignore_ascii_case(it));
+    let name = usual.map_or(name, |(_, ours)| *ours);
+    if name == EXECUTE_COMMAND {
+        return Some(AllowedTool::OwnCommands);
+    }
+    let is_ours = BUILT_IN.iter().any(|(built_in, _)| *built_in == name);
+    let is_of_pack = name.contains('/') && ToolPattern::new(name).check().is_ok();
+    (is_ours || is_of_pack).then(|| AllowedTool::Pattern(name.to_owned()))
+}
+
+/// Words between spaces and commas; brackets hold both, as in `Bash(git add:*, jq)`.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    let is_between = move |character: char| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && (character.is_whitespace() || character == ',')
+    };
+    text.split(is_between).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Node {
+        Node {
+            at: Mark {
+                line: 4,
+                column: 16,
+            },
+            value: Value::Text(text.to_owned()),
+        }
+    }
+
+    /// The tools, and the rules of the problems.
+    fn shown(node: &Node) -> (String, String) {
+        let (tools, problems) = read(node);
+        let tools: Vec<&str> = tools
+            .iter()
+            .map(|tool| match tool {
+                AllowedTool::OwnCommands => "OWN",
+                AllowedTool::Pattern(pattern) => pattern,
+            })
+            .collect();
+        let rules: Vec<&str> = problems.iter().map(|it| it.rule).collect();
+        (tools.join(" "), rules.join(" "))
+    }
+
+    #[test]
+    fn names_become_ours() {
+        for (typed, tools, rules) in [
+            ("Bash Read", "OWN read_file", ""),
+            ("bash,Read,  Write", "OWN read_file write_file", ""),
+            (
+                "Edit MultiEdit Glob LS WebFetch",
+                "edit_file list_directory fetch_url",
+                "",
+            ),
+            ("execute_command shell", "OWN", ""),
+            (
+                "memory_store k8s-ops/execute_command other/*",
+                "memory_store k8s-ops/execute_command other/*",
+                "",
+            ),
+            (
+                "Bash(git:*) Bash(jq:*) Read",
+                "OWN read_file",
+                "allowed-tools-pattern allowed-tools-pattern",
+            ),
+            (
+                "Bash(git add:*, git commit:*)",
+                "OWN",
+                "allowed-tools-pattern",
+            ),
+            ("Read(./docs/**)", "read_file", "allowed-tools-pattern"),
+            ("Bash(", "OWN", "allowed-tools-pattern"),
+            ("Grep Read", "read_file", "allowed-tools"),
+            (
+                "WebSearch mcp__github__search *",
+                "",
+                "allowed-tools allowed-tools allowed-tools allowed-tools",
+            ),
+            ("a/b/c Read", "read_file", "allowed-tools"),
+            ("", "", "allowed-tools"),
+            (") ) Read", "read_file", "allowed-tools allowed-tools"),
+        ] {
+            assert_eq!(
+                shown(&text(typed)),
+                (tools.to_owned(), rules.to_owned()),
+                "{typed}"
+            );
+        }
+    }
+
+    #[test]
+    fn lists_are_taken_and_anything_else_closes() {
+        let list = Node {
+            at: Mark::START,
+            value: Value::List(vec![
+                text("Read"),
+                text("Bash Write"),
+                Node {
+                    at: Mark::START,
+                    value: Value::Null,
+                },
+            ]),
+        };
+        assert_eq!(
+            shown(&list),
+            (
+                "read_file OWN write_file".to_owned(),
+                "allowed-tools".to_owned()
+            )
+        );
+        for value in [Value::Null, Value::Bool(true), Value::Map(Vec::new())] {
+            let (tools, problems) = read(&Node {
+                at: Mark::START,
+                value,
+            });
+            assert_eq!(tools, []);
+            assert!(!problems.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_warning_about_brackets_says_what_to_do() {
+        let (_, problems) = read(&text("Bash(git:*)"));
+        let [problem] = problems.try_into().unwrap();
+        assert_eq!(
+            problem.at,
+            Mark {
+                line: 4,
+                column: 16
+            }
+        );
+        assert_eq!(
+            problem.message,
+            "`Bash(git:*)` allows every command: `git:*` cannot be enforced on shell lines"
+        );
+        assert!(problem.hint.unwrap().contains("spec.sidecar.tools"));
+    }
+
+    #[test]
+    fn a_list_without_end_is_cut() {
+        let many: String = (0..10_000)
+            .map(|number| format!("pack/tool{number} "))
+            .collect();
+        let (tools, problems) = read(&text(&many));
+        assert_eq!((tools.len(), problems.len()), (MAX_TOOLS, 1));
+        let unknown = "x ".repeat(10_000);
+        let (tools, problems) = read(&text(&unknown));
+        assert_eq!((tools.len(), problems.len()), (0, MAX_TOOLS + 2));
+    }
+}

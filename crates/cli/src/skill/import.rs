@@ -1,0 +1,171 @@
+//! `sympozium skill import`: the SkillPack that a directory makes.
+//!
+//! The pack is validated before it is printed, by the code of `validate`: what comes out can be applied.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use sympozium_api::SkillPack;
+
+use super::arguments::ImportArguments;
+use crate::arguments::ObjectFormat;
+use crate::failure::{DENIED, FAILED, Failure};
+use crate::manifests::agent_skill::directory::{self, Allowance, Found};
+use crate::manifests::agent_skill::pack::{self, PackOptions};
+use crate::manifests::agent_skill::skill::Skill;
+use crate::manifests::agent_skill::{self, FILE_NAME};
+use crate::manifests::limits::{MAX_DIRECTORY_ENTRIES, MAX_TOTAL_BYTES};
+use crate::manifests::load::{Budget, Loaded};
+use crate::manifests::problem::{Problem, Problems};
+use crate::manifests::sources::{directory_name, shown, unreadable};
+use crate::manifests::tree::Mark;
+use crate::output::{answer, json, note};
+use crate::validate::{Completeness, Report, Schemas, Session, Verdict};
+
+/// The namespace of a pack that names none, for the findings.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Prints the pack, or why there is none.
+pub fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
+    let (pack, report) = import(arguments);
+    let findings = report.text();
+    if !findings.is_empty() {
+        note(findings.trim_end());
+    }
+    let (Some(pack), None) = (pack, report.verdict()) else {
+        note(&report.summary());
+        return Ok(match report.verdict() {
+            Some(Verdict::Denied) => ExitCode::from(DENIED),
+            _ => ExitCode::from(FAILED),
+        });
+    };
+    answer(&match arguments.output {
+        ObjectFormat::Yaml => yaml(&pack)?,
+        ObjectFormat::Json => json(&pack)?,
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn yaml(pack: &SkillPack) -> Result<String, Failure> {
+    serde_saphyr::to_string(pack)
+        .map_err(anyhow::Error::from)
+        .context("cannot write the pack as YAML")
+        .map_err(|error| Failure::new(error, "use `-o json`, and report this"))
+}
+
+/// The pack, if there is one, and everything that is to be said about it.
+fn import(arguments: &ImportArguments) -> (Option<SkillPack>, Report) {
+    let namespace = arguments.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+    let mut session = Session::new(namespace);
+    let pack = match find(&arguments.path) {
+        Ok((root, found)) => read(arguments, &root, found, &mut session),
+        Err(problem) => {
+            session.add(shown(&arguments.path), Err(problem));
+            None
+        }
+    };
+    let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+    (pack, report)
+}
+
+/// The directory that is meant, and the skills in it: at least one.
+fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
+    let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
+    let root = match (metadata.is_dir(), path.parent()) {
+        (true, _) => path,
+        (false, Some(parent)) if path.file_name() == Some(FILE_NAME.as_ref()) => {
+            match parent.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => parent,
+            }
+        }
+        (false, _) => {
+            let problem = Problem::error("skill", Mark::START, "this is no skill");
+            return Err(problem.hint("name a directory with `SKILL.md`, or that file"));
+        }
+    };
+    let opened = directory::open(root).map_err(|error| unreadable(&error))?;
+    let found = directory::search(opened)?;
+    if found.is_empty() {
+        let problem = Problem::error("skill", Mark::START, "there is no skill in this directory");
+        return Err(problem.hint("a skill is a directory with `SKILL.md`, in exactly this case; `sympozium skill new` begins one"));
+    }
+    Ok((root.to_owned(), found))
+}
+
+/// Reads the skills and gives the session what is wrong with them, and the pack.
+fn read(
+    arguments: &ImportArguments,
+    root: &Path,
+    found: Vec<Found>,
+    session: &mut Session<'_>,
+) -> Option<SkillPack> {
+    let mut options = PackOptions {
+        name: arguments.name.clone(),
+        namespace: arguments.namespace.clone(),
+        image: arguments.image.clone(),
+        category: arguments.category.clone(),
+    };
+    let is_one = matches!(found.as_slice(), [only] if only.path == Path::new(""));
+    let mut allowance = Allowance {
+        bytes: MAX_TOTAL_BYTES,
+        entries: MAX_DIRECTORY_ENTRIES,
+    };
+    let mut budget = Budget::default();
+    let mut skills = Vec::new();
+    let mut is_broken = false;
+    let mut only = Loaded::default();
+    for Found { path, directory } in found {
+        let path = root.join(path);
+        let (skill, problems) = read_one(&path, &directory, &options, &mut allowance, &mut budget);
+        is_broken |= skill.is_none();
+        skills.extend(skill);
+        match is_one {
+            true => only.problems = problems,
+            false => session.add_loaded(
+                shown(&path.join(FILE_NAME)),
+                Loaded {
+                    documents: Vec::new(),
+                    problems,
+                },
+            ),
+        }
+    }
+    if !is_one && options.name.is_none() {
+        options.name = directory_name(root).and_then(|name| agent_skill::fitted_name(&name));
+    }
+    let places = skills.first().filter(|_| is_one).map(|skill| skill.places);
+    let pack = (!is_broken).then(|| pack::build(skills, &options));
+    if let Some(pack) = &pack {
+        match pack::document(pack, places) {
+            Ok(document) => only.documents.push(document),
+            Err(error) => only.problems.add(pack::not_written(&error)),
+        }
+    }
+    let name = match is_one {
+        true => shown(&root.join(FILE_NAME)),
+        false => shown(root),
+    };
+    session.add_loaded(name, only);
+    pack
+}
+
+fn read_one(
+    path: &Path,
+    directory: &std::os::fd::OwnedFd,
+    options: &PackOptions,
+    allowance: &mut Allowance,
+    budget: &mut Budget,
+) -> (Option<Skill>, Problems) {
+    let read = agent_skill::read(directory, directory_name(path), allowance, budget);
+    let (skill, mut problems) = read.unwrap_or_else(|problem| {
+        let problems = Loaded::of_problem(problem).problems;
+        (None, problems)
+    });
+    for warning in skill.iter().flat_map(|it| pack::warnings(it, options)) {
+        problems.add(warning);
+    }
+    (skill, problems)
+}

@@ -1,0 +1,250 @@
+//! `sympozium skill`, and skills where manifests are read.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use serde_json::Value;
+
+use crate::hostile::bounded;
+use crate::{fixtures, program, shown, stderr, stdout, sympozium, sympozium_reading};
+
+fn import(arguments: &[&str]) -> Value {
+    let mut all = vec!["skill", "import", "-o", "json"];
+    all.extend(arguments);
+    let output = sympozium(&all);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a user gets, whichever version this is.
+fn imported(path: &str) -> String {
+    let image = concat!("skill-sidecar:", env!("CARGO_PKG_VERSION"));
+    shown(&sympozium(&["skill", "import", path])).replace(image, "skill-sidecar:VERSION")
+}
+
+#[test]
+fn a_good_skill_is_printed_without_a_word() {
+    insta::assert_snapshot!("import", imported("skills/pdf-tools"));
+}
+
+#[test]
+fn a_careless_skill_is_put_right_with_warnings() {
+    insta::assert_snapshot!("import-careless", imported("skills/careless"));
+}
+
+#[test]
+fn skills_below_a_directory_become_one_pack() {
+    insta::assert_snapshot!("import-several", imported("skills/team"));
+    let named = import(&["skills/team", "--name", "project", "--namespace", "dev"]);
+    assert_eq!(named["metadata"]["name"], "project");
+    assert_eq!(named["metadata"]["namespace"], "dev");
+}
+
+#[test]
+fn nothing_is_printed_of_what_cannot_be_a_pack() {
+    for (path, code, message) in [
+        (
+            "skills/broken",
+            1,
+            "skills/broken/SKILL.md:2:1: error[description]: the skill has no description\n",
+        ),
+        (
+            "skills",
+            1,
+            "skills/broken/SKILL.md:2:1: error[description]: the skill has no description\n",
+        ),
+        (
+            "skills/reserved",
+            3,
+            "skills/reserved/SKILL.md:2:7: denied[pack-name-reserved]: metadata.name: ",
+        ),
+        (
+            "agent.yaml",
+            1,
+            "agent.yaml:1:1: error[skill]: this is no skill\n",
+        ),
+        (
+            "nowhere",
+            1,
+            "nowhere:1:1: error[file]: no such file or directory\n",
+        ),
+        (
+            "skills/pdf-tools/assets",
+            1,
+            "skills/pdf-tools/assets:1:1: error[skill]: there is no skill in this directory\n",
+        ),
+    ] {
+        let output = sympozium(&["skill", "import", path]);
+        assert_eq!(
+            (output.status.code(), stdout(&output)),
+            (Some(code), ""),
+            "{path}"
+        );
+        assert!(
+            stderr(&output).contains(message),
+            "{path}: {}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains("\n  hint: "),
+            "{path}: {}",
+            stderr(&output)
+        );
+    }
+    let renamed = import(&["skills/reserved", "--name", "other"]);
+    assert_eq!(renamed["metadata"]["name"], "other");
+}
+
+#[test]
+fn what_cannot_be_a_name_is_a_usage_error() {
+    for arguments in [
+        &["skill", "import", "x", "--name", "No Name"][..],
+        &["skill", "import", "x", "--namespace", "a.b"],
+    ] {
+        let output = sympozium(arguments);
+        assert_eq!(
+            (output.status.code(), stdout(&output)),
+            (Some(2), ""),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn the_file_and_its_directory_are_the_same_skill() {
+    let expected = import(&["skills/pdf-tools"]);
+    assert_eq!(import(&["skills/pdf-tools/SKILL.md"]), expected);
+    assert_eq!(import(&["skills/pdf-tools/"]), expected);
+    for path in [".", "SKILL.md"] {
+        let output = program(&["skill", "import", "-o", "json", path])
+            .current_dir(fixtures().join("skills/pdf-tools"))
+            .output()
+            .unwrap();
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(found, expected, "{path}");
+    }
+}
+
+/// Whatever is imported can be validated, and says the same as YAML, as JSON and when it is read again.
+#[test]
+fn what_is_imported_validates_and_reads_back() {
+    for (arguments, objects) in [
+        (&["skills/pdf-tools"][..], 1),
+        (
+            &[
+                "skills/careless",
+                "--image",
+                "python:3.13-slim",
+                "--category",
+                "x",
+            ],
+            1,
+        ),
+        (&["skills/team"], 1),
+    ] {
+        let json = import(arguments);
+        let yaml = sympozium(&[&["skill", "import"], arguments].concat());
+        let read: Value = serde_saphyr::from_str(stdout(&yaml)).unwrap();
+        assert_eq!(read, json, "{arguments:?}");
+        let output = sympozium_reading(&["validate", "--strict", "-"], &yaml.stdout);
+        let expected = format!(
+            "exit code: 0\n----- stdout -----\n----- stderr -----\nok: {objects} object in 1 file\n"
+        );
+        assert_eq!(shown(&output), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn validate_takes_a_skill_wherever_it_takes_a_pack() {
+    let directory = tempfile::tempdir().unwrap();
+    let agent = directory.path().join("agent.yaml");
+    let text = "apiVersion: sympozium.ai/v1alpha1\nkind: Agent\nmetadata: {name: a}\nspec:\n  agents: {default: {model: m}}\n  skills: [{skillPackRef: pdf-tools}]\n";
+    fs::write(&agent, text).unwrap();
+    let agent = agent.to_str().unwrap();
+    let output = sympozium(&["validate", "--strict", agent]);
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    for skill in ["skills/pdf-tools", "skills/pdf-tools/SKILL.md"] {
+        let output = sympozium(&[
+            "validate",
+            "--strict",
+            agent,
+            skill,
+            "skills/pdf-tools/SKILL.md",
+        ]);
+        assert_eq!(
+            (output.status.code(), stdout(&output), stderr(&output)),
+            (Some(0), "", "ok: 2 objects in 2 files\n")
+        );
+    }
+}
+
+/// The files of a skill belong to it, manifests or not.
+#[test]
+fn manifests_within_a_skill_are_its_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    fs::create_dir_all(root.join("skill/assets")).unwrap();
+    let text = "---\nname: skill\ndescription: d\n---\nx\n";
+    fs::write(root.join("skill/SKILL.md"), text).unwrap();
+    fs::write(root.join("skill/assets/template.yaml"), "not: [a manifest").unwrap();
+    let output = sympozium(&["validate", root.to_str().unwrap()]);
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(0), "ok: 1 object in 1 file\n"),
+        "{}",
+        stdout(&output)
+    );
+    // A link to a skill is not followed, and a link in its place is told.
+    symlink(root.join("skill"), root.join("link")).unwrap();
+    fs::create_dir(root.join("other")).unwrap();
+    symlink(root.join("skill/SKILL.md"), root.join("other/SKILL.md")).unwrap();
+    let output = sympozium(&["validate", root.to_str().unwrap()]);
+    let found = stdout(&output).replace(root.to_str().unwrap(), "DIR");
+    assert_eq!(
+        found,
+        "DIR/other/SKILL.md:1:1: error[file]: a link; it is not followed\n  hint: put the file itself in its place\n"
+    );
+}
+
+#[test]
+fn skills_that_are_made_to_hurt_take_little_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("SKILL.md");
+    let bomb: String = (1..40)
+        .map(|level| {
+            format!(
+                "a{level}: &a{level} [{}]\n",
+                format!("*a{},", level - 1).repeat(20)
+            )
+        })
+        .collect();
+    let bomb = format!("---\ndescription: d\na0: &a0 [x]\n{bomb}---\n");
+    fs::write(&path, bomb).unwrap();
+    let arguments = ["skill", "import", directory.path().to_str().unwrap()];
+    let output = bounded(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr(&output).contains("error[too-large]"), "{output:?}");
+    fs::File::create(&path)
+        .unwrap()
+        .set_len(100_000_000)
+        .unwrap();
+    let output = bounded(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        stderr(&output).contains("larger than 256 KiB; it is not read"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn the_help_teaches() {
+    for (command, words) in [(
+        "import",
+        &["Examples:", "Exit codes:", "--image", "never gets"][..],
+    )] {
+        let output = sympozium(&["skill", command, "--help"]);
+        for word in words {
+            assert!(stdout(&output).contains(word), "{command}: {word}");
+        }
+    }
+}
