@@ -38,7 +38,7 @@ pub enum Command {
     /// Objects of other kinds are not checked; they count as there for what refers to them.
     Validate(ValidateArguments),
 
-    /// Make a SkillPack of a directory with `SKILL.md`.
+    /// Make a SkillPack of a directory with `SKILL.md`, or begin such a directory.
     Skill(SkillArguments),
 
     /// Print the definitions of our kinds, to install them in a cluster.

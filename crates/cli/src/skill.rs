@@ -1,7 +1,9 @@
-//! `sympozium skill`: skills as directories with `SKILL.md`, made into SkillPacks.
+//! `sympozium skill`: skills as directories with `SKILL.md`, made into SkillPacks and begun anew.
 
 pub mod arguments;
 mod import;
+mod new;
+mod skeleton;
 
 use std::process::ExitCode;
 
@@ -12,5 +14,6 @@ use arguments::{SkillArguments, SkillCommand};
 pub fn run(arguments: &SkillArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         SkillCommand::Import(arguments) => import::run(arguments),
+        SkillCommand::New(arguments) => new::run(arguments),
     }
 }

@@ -21,6 +21,8 @@ mod tests;
 
 use std::os::fd::OwnedFd;
 
+use sympozium_plan::admit::SANDBOX_PACK;
+
 use super::load::{Budget, Loaded};
 use super::problem::{Problem, Problems};
 use directory::{Allowance, RawSkill};
@@ -29,6 +31,11 @@ use skill::Skill;
 
 /// The name of the file that makes a directory a skill, in exactly this case.
 pub const FILE_NAME: &str = "SKILL.md";
+
+/// Whether a skill and its pack can be called so.
+pub fn is_skill_name(name: &str) -> bool {
+    names::is_fit(name) && name != SANDBOX_PACK
+}
 
 pub use names::fitted as fitted_name;
 

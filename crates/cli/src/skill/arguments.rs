@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sympozium_api::names::SkillPackName;
 
-use crate::arguments::{ObjectFormat, namespace};
+use crate::arguments::{ObjectFormat, OutputFormat, namespace};
+use crate::manifests::agent_skill::is_skill_name;
 
 /// The arguments of `skill`.
 #[derive(Debug, Args)]
@@ -30,6 +31,9 @@ pub enum SkillCommand {
     /// A directory without `SKILL.md` is searched for skills, and all of them become one pack with one sidecar. Import
     /// them one by one to give each a sidecar of its own.
     Import(ImportArguments),
+
+    /// Begin a skill: write a directory that works, to be changed.
+    New(NewArguments),
 }
 
 /// The arguments of `skill import`.
@@ -79,11 +83,56 @@ pub struct ImportArguments {
     pub output: ObjectFormat,
 }
 
+/// The arguments of `skill new`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  Begin a skill with a script, in this directory:
+    sympozium skill new release-notes
+
+  Begin one that is texts only, where a project keeps its skills:
+    sympozium skill new code-style --text --dir .agents/skills
+
+Exit codes:
+  0  written
+  1  it is there already, or could not be written; nothing was changed
+  2  the command line was not understood")]
+pub struct NewArguments {
+    /// The name of the skill and of its directory: lower case letters, digits and single hyphens.
+    #[arg(value_parser = skill_name)]
+    pub name: String,
+
+    /// Where to make the skill's directory.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+
+    /// With a script, which runs in a sidecar. So it is without a flag.
+    #[arg(long, conflicts_with = "text")]
+    pub sidecar: bool,
+
+    /// Texts only: no script, no sidecar.
+    #[arg(long)]
+    pub text: bool,
+
+    /// How to print what was written.
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+}
+
 fn pack_name(typed: &str) -> Result<String, &'static str> {
     match SkillPackName::from(typed).check() {
         Ok(()) => Ok(typed.to_owned()),
         Err(_) => Err(
             "it cannot be the name of a pack\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 of them",
+        ),
+    }
+}
+
+fn skill_name(typed: &str) -> Result<String, &'static str> {
+    match is_skill_name(typed) {
+        true => Ok(typed.to_owned()),
+        false => Err(
+            "it cannot be the name of a skill\n  hint: use lower-case letters, digits and single hyphens, at most 63 of them",
         ),
     }
 }

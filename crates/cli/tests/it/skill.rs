@@ -1,9 +1,11 @@
 //! `sympozium skill`, and skills where manifests are read.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use sympozium_testkit::command;
 
 use crate::hostile::bounded;
 use crate::{fixtures, program, shown, stderr, stdout, sympozium, sympozium_reading};
@@ -100,6 +102,11 @@ fn what_cannot_be_a_name_is_a_usage_error() {
     for arguments in [
         &["skill", "import", "x", "--name", "No Name"][..],
         &["skill", "import", "x", "--namespace", "a.b"],
+        &["skill", "new", "No Name"],
+        &["skill", "new", "sandbox"],
+        &["skill", "new", "../x"],
+        &["skill", "new", "a--b"],
+        &["skill", "new", "x", "--text", "--sidecar"],
     ] {
         let output = sympozium(arguments);
         assert_eq!(
@@ -236,12 +243,133 @@ fn skills_that_are_made_to_hurt_take_little_memory() {
     );
 }
 
+fn new(directory: &Path, arguments: &[&str]) -> std::process::Output {
+    let mut all = vec!["skill", "new"];
+    all.extend(arguments);
+    program(&all).current_dir(directory).output().unwrap()
+}
+
+#[test]
+fn a_new_skill_says_what_it_wrote_and_what_to_do_next() {
+    let directory = tempfile::tempdir().unwrap();
+    insta::assert_snapshot!(shown(&new(directory.path(), &["hello"])), @"
+    exit code: 0
+    ----- stdout -----
+    wrote hello/SKILL.md
+    wrote hello/references/writing-skills.md
+    wrote hello/scripts/hello.sh (a program)
+    next:
+      edit hello/SKILL.md
+      sympozium validate hello
+      sympozium skill import hello
+    ----- stderr -----
+    ");
+    fs::create_dir(directory.path().join("skills")).unwrap();
+    let output = new(
+        directory.path(),
+        &["words", "--text", "--dir", "skills", "-o", "json"],
+    );
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        answer,
+        json!({
+            "directory": "skills/words",
+            "files": [
+                {"path": "SKILL.md", "executable": false},
+                {"path": "references/writing-skills.md", "executable": false},
+            ],
+            "next": [
+                "edit skills/words/SKILL.md",
+                "sympozium validate skills/words",
+                "sympozium skill import skills/words",
+            ],
+        })
+    );
+}
+
+/// Nothing is wrong with it, its commands are what `new` says comes next, and its script does what its text says.
+#[test]
+fn a_new_skill_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    for (name, form, has_sidecar) in [("hello", "--sidecar", true), ("words", "--text", false)] {
+        assert_eq!(new(root, &[name, form]).status.code(), Some(0));
+        let path = root.join(name);
+        let path = path.to_str().unwrap();
+        let output = sympozium(&["validate", "--strict", path]);
+        assert_eq!(
+            shown(&output),
+            "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n"
+        );
+        let output = sympozium(&["skill", "import", path, "-o", "json"]);
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+        let pack: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(pack["metadata"]["name"], name);
+        assert_eq!(pack["spec"]["sidecar"].is_object(), has_sidecar);
+    }
+    let script = root.join("hello/scripts/hello.sh");
+    let mode = fs::metadata(&script).unwrap().permissions().mode();
+    assert_eq!(mode & 0o100, 0o100);
+    let output = command(&script).arg("Ada").output().unwrap();
+    assert_eq!(stdout(&output), "Good morning, Ada.\n");
+    assert_eq!(command(&script).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    fs::create_dir(root.join("empty")).unwrap();
+    fs::write(root.join("file"), "mine").unwrap();
+    symlink("nowhere", root.join("link")).unwrap();
+    for name in ["empty", "file", "link"] {
+        let output = new(root, &[name]);
+        let expected = format!(
+            "error: ./{name} is there already\nhint: choose another name, or remove it first; nothing is overwritten\n"
+        );
+        assert_eq!(
+            (output.status.code(), stdout(&output), stderr(&output)),
+            (Some(1), "", expected.as_str())
+        );
+    }
+    assert_eq!(fs::read_to_string(root.join("file")).unwrap(), "mine");
+    assert_eq!(fs::read_dir(root.join("empty")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(root).unwrap().count(), 3);
+    let output = new(root, &["x", "--dir", "nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).starts_with("error: cannot open nowhere: "),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// A file may have no bytes here, so that writing fails in the middle.
+#[test]
+fn a_failed_run_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = command("sh")
+        .args([
+            "-c",
+            "trap '' XFSZ; ulimit -f 0; exec \"$0\" skill new half",
+        ])
+        .arg(env!("CARGO_BIN_EXE_sympozium"))
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn the_help_teaches() {
-    for (command, words) in [(
-        "import",
-        &["Examples:", "Exit codes:", "--image", "never gets"][..],
-    )] {
+    for (command, words) in [
+        (
+            "import",
+            &["Examples:", "Exit codes:", "--image", "never gets"][..],
+        ),
+        ("new", &["Examples:", "Exit codes:", "--text"]),
+    ] {
         let output = sympozium(&["skill", command, "--help"]);
         for word in words {
             assert!(stdout(&output).contains(word), "{command}: {word}");

@@ -1,0 +1,179 @@
+//! `sympozium skill new`: a directory that works, to be changed.
+//!
+//! The directory is made under a hidden name and renamed when it is whole. So there is a skill afterwards, or nothing,
+//! and whatever was there before stays.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use super::arguments::NewArguments;
+use super::skeleton::{self, Form};
+use crate::arguments::OutputFormat;
+use crate::failure::Failure;
+use crate::manifests::agent_skill::directory::{open, open_below};
+use crate::manifests::sources::shown;
+use crate::output::{answer, json};
+
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+const PROGRAM_MODE: Mode = Mode::from_raw_mode(0o777);
+
+/// What was written. The names of its fields are the JSON output.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    directory: String,
+    files: Vec<WrittenFile>,
+    /// Commands to try.
+    next: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenFile {
+    path: &'static str,
+    executable: bool,
+}
+
+/// Writes the skeleton and says what to do next.
+pub fn run(arguments: &NewArguments) -> Result<ExitCode, Failure> {
+    let form = match arguments.text {
+        true => Form::Text,
+        false => Form::Sidecar,
+    };
+    let files = skeleton::files(&arguments.name, form);
+    write(&arguments.dir, &arguments.name, &files)?;
+    let path = match arguments.dir == Path::new(".") {
+        true => shown(Path::new(&arguments.name)),
+        false => shown(&arguments.dir.join(&arguments.name)),
+    };
+    let written = Written {
+        next: vec![
+            format!("edit {path}/SKILL.md"),
+            format!("sympozium validate {path}"),
+            format!("sympozium skill import {path}"),
+        ],
+        directory: path,
+        files: files
+            .iter()
+            .map(|file| WrittenFile {
+                path: file.path,
+                executable: file.is_executable,
+            })
+            .collect(),
+    };
+    answer(&match arguments.output {
+        OutputFormat::Text => text(&written),
+        OutputFormat::Json => json(&written)?,
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(written: &Written) -> String {
+    let mut lines = Vec::new();
+    for file in &written.files {
+        let note = if file.executable { " (a program)" } else { "" };
+        lines.push(format!("wrote {}/{}{note}", written.directory, file.path));
+    }
+    lines.push("next:".to_owned());
+    lines.extend(written.next.iter().map(|command| format!("  {command}")));
+    lines.join("\n") + "\n"
+}
+
+fn write(parent: &Path, name: &str, files: &[skeleton::File]) -> Result<(), Failure> {
+    let directory = open(parent)
+        .with_context(|| format!("cannot open {}", shown(parent)))
+        .map_err(|error| {
+            Failure::new(
+                error,
+                "make the directory first, or name another with `--dir`",
+            )
+        })?;
+    if rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Err(is_there(parent, name));
+    }
+    let hidden = format!(".{name}.new-{}", std::process::id());
+    let made = make(&directory, &hidden, files).and_then(|()| publish(&directory, &hidden, name));
+    made.map_err(|error| {
+        // As much of it as there is; what is not there need not go.
+        remove(&directory, &hidden, files);
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            return is_there(parent, name);
+        }
+        let error = anyhow!(error).context(format!("cannot write {}", shown(&parent.join(name))));
+        Failure::new(
+            error,
+            "see that the directory is yours and its disk is not full",
+        )
+    })
+}
+
+fn is_there(parent: &Path, name: &str) -> Failure {
+    let error = anyhow!("{} is there already", shown(&parent.join(name)));
+    Failure::new(
+        error,
+        "choose another name, or remove it first; nothing is overwritten",
+    )
+}
+
+fn make(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) -> io::Result<()> {
+    rustix::fs::mkdirat(parent, hidden, DIRECTORY_MODE)?;
+    let root = open_below(parent, Path::new(hidden))?;
+    for file in files {
+        let (directory, name) = match file.path.split_once('/') {
+            Some((directory, name)) => {
+                match rustix::fs::mkdirat(&root, directory, DIRECTORY_MODE) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                (&open_below(&root, Path::new(directory))?, name)
+            }
+            None => (&root, file.path),
+        };
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = match file.is_executable {
+            true => PROGRAM_MODE,
+            false => FILE_MODE,
+        };
+        let mut opened = File::from(rustix::fs::openat(directory, name, flags, mode)?);
+        opened.write_all(file.text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Gives it its name, unless something has it.
+fn publish(parent: &OwnedFd, hidden: &str, name: &str) -> io::Result<()> {
+    match rustix::fs::renameat_with(parent, hidden, parent, name, RenameFlags::NOREPLACE) {
+        // Some file systems cannot be asked. A rename onto a directory that holds something, or onto a file, fails there too.
+        Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(parent, hidden, parent, name)?,
+        other => other?,
+    }
+    Ok(())
+}
+
+fn remove(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) {
+    let Ok(root) = open_below(parent, Path::new(hidden)) else {
+        return;
+    };
+    for file in files {
+        // One level deep, so that the directory of a file is what is before its only slash.
+        if let Some((directory, name)) = file.path.split_once('/') {
+            if let Ok(inner) = open_below(&root, Path::new(directory)) {
+                let _ = rustix::fs::unlinkat(&inner, name, AtFlags::empty());
+            }
+            let _ = rustix::fs::unlinkat(&root, directory, AtFlags::REMOVEDIR);
+        } else {
+            let _ = rustix::fs::unlinkat(&root, file.path, AtFlags::empty());
+        }
+    }
+    let _ = rustix::fs::unlinkat(parent, hidden, AtFlags::REMOVEDIR);
+}

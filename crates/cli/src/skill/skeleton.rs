@@ -1,0 +1,54 @@
+//! What `sympozium skill new` writes.
+
+/// What a skeleton shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A script, and a text that has the agent run it.
+    Sidecar,
+    /// A text, and a reference that the agent reads when it needs it.
+    Text,
+}
+
+/// A file of a skeleton.
+#[derive(Debug, PartialEq, Eq)]
+pub struct File {
+    pub path: &'static str,
+    pub text: String,
+    pub is_executable: bool,
+}
+
+/// What stands for the skill's name in the templates.
+const NAME: &str = "@NAME@";
+
+const SIDECAR: &[(&str, &str, bool)] = &[
+    ("SKILL.md", include_str!("skeleton/sidecar.md"), false),
+    (
+        "references/writing-skills.md",
+        include_str!("skeleton/writing-skills.md"),
+        false,
+    ),
+    ("scripts/hello.sh", include_str!("skeleton/hello.sh"), true),
+];
+
+const TEXT: &[(&str, &str, bool)] = &[
+    ("SKILL.md", include_str!("skeleton/text.md"), false),
+    (
+        "references/writing-skills.md",
+        include_str!("skeleton/writing-skills.md"),
+        false,
+    ),
+];
+
+/// The files of a skill called `name`.
+pub fn files(name: &str, form: Form) -> Vec<File> {
+    let templates = match form {
+        Form::Sidecar => SIDECAR,
+        Form::Text => TEXT,
+    };
+    let file = |(path, text, is_executable): &(&'static str, &str, bool)| File {
+        path,
+        text: text.replace(NAME, name),
+        is_executable: *is_executable,
+    };
+    templates.iter().map(file).collect()
+}
