@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sympozium_testkit::command;
+use sympozium_testkit::static_build::workspace_root;
 
 use crate::hostile::bounded;
 use crate::{fixtures, program, shown, stderr, stdout, sympozium, sympozium_reading};
@@ -359,6 +360,27 @@ fn a_failed_run_leaves_nothing() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// The skill on the page becomes the pack on the page.
+#[test]
+fn the_page_shows_what_the_program_prints() {
+    let page = fs::read_to_string(workspace_root().join("docs/agent-skills.md")).unwrap();
+    let block = |language: &str| {
+        let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+        rest.split_once("```").unwrap().0
+    };
+    let pack: Value = serde_saphyr::from_str(block("yaml")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let skill = directory.path().join("pdf-tools");
+    fs::create_dir_all(skill.join("scripts")).unwrap();
+    fs::write(skill.join("SKILL.md"), block("markdown")).unwrap();
+    let script = pack["spec"]["skills"][0]["files"][0]["content"]
+        .as_str()
+        .unwrap();
+    fs::write(skill.join("scripts/pages.sh"), script).unwrap();
+    let output = sympozium(&["skill", "import", skill.to_str().unwrap()]);
+    assert_eq!((stdout(&output), stderr(&output)), (block("yaml"), ""));
 }
 
 #[test]
