@@ -93,6 +93,9 @@ Examples:
   Begin one that is texts only, where a project keeps its skills:
     sympozium skill new code-style --text --dir .agents/skills
 
+  Begin one that needs programs of its own, in an image:
+    sympozium skill new report-tools --pack
+
 Exit codes:
   0  written
   1  it is there already, or could not be written; nothing was changed
@@ -107,12 +110,16 @@ pub struct NewArguments {
     pub dir: PathBuf,
 
     /// With a script, which runs in a sidecar. So it is without a flag.
-    #[arg(long, conflicts_with = "text")]
+    #[arg(long, group = "form")]
     pub sidecar: bool,
 
     /// Texts only: no script, no sidecar.
-    #[arg(long)]
+    #[arg(long, group = "form")]
     pub text: bool,
+
+    /// A SkillPack with a tool of its own, and a Dockerfile for its image, instead of `SKILL.md`.
+    #[arg(long, group = "form")]
+    pub pack: bool,
 
     /// How to print what was written.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]

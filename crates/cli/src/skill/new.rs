@@ -15,9 +15,10 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::arguments::NewArguments;
-use super::skeleton::{self, Form};
+use super::skeleton::{self, Form, PACK_FILE};
 use crate::arguments::OutputFormat;
 use crate::failure::Failure;
+use crate::manifests::agent_skill::FILE_NAME;
 use crate::manifests::agent_skill::directory::{open, open_below};
 use crate::manifests::sources::shown;
 use crate::output::{answer, json};
@@ -45,9 +46,10 @@ struct WrittenFile {
 
 /// Writes the skeleton and says what to do next.
 pub fn run(arguments: &NewArguments) -> Result<ExitCode, Failure> {
-    let form = match arguments.text {
-        true => Form::Text,
-        false => Form::Sidecar,
+    let form = match (arguments.text, arguments.pack) {
+        (true, _) => Form::Text,
+        (_, true) => Form::Pack,
+        _ => Form::Sidecar,
     };
     let files = skeleton::files(&arguments.name, form);
     write(&arguments.dir, &arguments.name, &files)?;
@@ -56,11 +58,7 @@ pub fn run(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         false => shown(&arguments.dir.join(&arguments.name)),
     };
     let written = Written {
-        next: vec![
-            format!("edit {path}/SKILL.md"),
-            format!("sympozium validate {path}"),
-            format!("sympozium skill import {path}"),
-        ],
+        next: next(form, &path, &arguments.name),
         directory: path,
         files: files
             .iter()
@@ -75,6 +73,22 @@ pub fn run(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         OutputFormat::Json => json(&written)?,
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to try, in this order.
+fn next(form: Form, path: &str, name: &str) -> Vec<String> {
+    match form {
+        Form::Sidecar | Form::Text => vec![
+            format!("edit {path}/{FILE_NAME}"),
+            format!("sympozium validate {path}"),
+            format!("sympozium skill import {path}"),
+        ],
+        Form::Pack => vec![
+            format!("edit {path}/{PACK_FILE}"),
+            format!("sympozium validate {path}"),
+            format!("docker build -t ghcr.io/yourorg/{name}:0.1.0 {path}"),
+        ],
+    }
 }
 
 fn text(written: &Written) -> String {

@@ -1,5 +1,7 @@
 //! What `sympozium skill new` writes.
 
+use crate::manifests::agent_skill::pack::BASE_IMAGE;
+
 /// What a skeleton shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -7,6 +9,8 @@ pub enum Form {
     Sidecar,
     /// A text, and a reference that the agent reads when it needs it.
     Text,
+    /// A SkillPack with a declared tool, and the image that has its program.
+    Pack,
 }
 
 /// A file of a skeleton.
@@ -39,15 +43,28 @@ const TEXT: &[(&str, &str, bool)] = &[
     ),
 ];
 
+const PACK: &[(&str, &str, bool)] = &[
+    (PACK_FILE, include_str!("skeleton/pack.yaml"), false),
+    ("Dockerfile", include_str!("skeleton/dockerfile.txt"), false),
+    ("hello.sh", include_str!("skeleton/hello.sh"), true),
+];
+
+/// The manifest of a [`Form::Pack`].
+pub const PACK_FILE: &str = "skillpack.yaml";
+
+/// What stands for the base image in the templates.
+const BASE: &str = "@BASE@";
+
 /// The files of a skill called `name`.
 pub fn files(name: &str, form: Form) -> Vec<File> {
     let templates = match form {
         Form::Sidecar => SIDECAR,
         Form::Text => TEXT,
+        Form::Pack => PACK,
     };
     let file = |(path, text, is_executable): &(&'static str, &str, bool)| File {
         path,
-        text: text.replace(NAME, name),
+        text: text.replace(NAME, name).replace(BASE, BASE_IMAGE),
         is_executable: *is_executable,
     };
     templates.iter().map(file).collect()

@@ -108,6 +108,7 @@ fn what_cannot_be_a_name_is_a_usage_error() {
         &["skill", "new", "../x"],
         &["skill", "new", "a--b"],
         &["skill", "new", "x", "--text", "--sidecar"],
+        &["skill", "new", "x", "--text", "--pack"],
     ] {
         let output = sympozium(arguments);
         assert_eq!(
@@ -314,6 +315,34 @@ fn a_new_skill_works() {
     let output = command(&script).arg("Ada").output().unwrap();
     assert_eq!(stdout(&output), "Good morning, Ada.\n");
     assert_eq!(command(&script).output().unwrap().status.code(), Some(2));
+}
+
+/// A tool that is declared needs no shell, so that the skill needs no `execute_command`.
+#[test]
+fn a_new_pack_has_a_tool_and_an_image() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    insta::assert_snapshot!(shown(&new(root, &["report-tools", "--pack"])), @"
+    exit code: 0
+    ----- stdout -----
+    wrote report-tools/skillpack.yaml
+    wrote report-tools/Dockerfile
+    wrote report-tools/hello.sh (a program)
+    next:
+      edit report-tools/skillpack.yaml
+      sympozium validate report-tools
+      docker build -t ghcr.io/yourorg/report-tools:0.1.0 report-tools
+    ----- stderr -----
+    ");
+    let output = sympozium(&["validate", "--strict", root.to_str().unwrap()]);
+    assert_eq!(
+        shown(&output),
+        "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n"
+    );
+    let dockerfile = fs::read_to_string(root.join("report-tools/Dockerfile")).unwrap();
+    let base = concat!("skill-sidecar:", env!("CARGO_PKG_VERSION"), "\n");
+    assert!(dockerfile.contains(base), "{dockerfile}");
+    assert!(!dockerfile.contains('@'), "{dockerfile}");
 }
 
 #[test]

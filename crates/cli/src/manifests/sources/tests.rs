@@ -57,6 +57,29 @@ fn manifests_are_found_in_order_and_the_rest_is_left_alone() {
 }
 
 #[test]
+fn a_directory_with_a_skill_is_one_source_and_is_read_once() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    for name in [
+        "b/SKILL.md",
+        "b/assets/x.yaml",
+        "a.yaml",
+        "c/skill.md",
+        "d.md",
+    ] {
+        write(root.join(name));
+    }
+    let inputs = [
+        root.join("b/SKILL.md"),
+        root.to_owned(),
+        root.join("b"),
+        root.join("a.yaml"),
+    ];
+    assert_eq!(found(root, &inputs), good(&["b/SKILL.md", "a.yaml"]));
+    assert_eq!(found(root, &[root.join("b")]), good(&["b/SKILL.md"]));
+}
+
+#[test]
 fn a_file_is_read_once_however_often_it_is_named() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
