@@ -202,10 +202,10 @@ impl Reader {
         below: &Path,
         budget: &mut Budget,
     ) -> Result<Loaded, Problem> {
-        let mut directory = directory::open(root).map_err(|error| unreadable(&error))?;
+        let mut directory = directory::open(root).map_err(|error| directory::not_read(&error))?;
         if below != Path::new("") {
-            directory =
-                directory::open_below(&directory, below).map_err(|error| unreadable(&error))?;
+            directory = directory::open_below(&directory, below)
+                .map_err(|error| directory::not_read(&error))?;
         }
         let name = directory_name(&root.join(below));
         Ok(agent_skill::load(&directory, name, &mut self.left, budget))
@@ -258,7 +258,7 @@ pub fn directory_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_string_lossy().into_owned())
 }
 
-pub fn unreadable(error: &io::Error) -> Problem {
+fn unreadable(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
         io::ErrorKind::NotFound => (
             "no such file or directory".to_owned(),

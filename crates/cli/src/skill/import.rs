@@ -19,7 +19,7 @@ use crate::manifests::agent_skill::{self, FILE_NAME};
 use crate::manifests::limits::{MAX_DIRECTORY_ENTRIES, MAX_TOTAL_BYTES};
 use crate::manifests::load::{Budget, Loaded};
 use crate::manifests::problem::{Problem, Problems};
-use crate::manifests::sources::{directory_name, shown, unreadable};
+use crate::manifests::sources::{directory_name, shown};
 use crate::manifests::tree::Mark;
 use crate::output::{answer, json, note};
 use crate::validate::{Completeness, Report, Schemas, Session, Verdict};
@@ -72,7 +72,7 @@ fn import(arguments: &ImportArguments) -> (Option<SkillPack>, Report) {
 
 /// The directory that is meant, and the skills in it: at least one.
 fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
-    let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
+    let metadata = fs::metadata(path).map_err(|error| directory::not_read(&error))?;
     let root = match (metadata.is_dir(), path.parent()) {
         (true, _) => path,
         (false, Some(parent)) if path.file_name() == Some(FILE_NAME.as_ref()) => {
@@ -86,7 +86,7 @@ fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
             return Err(problem.hint("name a directory with `SKILL.md`, or that file"));
         }
     };
-    let opened = directory::open(root).map_err(|error| unreadable(&error))?;
+    let opened = directory::open(root).map_err(|error| directory::not_read(&error))?;
     let found = directory::search(opened)?;
     if found.is_empty() {
         let problem = Problem::error("skill", Mark::START, "there is no skill in this directory");

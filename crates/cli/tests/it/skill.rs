@@ -233,6 +233,37 @@ fn skills_that_are_made_to_hurt_take_little_memory() {
     let output = bounded(&arguments);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(stderr(&output).contains("error[too-large]"), "{output:?}");
+    // As many as fit, of what is looked at one by one.
+    for (head, piece) in [
+        ("metadata:\n", "  k{}: 1\n"),
+        ("metadata:\n", "  k{}: []\n"),
+        ("", "na{-}me: 1\n"),
+        ("", "x{}: 1\n"),
+        ("allowed-tools: [", "{}, "),
+        ("allowed-tools: ", "a{} "),
+        ("x: *\n", "{ }a: b: c\n"),
+    ] {
+        let numbered = |number: usize| {
+            let piece = piece.replace("{}", &number.to_string());
+            let piece = piece.replace("{-}", &"-".repeat(number % 900 + 1));
+            piece.replace("{ }", &" ".repeat(number % 100))
+        };
+        let mut text = format!("---\ndescription: d\n{head}");
+        for number in 0.. {
+            text += &numbered(number);
+            if text.len() > 250_000 {
+                break;
+            }
+        }
+        text += if head.ends_with('[') {
+            "]\n---\n"
+        } else {
+            "\n---\n"
+        };
+        fs::write(&path, text).unwrap();
+        let output = bounded(&arguments);
+        assert!(output.status.code().is_some(), "{piece}: {output:?}");
+    }
     fs::File::create(&path)
         .unwrap()
         .set_len(100_000_000)

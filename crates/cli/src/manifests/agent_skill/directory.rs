@@ -333,10 +333,11 @@ fn read_file(
     Ok((bytes, mode & 0o111 != 0))
 }
 
-fn not_read(error: &io::Error) -> Problem {
+/// Why a directory or a file of a skill cannot be read.
+pub fn not_read(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
         io::ErrorKind::NotFound => (
-            "no such file".to_owned(),
+            "no such file or directory".to_owned(),
             "a skill is a directory with `SKILL.md`, in exactly this case",
         ),
         io::ErrorKind::PermissionDenied => {

@@ -83,6 +83,9 @@ const FIELDS: &[&str] = &[
     ALLOWED_TOOLS,
 ];
 
+/// What of `metadata` has a field in a pack.
+const OWN_PLACES: &[&str] = &["version", "category"];
+
 struct Reading<'a> {
     document: &'a Document,
     problems: &'a mut Problems,
@@ -176,14 +179,20 @@ impl<'a> Reading<'a> {
     }
 
     fn check_keys(&mut self) {
-        for entry in self.entries() {
+        let entries = self.entries();
+        let written: Vec<&str> = FIELDS
+            .iter()
+            .copied()
+            .filter(|field| entries.iter().any(|it| it.key == *field))
+            .collect();
+        for entry in entries {
             if FIELDS.contains(&entry.key.as_str()) {
                 continue;
             }
             let key = quoted(&entry.key);
             let meant = FIELDS.iter().find(|it| letters(it) == letters(&entry.key));
             let problem = match meant {
-                Some(meant) if !self.entries().iter().any(|it| it.key == *meant) => {
+                Some(meant) if !written.contains(meant) => {
                     let message = format!("{key} is taken for `{meant}`");
                     let problem = Problem::warning("frontmatter-field", entry.at, message);
                     problem.hint(format!("write `{meant}`"))
@@ -297,20 +306,28 @@ impl<'a> Reading<'a> {
         let mut kept = BTreeMap::new();
         let mut bytes = 0;
         for inner in entries {
+            // As JSON, at worst: quotes, a colon and a comma, and each character escaped.
+            bytes += 6;
             match self.document.text_of(&inner.node) {
                 Some(text) => {
                     let (key, text) = (plain(&inner.key), plain(&text));
-                    // As JSON, at worst: quotes, a colon and a comma, and each character escaped.
-                    bytes += 2 * (key.len() + text.len()) + 6;
+                    bytes += 2 * (key.len() + text.len());
                     kept.insert(key, text);
                 }
                 None if inner.node.value == Value::Null => {}
                 None => self.wrong_type(inner.at, &inner.key, "a text", &inner.node),
             }
-        }
-        if bytes > MAX_ANNOTATION_BYTES {
-            self.too_long::<()>(entry);
-            kept.retain(|key, _| matches!(key.as_str(), "version" | "category"));
+            // What is too long is left out as a whole, so that the rest of it need not be looked at.
+            if bytes > MAX_ANNOTATION_BYTES {
+                self.too_long::<()>(entry);
+                return OWN_PLACES
+                    .iter()
+                    .filter_map(|key| {
+                        let text = self.document.text_of(entry.node.get(key)?)?;
+                        Some(((*key).to_owned(), plain(&text)))
+                    })
+                    .collect();
+            }
         }
         kept
     }

@@ -123,6 +123,9 @@ impl Reading {
     }
 
     fn refuse_type(&mut self, kind: &str, at: Mark) {
+        if self.problems.len() >= MAX_TOOLS {
+            return self.stop(at);
+        }
         let message = format!("`allowed-tools` is a text, not {kind}; this is left out");
         self.problems.push(
             Problem::warning("allowed-tools", at, message)

@@ -154,7 +154,7 @@ fn what_is_no_file_of_the_skill_is_left_out_by_name() {
 fn the_text_itself_must_be_a_file() {
     type Make = fn(&Path);
     let cases: &[(Make, &str)] = &[
-        (|_| {}, "no such file"),
+        (|_| {}, "no such file or directory"),
         (
             |path| symlink("/etc/passwd", path).unwrap(),
             "a link; it is not followed",
