@@ -16,7 +16,7 @@ use crate::manifests::agent_skill::directory::{RawFile, RawSkill};
 use crate::manifests::agent_skill::load_raw;
 use crate::manifests::limits::{MAX_DEPTH, MAX_FINDINGS, MAX_NODES};
 use crate::manifests::load::{Budget, load};
-use crate::manifests::problem::Severity;
+use crate::manifests::problem::{Problem, Severity};
 use crate::manifests::sources::decode;
 use crate::manifests::tree::{Node, Value};
 use crate::validate::{Completeness, Report, Schemas, Session};
@@ -86,8 +86,9 @@ pub fn agent_skill(data: &[u8]) {
         assert!(is_safe(&problem.message), "{problem:?}");
         assert!(problem.hint.as_deref().is_none_or(is_safe), "{problem:?}");
     }
-    let errors = loaded.problems.kept.iter();
-    let is_broken = errors.filter(|it| it.severity == Severity::Error).count() > 0;
+    let is_error = |problem: &Problem| problem.severity == Severity::Error;
+    let is_broken =
+        loaded.problems.errors_left_out > 0 || loaded.problems.kept.iter().any(is_error);
     let [document] = loaded.documents.as_slice() else {
         assert!(is_broken && loaded.documents.is_empty());
         return;

@@ -100,11 +100,13 @@ impl<'a> Reading<'a> {
         let license = self.annotation(LICENSE);
         let compatibility = self.annotation(COMPATIBILITY);
         let mut metadata = self.metadata();
+        // What is too long for the field stays with the rest.
         let mut word = |key: &str| {
-            let fits = metadata
+            let fits = |text: &String| text.chars().count() <= MAX_WORD;
+            metadata
                 .get(key)
-                .is_some_and(|it| it.chars().count() <= MAX_WORD);
-            metadata.remove(key).filter(|_| fits)
+                .is_some_and(fits)
+                .then(|| metadata.remove(key))?
         };
         let (version, category) = (word("version"), word("category"));
         let allowed = self.field(ALLOWED_TOOLS).map(|entry| {

@@ -214,6 +214,17 @@ fn what_is_too_long_is_cut_or_left_out() {
 }
 
 #[test]
+fn a_version_that_is_too_long_stays_with_the_metadata() {
+    let long = "1".repeat(129);
+    let text = format!("---\nname: skill\ndescription: d\nmetadata:\n  version: {long}\n---\nx\n");
+    let (skill, problems) = read(raw(text));
+    let skill = skill.unwrap();
+    assert_eq!((skill.version, problems), (None, Vec::new()));
+    let kept = BTreeMap::from([("version".to_owned(), long)]);
+    assert_eq!(skill.metadata, kept);
+}
+
+#[test]
 fn what_is_hopeless_is_an_error_with_its_place() {
     for (text, expected) in [
         ("", "1:1 error frontmatter"),
