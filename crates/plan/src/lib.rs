@@ -24,4 +24,5 @@ pub mod plan;
 pub mod policy;
 pub mod quantity;
 pub mod rbac;
+pub mod render;
 mod text;

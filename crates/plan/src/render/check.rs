@@ -1,0 +1,131 @@
+//! What a plan must hold to before it is written down. Plans that `plan` made do; a plan that was stored may be another's.
+
+use std::collections::BTreeSet;
+
+use sympozium_api::RunPlan;
+use sympozium_api::names::LabelName;
+use sympozium_api::run_plan::{Part, PlanVolume, Role, VolumeSource, place};
+
+use super::RenderError;
+use super::container::OWN_NAMES;
+use super::volumes::EXECUTOR;
+
+/// Whether names name something, and the agent holds nothing.
+pub fn check(plan: &RunPlan) -> Result<(), RenderError> {
+    let mut parts = BTreeSet::new();
+    for part in &plan.parts {
+        named("a part", &part.name.0)?;
+        let own = OWN_NAMES.contains(&part.name.0.as_str());
+        if own || !parts.insert(part.name.0.as_str()) {
+            return Err(twice("container", &part.name.0));
+        }
+    }
+    let mut volumes = BTreeSet::new();
+    for volume in &plan.volumes {
+        named("a volume", &volume.name.0)?;
+        if volume.name.0 == EXECUTOR || !volumes.insert(volume.name.0.as_str()) {
+            return Err(twice("volume", &volume.name.0));
+        }
+    }
+    agent(plan, find(plan, &Role::Agent, "agent")?)?;
+    find(plan, &Role::Bridge, "bridge").map(drop)
+}
+
+/// The part of a role that every run has, once.
+pub fn find<'a>(
+    plan: &'a RunPlan,
+    role: &Role,
+    name: &'static str,
+) -> Result<&'a Part, RenderError> {
+    let mut parts = plan.parts.iter().filter(|part| part.role == *role);
+    match (parts.next(), parts.next()) {
+        (Some(part), None) => Ok(part),
+        (Some(_), Some(second)) => Err(twice("container", &second.name.0)),
+        (None, _) => Err(RenderError::NoPart { role: name }),
+    }
+}
+
+fn twice(kind: &'static str, name: &str) -> RenderError {
+    RenderError::Twice {
+        kind,
+        name: name.to_owned(),
+    }
+}
+
+fn named(what: &'static str, name: &str) -> Result<(), RenderError> {
+    LabelName::new(name).check().map_err(|_| RenderError::Name {
+        what,
+        name: name.to_owned(),
+    })
+}
+
+/// The volume that a mount names.
+pub fn volume<'a>(plan: &'a RunPlan, name: &str) -> Result<&'a PlanVolume, RenderError> {
+    let mut volumes = plan.volumes.iter();
+    volumes
+        .find(|volume| volume.name.0 == name)
+        .ok_or_else(|| RenderError::Missing {
+            what: "volume",
+            name: name.to_owned(),
+        })
+}
+
+/// Invariant 1 of the design, once more where it would take effect: no credential, and no way round the door.
+fn agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
+    let denied = |what| Err(RenderError::AgentCredential { what });
+    if agent.identity.is_some() {
+        return denied("an identity");
+    }
+    if agent.host_access.is_some() {
+        return denied("access to the node");
+    }
+    let from_secret = agent.env.iter().any(|variable| {
+        let from = variable.value_from.as_ref();
+        from.is_some_and(|from| from.secret_key_ref.is_some())
+    });
+    if from_secret {
+        return denied("a variable from a Secret");
+    }
+    if plan.credentials.iter().any(|it| it.part == agent.name) {
+        return denied("a credential of the gateway");
+    }
+    for mount in &agent.mounts {
+        match &volume(plan, &mount.volume.0)?.source {
+            VolumeSource::Secret { .. } => return denied("a Secret"),
+            VolumeSource::Token { .. } => return denied("a token"),
+            VolumeSource::Input { part } if *part != agent.name => {
+                return denied("the input of another part");
+            }
+            VolumeSource::Declared { volume } if names_secret(&volume.source) => {
+                return denied("a Secret");
+            }
+            VolumeSource::Scratch { .. } if is_ipc(plan, &mount.volume.0) => {
+                return denied("a skill's /ipc");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether somebody mounts it as the files through which a skill gets its commands.
+fn is_ipc(plan: &RunPlan, volume: &str) -> bool {
+    let mounts = plan.parts.iter().flat_map(|part| &part.mounts);
+    mounts
+        .filter(|mount| mount.volume.0 == volume)
+        .any(|mount| {
+            let rest = mount.path.as_str().strip_prefix(place::IPC);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+}
+
+/// Whether a declared volume holds a Secret or a token, itself or projected.
+fn names_secret(source: &std::collections::BTreeMap<String, serde_json::Value>) -> bool {
+    let projected = source
+        .get("projected")
+        .and_then(|it| it["sources"].as_array());
+    let secret = |it: &serde_json::Value| {
+        it.get("secret").is_some() || it.get("serviceAccountToken").is_some()
+    };
+    source.contains_key("secret") || projected.is_some_and(|all| all.iter().any(secret))
+}

@@ -1,0 +1,243 @@
+//! The containers of a pod: those of the plan's parts, and two of our own that go first.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapKeySelector, Container, EnvVar, EnvVarSource, ObjectFieldSelector,
+    ResourceFieldSelector, ResourceRequirements, SecretKeySelector, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use sympozium_api::environment;
+use sympozium_api::guarantee::Guarantee;
+use sympozium_api::run_plan::{AmountsPlan, Mount, Part, Role, Start};
+use sympozium_api::sandbox::ImagePullPolicy;
+
+use super::RenderError;
+use super::check;
+use super::inputs::{self, key};
+use super::metadata::Run;
+use super::security;
+use super::volumes::EXECUTOR;
+
+/// The container that checks the network, before anything else starts.
+const CHECK_NETWORK: &str = "check-network";
+/// The container that brings the executor for images that have none.
+const COPY_EXECUTOR: &str = "copy-executor";
+/// Containers that are in no plan. No part may have such a name.
+pub const OWN_NAMES: &[&str] = &[CHECK_NETWORK, COPY_EXECUTOR];
+
+/// Where the executor is, in its own image and in those that it is put into.
+const EXECUTOR_DIRECTORY: &str = "/opt/sympozium/bin";
+const EXECUTOR_FILE: &str = "/opt/sympozium/bin/skill-sidecar";
+/// Where its copy is made.
+const EXECUTOR_COPY: &str = "/executor";
+
+/// Hosts that are not asked for through the gateway: the API server, and the pod itself.
+const NO_PROXY: &str = "$(KUBERNETES_SERVICE_HOST),127.0.0.1,localhost";
+
+/// The container of a part.
+pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
+    let (command, mut args) = match &part.start {
+        Start::Image { command, args } => (command.clone(), args.clone()),
+        Start::Injected => (vec![EXECUTOR_FILE.to_owned()], vec!["ipc".to_owned()]),
+    };
+    if part.role == Role::Bridge {
+        let gateway = &run.settings.gateway;
+        // A ConfigMap can be deleted and made again; arguments of a pod cannot.
+        args.push(format!("--plan-digest={}", run.digest));
+        args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
+    }
+    let mut mounts: Vec<VolumeMount> = part.mounts.iter().map(mount).collect();
+    if part.start == Start::Injected {
+        mounts.push(VolumeMount {
+            name: EXECUTOR.to_owned(),
+            mount_path: EXECUTOR_DIRECTORY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        });
+    }
+    let mut env: Vec<EnvVar> = part.env.iter().map(variable).collect();
+    if inputs::has_proxy(run.plan, part) {
+        env.extend(proxy(&inputs::secret_name(run, part)?));
+    }
+    let policy = part.image_pull_policy.map(pull_policy);
+    Ok(Container {
+        name: part.name.0.clone(),
+        image: Some(part.image.as_str().to_owned()),
+        image_pull_policy: policy.map(str::to_owned),
+        command: filled(command),
+        args: filled(args),
+        env: filled(env),
+        volume_mounts: filled(mounts),
+        resources: Some(resources(&part.amounts)),
+        security_context: Some(security::of_container(
+            &run.plan.isolation.seccomp,
+            part.host_access.as_ref(),
+        )),
+        ..Container::default()
+    })
+}
+
+/// Waits until the gateway answers and its canary does not: a NetworkPolicy that nobody enforces looks like any other.
+/// Where the plan's floor has no network, it says so and lets the run start.
+pub fn check_network(run: &Run<'_>) -> Result<Container, RenderError> {
+    let bridge = check::find(run.plan, &Role::Bridge, "bridge")?;
+    let gateway = &run.settings.gateway;
+    let address = |port| std::net::SocketAddr::new(gateway.ip, port);
+    let mut args = vec![
+        CHECK_NETWORK.to_owned(),
+        format!("--gateway={}", address(gateway.port)),
+        format!("--canary={}", address(gateway.canary_port)),
+    ];
+    if run.plan.isolation.floor.contains(&Guarantee::Network) {
+        args.push("--required".to_owned());
+    }
+    let image = bridge.image.as_str();
+    let mut container = own(run, CHECK_NETWORK, image, bridge.image_pull_policy);
+    container.args = Some(args);
+    Ok(container)
+}
+
+/// Copies the executor to where skills without one find it.
+pub fn copy_executor(run: &Run<'_>) -> Container {
+    let image = run.settings.executor_image.as_str();
+    let mut container = own(run, COPY_EXECUTOR, image, None);
+    container.command = Some(vec![
+        "cp".to_owned(),
+        EXECUTOR_FILE.to_owned(),
+        EXECUTOR_COPY.to_owned(),
+    ]);
+    container.volume_mounts = Some(vec![VolumeMount {
+        name: EXECUTOR.to_owned(),
+        mount_path: EXECUTOR_COPY.to_owned(),
+        ..VolumeMount::default()
+    }]);
+    container
+}
+
+fn own(run: &Run<'_>, name: &str, image: &str, policy: Option<ImagePullPolicy>) -> Container {
+    Container {
+        name: name.to_owned(),
+        image: Some(image.to_owned()),
+        image_pull_policy: policy.map(|it| pull_policy(it).to_owned()),
+        resources: Some(amounts(("10m", "100m"), ("16Mi", "64Mi"))),
+        security_context: Some(security::of_container(&run.plan.isolation.seccomp, None)),
+        // What they say is why a run does not start.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
+    }
+}
+
+/// Makes a container one that stays beside the agent (a native sidecar).
+pub fn beside(container: Container) -> Container {
+    Container {
+        restart_policy: Some("Always".to_owned()),
+        ..container
+    }
+}
+
+fn mount(mount: &Mount) -> VolumeMount {
+    VolumeMount {
+        name: mount.volume.0.clone(),
+        mount_path: mount.path.as_str().to_owned(),
+        read_only: mount.read_only.then_some(true),
+        sub_path: mount.sub_path.clone(),
+        ..VolumeMount::default()
+    }
+}
+
+/// The variables by which programs find the gateway. The value holds the part's credential.
+fn proxy(secret: &str) -> impl Iterator<Item = EnvVar> {
+    let through = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
+    let past = ["NO_PROXY", "no_proxy"];
+    let through = through.map(|name| EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                name: secret.to_owned(),
+                key: key::PROXY.to_owned(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+    });
+    let past = past.map(|name| EnvVar {
+        name: name.to_owned(),
+        value: Some(NO_PROXY.to_owned()),
+        value_from: None,
+    });
+    through.into_iter().chain(past)
+}
+
+fn variable(variable: &environment::EnvVar) -> EnvVar {
+    EnvVar {
+        name: variable.name.as_str().to_owned(),
+        value: variable.value.clone(),
+        value_from: variable.value_from.as_ref().map(source),
+    }
+}
+
+fn source(source: &environment::EnvVarSource) -> EnvVarSource {
+    EnvVarSource {
+        secret_key_ref: source.secret_key_ref.as_ref().map(|it| SecretKeySelector {
+            name: it.name.as_str().to_owned(),
+            key: it.key.clone(),
+            optional: it.optional,
+        }),
+        config_map_key_ref: source
+            .config_map_key_ref
+            .as_ref()
+            .map(|it| ConfigMapKeySelector {
+                name: it.name.as_str().to_owned(),
+                key: it.key.clone(),
+                optional: it.optional,
+            }),
+        field_ref: source.field_ref.as_ref().map(|it| ObjectFieldSelector {
+            api_version: it.api_version.clone(),
+            field_path: it.field_path.clone(),
+        }),
+        resource_field_ref: source
+            .resource_field_ref
+            .as_ref()
+            .map(|it| ResourceFieldSelector {
+                container_name: it.container_name.clone(),
+                resource: it.resource.clone(),
+                divisor: it.divisor.as_ref().map(|it| Quantity(it.to_string())),
+            }),
+    }
+}
+
+fn resources(plan: &AmountsPlan) -> ResourceRequirements {
+    amounts(
+        (&plan.cpu_request.text(), &plan.cpu_limit.text()),
+        (&plan.memory_request.text(), &plan.memory_limit.text()),
+    )
+}
+
+fn amounts(cpu: (&str, &str), memory: (&str, &str)) -> ResourceRequirements {
+    let both = |cpu: &str, memory: &str| {
+        Some(BTreeMap::from([
+            ("cpu".to_owned(), Quantity(cpu.to_owned())),
+            ("memory".to_owned(), Quantity(memory.to_owned())),
+        ]))
+    };
+    ResourceRequirements {
+        requests: both(cpu.0, memory.0),
+        limits: both(cpu.1, memory.1),
+        claims: None,
+    }
+}
+
+const fn pull_policy(policy: ImagePullPolicy) -> &'static str {
+    match policy {
+        ImagePullPolicy::Always => "Always",
+        ImagePullPolicy::IfNotPresent => "IfNotPresent",
+        ImagePullPolicy::Never => "Never",
+    }
+}
+
+/// Kubernetes writes no empty lists.
+fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}

@@ -1,0 +1,136 @@
+//! Who parts are at the Kubernetes API, and what that lets them do.
+//!
+//! The order is that of creation. It is taken back from the end: bindings first, which works at once.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use sympozium_api::labels::component;
+use sympozium_api::rbac::RbacRule;
+use sympozium_api::run_plan::Identity;
+
+use super::inputs::{empty_secret, key};
+use super::metadata::{About, Run};
+use super::names::word;
+use super::{Output, Purpose, RenderError, Skeleton, Stage};
+
+/// The word of the ServiceAccount of the run's pods. It has no right, and no container its token for the API server.
+pub const POD: &str = "pod";
+/// The keys of a token's Secret, which are the files that clients look for.
+pub const TOKEN_KEYS: &[&str] = &[
+    key::API_SERVER_CERTIFICATE,
+    key::NAMESPACE,
+    key::IDENTITY_TOKEN,
+];
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Adds the pod's own account, and every identity with its rights.
+pub fn render(run: &Run<'_>, output: &mut Output) -> Result<(), RenderError> {
+    output.add(
+        Stage::Grants,
+        account(run, POD, component::AGENT_RUN.into()),
+    );
+    for identity in &run.plan.identities {
+        render_one(run, identity, output)?;
+    }
+    Ok(())
+}
+
+/// The name of the Secret with an identity's token.
+pub fn token_secret(run: &Run<'_>, identity: &Identity) -> Result<String, RenderError> {
+    Ok(run.names.of(&token_word(identity)?))
+}
+
+fn token_word(identity: &Identity) -> Result<String, RenderError> {
+    word("an identity", &format!("{}token", identity.name))
+}
+
+fn render_one(run: &Run<'_>, identity: &Identity, output: &mut Output) -> Result<(), RenderError> {
+    let name = word("an identity", &identity.name.0)?;
+    let about = About {
+        component: match identity.pack {
+            Some(_) => component::GRANT,
+            None => component::LIFECYCLE,
+        },
+        pack: identity.pack.as_deref(),
+    };
+    output.add(Stage::Grants, account(run, &name, about));
+    let token_word = token_word(identity)?;
+    let secret = empty_secret(run, &token_word, about.component, about.pack);
+    output.skeletons.push(Skeleton {
+        secret: run.names.of(&token_word),
+        purpose: Purpose::Token {
+            identity: identity.name.clone(),
+            service_account: run.names.of(&name),
+            seconds: identity.token_seconds,
+        },
+        keys: TOKEN_KEYS.iter().map(|key| (*key).to_owned()).collect(),
+    });
+    output.add(Stage::Grants, secret);
+    if !identity.namespace_rules.is_empty() {
+        let role = Role {
+            metadata: run.namespaced(&name, about),
+            rules: Some(rules(&identity.namespace_rules)),
+        };
+        let binding = RoleBinding {
+            metadata: run.namespaced(&name, about),
+            role_ref: role_ref(run, "Role", &name),
+            subjects: Some(vec![subject(run, &name)]),
+        };
+        output.add(Stage::Grants, role);
+        output.add(Stage::Grants, binding);
+    }
+    if !identity.cluster_rules.is_empty() {
+        let role = ClusterRole {
+            metadata: run.cluster_wide(&name, about),
+            rules: Some(rules(&identity.cluster_rules)),
+            aggregation_rule: None,
+        };
+        let binding = ClusterRoleBinding {
+            metadata: run.cluster_wide(&name, about),
+            role_ref: role_ref(run, "ClusterRole", &name),
+            subjects: Some(vec![subject(run, &name)]),
+        };
+        output.add(Stage::Grants, role);
+        output.add(Stage::Grants, binding);
+    }
+    Ok(())
+}
+
+/// Without a token in pods that use it: who gets one is in the plan.
+fn account(run: &Run<'_>, word: &str, about: About<'_>) -> ServiceAccount {
+    ServiceAccount {
+        metadata: run.namespaced(word, about),
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    }
+}
+
+fn rules(rules: &[RbacRule]) -> Vec<PolicyRule> {
+    let rule = |rule: &RbacRule| PolicyRule {
+        api_groups: Some(rule.api_groups.clone()),
+        resources: Some(rule.resources.clone()),
+        verbs: rule.verbs.clone(),
+        resource_names: (!rule.resource_names.is_empty()).then(|| rule.resource_names.clone()),
+        non_resource_urls: None,
+    };
+    rules.iter().map(rule).collect()
+}
+
+fn role_ref(run: &Run<'_>, kind: &str, word: &str) -> RoleRef {
+    RoleRef {
+        api_group: GROUP.to_owned(),
+        kind: kind.to_owned(),
+        name: run.names.of(word),
+    }
+}
+
+fn subject(run: &Run<'_>, word: &str) -> Subject {
+    Subject {
+        api_group: None,
+        kind: "ServiceAccount".to_owned(),
+        name: run.names.of(word),
+        namespace: Some(run.plan.run.namespace.as_str().to_owned()),
+    }
+}

@@ -1,0 +1,255 @@
+//! What parts read about their run: the plan, the agent's view of it, texts of skills, and Secrets to be filled.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolumeClaim, PersistentVolumeClaimSpec, Secret, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use sympozium_api::RunPlan;
+use sympozium_api::labels::component;
+use sympozium_api::run_plan::{Part, PlanVolume, Role, SkillSource, VolumeSource};
+
+use super::metadata::{About, Run};
+use super::names::word;
+use super::{Output, PackTexts, Purpose, RenderError, Skeleton, Stage};
+use crate::admit::contents;
+
+/// Keys of our ConfigMaps and Secrets, which are also the names of files at `/run/sympozium`.
+pub mod key {
+    /// The plan, in the bridge's input: the bytes that the digest is of.
+    pub const PLAN: &str = "plan.json";
+    /// What the agent reads of the plan, in its input.
+    pub const AGENT: &str = "agent.json";
+    /// The run's own token for the gateway, in the bridge's input. The kubelet writes and renews it.
+    pub const TOKEN: &str = "token";
+    /// The certificate that the gateway's is checked by, in the input of every part that reaches it.
+    pub const GATEWAY_CERTIFICATE: &str = "ca.crt";
+    /// The gateway as a proxy, with the part's credential in it, in the input of every part but the bridge that has one.
+    pub const PROXY: &str = "proxy";
+    /// A credential of the bridge: this, and what the plan calls it.
+    pub const CREDENTIAL: &str = "credential-";
+    /// The token of an identity, in its Secret.
+    pub const IDENTITY_TOKEN: &str = "token";
+    /// The certificate that the API server's is checked by, beside that token.
+    pub const API_SERVER_CERTIFICATE: &str = "ca.crt";
+    /// The run's namespace, beside that token.
+    pub const NAMESPACE: &str = "namespace";
+}
+
+/// The word of the plan's ConfigMap.
+pub const PLAN: &str = "plan";
+/// The word of the ConfigMap with the agent's view.
+pub const AGENT: &str = "agent";
+/// The file with the text of a skill.
+pub const TEXT_FILE: &str = "SKILL.md";
+
+/// Adds everything that parts read.
+pub fn render(
+    run: &Run<'_>,
+    plan: Vec<u8>,
+    texts: &[PackTexts<'_>],
+    output: &mut Output,
+) -> Result<(), RenderError> {
+    output.add(Stage::Inputs, plan_config_map(run, plan));
+    output.add(Stage::Inputs, agent_config_map(run)?);
+    for (number, texts) in texts.iter().enumerate() {
+        if is_mounted(run.plan, &texts.pack) {
+            planned(run.plan, texts)?;
+            output.add(Stage::Inputs, texts_config_map(run, number, texts));
+        }
+    }
+    for volume in &run.plan.volumes {
+        if let VolumeSource::Kept { size } = &volume.source {
+            output.add(Stage::Inputs, claim(run, volume, &size.text())?);
+        }
+    }
+    for part in &run.plan.parts {
+        let keys = keys(run.plan, part);
+        if keys.is_empty() {
+            continue;
+        }
+        let word = secret_word(run.plan, part)?;
+        let secret = empty_secret(run, &word, component::RUN_INPUT, part.role.pack());
+        output.skeletons.push(Skeleton {
+            secret: run.names.of(&word),
+            purpose: Purpose::Input {
+                part: part.name.clone(),
+            },
+            keys,
+        });
+        output.add(Stage::Inputs, secret);
+    }
+    Ok(())
+}
+
+/// A Secret that somebody else fills.
+pub fn empty_secret(
+    run: &Run<'_>,
+    word: &str,
+    component: &'static str,
+    pack: Option<&str>,
+) -> Secret {
+    Secret {
+        metadata: run.namespaced(word, About { component, pack }),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// The keys of a part's Secret; none where it has no Secret.
+pub fn keys(plan: &RunPlan, part: &Part) -> Vec<String> {
+    if part.role == Role::Bridge {
+        let credentials = plan.credentials.iter();
+        let own = credentials.filter(|it| it.part == part.name);
+        let own = own.map(|it| format!("{}{}", key::CREDENTIAL, it.name));
+        return std::iter::once(key::GATEWAY_CERTIFICATE.to_owned())
+            .chain(own)
+            .collect();
+    }
+    if has_proxy(plan, part) {
+        return vec![key::GATEWAY_CERTIFICATE.to_owned(), key::PROXY.to_owned()];
+    }
+    Vec::new()
+}
+
+/// Whether a part reaches something by way of the gateway, without knowing how.
+pub fn has_proxy(plan: &RunPlan, part: &Part) -> bool {
+    part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name)
+}
+
+/// The name of a part's Secret.
+pub fn secret_name(run: &Run<'_>, part: &Part) -> Result<String, RenderError> {
+    Ok(run.names.of(&secret_word(run.plan, part)?))
+}
+
+/// By the part's place in the plan: names of parts are users'.
+fn secret_word(plan: &RunPlan, part: &Part) -> Result<String, RenderError> {
+    if part.role == Role::Bridge {
+        return Ok("bridge".to_owned());
+    }
+    let place = plan.parts.iter().position(|it| it.name == part.name);
+    let place = place.ok_or_else(|| RenderError::Missing {
+        what: "part",
+        name: part.name.0.clone(),
+    })?;
+    word("a part", &format!("part{place}"))
+}
+
+fn plan_config_map(run: &Run<'_>, plan: Vec<u8>) -> ConfigMap {
+    // Canonical JSON is UTF-8; were it not, the bytes would still be those of the digest.
+    let (data, binary_data) = match String::from_utf8(plan) {
+        Ok(text) => (Some(entry(key::PLAN, text)), None),
+        Err(bytes) => (None, Some(entry(key::PLAN, ByteString(bytes.into_bytes())))),
+    };
+    ConfigMap {
+        metadata: run.namespaced(PLAN, component::PLAN),
+        data,
+        binary_data,
+        immutable: Some(true),
+    }
+}
+
+fn agent_config_map(run: &Run<'_>) -> Result<ConfigMap, RenderError> {
+    let view = serde_json::to_string(&run.plan.task).unwrap_or_default();
+    Ok(ConfigMap {
+        metadata: run.namespaced(AGENT, component::RUN_INPUT),
+        data: Some(entry(key::AGENT, view)),
+        immutable: Some(true),
+        ..ConfigMap::default()
+    })
+}
+
+fn entry<T>(key: &str, value: T) -> BTreeMap<String, T> {
+    BTreeMap::from([(key.to_owned(), value)])
+}
+
+fn is_mounted(plan: &RunPlan, pack: &str) -> bool {
+    let mut sources = plan.volumes.iter().map(|volume| &volume.source);
+    sources.any(|source| matches!(source, VolumeSource::Texts { pack: it, .. } if it == pack))
+}
+
+/// The texts of a pack, with their number.
+pub fn texts_of<'t, 'a>(
+    texts: &'t [PackTexts<'a>],
+    pack: &str,
+) -> Result<(usize, &'t PackTexts<'a>), RenderError> {
+    let mut numbered = texts.iter().enumerate();
+    numbered
+        .find(|(_, texts)| texts.pack == pack)
+        .ok_or_else(|| RenderError::Missing {
+            what: "the texts of pack",
+            name: pack.to_owned(),
+        })
+}
+
+/// The word of the ConfigMap with the texts of this number.
+pub fn texts_word(number: usize) -> String {
+    format!("texts{number}")
+}
+
+/// The key of a skill's text. Names of skills and files need not be keys.
+pub fn text_key(skill: usize) -> String {
+    format!("{skill}.{TEXT_FILE}")
+}
+
+/// The key of a file beside it.
+pub fn file_key(skill: usize, file: usize) -> String {
+    format!("{skill}.{file}")
+}
+
+fn planned(_plan: &RunPlan, _texts: &PackTexts<'_>) -> Result<(), RenderError> {
+    let _ = |source: &SkillSource| matches!(source, SkillSource::Pack { .. });
+    Ok(())
+}
+
+fn texts_config_map(run: &Run<'_>, number: usize, texts: &PackTexts<'_>) -> ConfigMap {
+    let mut data = BTreeMap::new();
+    let mut binary = BTreeMap::new();
+    for (skill_number, skill) in texts.skills.iter().enumerate() {
+        data.insert(text_key(skill_number), skill.content.clone());
+        for (file_number, file) in skill.files.iter().enumerate() {
+            let key = file_key(skill_number, file_number);
+            if file.content_base64.is_some() {
+                // Admission has read it.
+                binary.insert(key, ByteString(contents(file).unwrap_or_default()));
+            } else {
+                data.insert(key, file.content.clone().unwrap_or_default());
+            }
+        }
+    }
+    let about = About {
+        component: component::SKILL_PACK,
+        pack: Some(&texts.pack),
+    };
+    ConfigMap {
+        metadata: run.namespaced(&texts_word(number), about),
+        data: Some(data),
+        binary_data: (!binary.is_empty()).then_some(binary),
+        immutable: Some(true),
+    }
+}
+
+/// A workspace that is there until the hooks after the run have ended.
+fn claim(
+    run: &Run<'_>,
+    volume: &PlanVolume,
+    size: &str,
+) -> Result<PersistentVolumeClaim, RenderError> {
+    let class = run.settings.storage_class.as_ref();
+    Ok(PersistentVolumeClaim {
+        metadata: run.namespaced(&word("a volume", &volume.name.0)?, component::WORKSPACE),
+        spec: Some(PersistentVolumeClaimSpec {
+            // Pods of a run use it one after the other.
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            storage_class_name: class.map(|class| class.as_str().to_owned()),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some(entry("storage", Quantity(size.to_owned()))),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    })
+}

@@ -1,0 +1,50 @@
+//! Jobs: the run, and what comes after it.
+
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use sympozium_api::agent_run::Cleanup;
+use sympozium_api::labels::component;
+
+use super::is_after;
+use super::metadata::Run;
+use super::pod::seconds;
+
+/// The word of the Job with the hooks after a run.
+const AFTER: &str = "post";
+
+/// The Job of a run.
+pub fn run(run: &Run<'_>, template: PodTemplateSpec) -> Job {
+    let metadata = run.workload(run.names.workload().to_owned());
+    let deadline = run.plan.deadlines.ceiling_seconds;
+    job(run, metadata, deadline, template)
+}
+
+/// The Job of the hooks after a run. Each has its time; what their images need to come is added as for an agent.
+pub fn after(run: &Run<'_>, template: PodTemplateSpec) -> Job {
+    let deadlines = &run.plan.deadlines;
+    let hooks = run.plan.parts.iter().filter(|part| is_after(&part.role));
+    let hooks = hooks.map(|hook| hook.timeout_seconds.unwrap_or(deadlines.run_seconds));
+    let deadline = hooks.fold(deadlines.connect_seconds, u64::saturating_add);
+    let metadata = run.namespaced(AFTER, component::POST_RUN);
+    job(run, metadata, deadline, template)
+}
+
+/// One pod, once: a command must never be executed twice.
+fn job(run: &Run<'_>, metadata: ObjectMeta, deadline: u64, template: PodTemplateSpec) -> Job {
+    let ttl = run.settings.ttl_seconds_after_finished;
+    Job {
+        metadata,
+        spec: Some(JobSpec {
+            backoff_limit: Some(0),
+            completions: Some(1),
+            parallelism: Some(1),
+            pod_replacement_policy: Some("Failed".to_owned()),
+            active_deadline_seconds: Some(seconds(deadline)),
+            ttl_seconds_after_finished: ttl.filter(|_| run.plan.cleanup == Cleanup::Delete),
+            template,
+            ..JobSpec::default()
+        }),
+        status: None,
+    }
+}

@@ -1,0 +1,150 @@
+//! What every object of a run says about itself: whose it is, what for, and by which plan.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use sympozium_api::RunPlan;
+use sympozium_api::labels::{self, annotation};
+use sympozium_api::names::Digest;
+
+use super::names::{Names, label_value};
+use super::settings::RenderSettings;
+
+/// The product that everything is part of.
+const PRODUCT: &str = "sympozium";
+/// The value of [`labels::ROLE`] on pods.
+const AGENT_ROLE: &str = "agent";
+/// Keeps a scaled-down node from ending a run half way: commands are never executed twice.
+const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+
+/// A run that is being rendered.
+pub struct Run<'a> {
+    pub plan: &'a RunPlan,
+    pub settings: &'a RenderSettings,
+    pub names: &'a Names,
+    pub digest: &'a Digest,
+    uid: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// What an object is for.
+#[derive(Clone, Copy)]
+pub struct About<'a> {
+    /// The value of [`labels::COMPONENT`].
+    pub component: &'static str,
+    /// The pack, where it is for one.
+    pub pack: Option<&'a str>,
+}
+
+impl From<&'static str> for About<'_> {
+    fn from(component: &'static str) -> Self {
+        Self {
+            component,
+            pack: None,
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    pub fn new(
+        plan: &'a RunPlan,
+        settings: &'a RenderSettings,
+        names: &'a Names,
+        digest: &'a Digest,
+    ) -> Self {
+        let uid = label_value(plan.run.uid.as_str());
+        let labels = [
+            (labels::RUN, label_value(plan.run.name.as_str())),
+            (labels::RUN_UID, uid.clone()),
+            (labels::AGENT, label_value(plan.run.agent.as_str())),
+            (labels::MANAGED_BY, labels::MANAGER.to_owned()),
+            (labels::PART_OF, PRODUCT.to_owned()),
+            (labels::APP_MANAGED_BY, labels::CONTROLLER.to_owned()),
+        ];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value));
+        Self {
+            plan,
+            settings,
+            names,
+            digest,
+            uid,
+            labels: labels.into(),
+        }
+    }
+
+    /// Of an object in the run's namespace: the run owns it.
+    pub fn namespaced<'b>(&self, word: &str, about: impl Into<About<'b>>) -> ObjectMeta {
+        self.owned(self.names.of(word), about.into())
+    }
+
+    /// Of what starts the run.
+    pub fn workload(&self, name: String) -> ObjectMeta {
+        self.owned(name, labels::component::AGENT_RUN.into())
+    }
+
+    /// Of an object of the whole cluster: nothing in a namespace can own it, so labels find it.
+    pub fn cluster_wide<'b>(&self, word: &str, about: impl Into<About<'b>>) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(self.names.of(word)),
+            labels: Some(self.labels(about.into())),
+            annotations: Some(self.annotations()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// Of a pod, with annotations for its runtime.
+    pub fn pod(
+        &self,
+        component: &'static str,
+        annotations: BTreeMap<String, String>,
+    ) -> ObjectMeta {
+        let mut labels = self.labels(component.into());
+        labels.insert(labels::ROLE.to_owned(), AGENT_ROLE.to_owned());
+        let mut all = self.annotations();
+        all.insert(SAFE_TO_EVICT.to_owned(), "false".to_owned());
+        all.extend(annotations);
+        ObjectMeta {
+            labels: Some(labels),
+            annotations: Some(all),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// Selects every pod of this run, and no other.
+    pub fn selector(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([(labels::RUN_UID.to_owned(), self.uid.clone())])
+    }
+
+    fn owned(&self, name: String, about: About<'_>) -> ObjectMeta {
+        let run = &self.plan.run;
+        ObjectMeta {
+            name: Some(name),
+            namespace: Some(run.namespace.as_str().to_owned()),
+            labels: Some(self.labels(about)),
+            annotations: Some(self.annotations()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: labels::API_VERSION.to_owned(),
+                kind: "AgentRun".to_owned(),
+                name: run.name.as_str().to_owned(),
+                uid: run.uid.as_str().to_owned(),
+                controller: Some(true),
+                block_owner_deletion: Some(true),
+            }]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn labels(&self, about: About<'_>) -> BTreeMap<String, String> {
+        let mut labels = self.labels.clone();
+        labels.insert(labels::COMPONENT.to_owned(), about.component.to_owned());
+        if let Some(pack) = about.pack {
+            labels.insert(labels::SKILL.to_owned(), label_value(pack));
+        }
+        labels
+    }
+
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let digest = self.digest.as_str().to_owned();
+        BTreeMap::from([(annotation::PLAN_DIGEST.to_owned(), digest)])
+    }
+}

@@ -1,0 +1,129 @@
+//! What objects are called: readable at the front, unique at the back.
+//!
+//! A name ends in the run's UID and a word of ours. Both are of a form that nobody else chooses, so neither a second run of
+//! the same name nor names that are equal as far as they fit can meet in one.
+
+use sympozium_api::digest;
+use sympozium_api::run_plan::RunIdentity;
+
+use super::RenderError;
+
+/// Characters of the run's name that an object's name begins with.
+const READABLE: usize = 16;
+/// Hexadecimal digits of a UID in a name.
+const UID_DIGITS: usize = 32;
+/// Characters of a word at the end of a name, so that all of it has at most 63: 16, a dash, 32, a dash and this.
+pub const WORD: usize = 13;
+/// Characters of a label's value.
+const LABEL_VALUE: usize = 63;
+/// Characters that are kept of a value that is too long.
+const KEPT: usize = 46;
+/// Digits of the hash after them.
+const HASH_DIGITS: usize = 16;
+/// The domain of hashes in names.
+const DOMAIN: &str = "sympozium.ai/name/v1";
+
+/// The name of an object of a run. `word` is lower-case letters and digits, at most [`WORD`] of them.
+pub fn object_name(run: &RunIdentity, word: &str) -> String {
+    Names::new(run).of(word)
+}
+
+/// The names of the objects of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    stem: String,
+}
+
+impl Names {
+    /// Those of this run.
+    pub fn new(run: &RunIdentity) -> Self {
+        let mut stem: String = run
+            .name
+            .as_str()
+            .chars()
+            .take(READABLE)
+            .map(|letter| {
+                if letter.is_ascii_lowercase() || letter.is_ascii_digit() {
+                    letter
+                } else {
+                    '-'
+                }
+            })
+            .collect();
+        stem.truncate(stem.trim_end_matches('-').len());
+        let leading = stem.len() - stem.trim_start_matches('-').len();
+        stem.drain(..leading);
+        if stem.is_empty() {
+            stem.push_str("run");
+        }
+        stem.push('-');
+        stem.push_str(&uid_digits(run.uid.as_str()));
+        Self { stem }
+    }
+
+    /// The name of what starts the run.
+    pub fn workload(&self) -> &str {
+        &self.stem
+    }
+
+    /// The name of anything else.
+    pub fn of(&self, word: &str) -> String {
+        format!("{}-{word}", self.stem)
+    }
+}
+
+/// A word for the end of a name, from what the plan calls something.
+pub(super) fn word(what: &'static str, name: &str) -> Result<String, RenderError> {
+    let word = name.replace('-', "");
+    let ours = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    if word.is_empty() || word.len() > WORD || !word.bytes().all(ours) {
+        return Err(RenderError::Name {
+            what,
+            name: name.to_owned(),
+        });
+    }
+    Ok(word)
+}
+
+/// The UID of an object as an API server makes them, without dashes; of any other text its hash.
+fn uid_digits(uid: &str) -> String {
+    let is_uuid = uid.len() == 36
+        && uid.bytes().enumerate().all(|(place, byte)| match place {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        });
+    if is_uuid {
+        return uid.replace('-', "");
+    }
+    hash(uid, UID_DIGITS)
+}
+
+/// A label's value for any name: itself where it is one, and otherwise what fits of it and its hash.
+pub fn label_value(name: &str) -> String {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    if bytes.len() <= LABEL_VALUE
+        && bytes.iter().all(|byte| inner(*byte))
+        && ends(bytes.first())
+        && ends(bytes.last())
+    {
+        return name.to_owned();
+    }
+    let kept = name.bytes().take(KEPT);
+    let mut value: String = kept
+        .map(|byte| if inner(byte) { char::from(byte) } else { '-' })
+        .collect();
+    if !ends(value.as_bytes().first()) {
+        value.replace_range(..value.len().min(1), "x");
+    }
+    value.push('-');
+    value.push_str(&hash(name, HASH_DIGITS));
+    value
+}
+
+fn hash(text: &str, digits: usize) -> String {
+    let digest = digest::of_canonical(DOMAIN, text.as_bytes());
+    let start = "sha256:".len();
+    digest.as_str()[start..start + digits].to_owned()
+}

@@ -1,0 +1,295 @@
+//! What the containers of a pod mount.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,
+    KeyToPath, PersistentVolumeClaimVolumeSource, ProjectedVolumeSource, SecretProjection,
+    SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::Deserialize as _;
+use serde_json::Value;
+use sympozium_api::open;
+use sympozium_api::run_plan::{
+    IdentityName, Medium, Part, PartName, PlanVolume, Role, VolumeName, VolumeSource,
+};
+
+use super::inputs::{self, key};
+use super::metadata::Run;
+use super::names::word;
+use super::{PackTexts, RenderError, check, identities};
+
+/// The volume with the executor for skills that bring none. No volume of a plan may have this name.
+pub const EXECUTOR: &str = "executor";
+/// How much fits into it: one program.
+const EXECUTOR_SIZE: &str = "64Mi";
+/// Whom the run's own token is for. It is worth nothing anywhere else.
+const AUDIENCE: &str = "sympozium-gateway";
+/// Seconds that it is good for: the fewest that there are. The kubelet renews it.
+const TOKEN_SECONDS: i64 = 600;
+
+/// Readable for the pod's group, which every container has.
+const SECRET_MODE: i32 = 0o440;
+const TEXT_MODE: i32 = 0o444;
+const PROGRAM_MODE: i32 = 0o555;
+
+/// The volumes that these parts mount, in the plan's order.
+pub fn of_parts(
+    run: &Run<'_>,
+    parts: &[&Part],
+    texts: &[PackTexts<'_>],
+) -> Result<Vec<Volume>, RenderError> {
+    for mount in parts.iter().flat_map(|part| &part.mounts) {
+        check::volume(run.plan, &mount.volume.0)?;
+    }
+    let mounted = run.plan.volumes.iter();
+    let mounted = mounted.filter(|volume| mounts(parts, &volume.name) > 0);
+    mounted.map(|volume| one(run, volume, texts)).collect()
+}
+
+/// The volume that the executor is copied to.
+pub fn executor() -> Volume {
+    scratch(EXECUTOR, Medium::Disk, EXECUTOR_SIZE)
+}
+
+/// What gVisor must be told about scratch space that containers share, or sockets and events in it do not work.
+pub fn gvisor_annotations(
+    run: &Run<'_>,
+    parts: &[&Part],
+    injected: bool,
+) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::new();
+    let mut share = |volume: &str, medium: Medium| {
+        let type_ = match medium {
+            Medium::Memory => "tmpfs",
+            Medium::Disk => "bind",
+        };
+        for (field, value) in [("type", type_), ("share", "pod"), ("options", "rw")] {
+            let name = format!("dev.gvisor.spec.mount.{volume}.{field}");
+            annotations.insert(name, value.to_owned());
+        }
+    };
+    for volume in &run.plan.volumes {
+        if let VolumeSource::Scratch { medium, .. } = &volume.source
+            && mounts(parts, &volume.name) > 1
+        {
+            share(&volume.name.0, *medium);
+        }
+    }
+    if injected {
+        share(EXECUTOR, Medium::Disk);
+    }
+    annotations
+}
+
+/// How many of the parts mount it.
+fn mounts(parts: &[&Part], volume: &VolumeName) -> usize {
+    let mounts = |part: &&&Part| part.mounts.iter().any(|mount| mount.volume == *volume);
+    parts.iter().filter(mounts).count()
+}
+
+fn one(run: &Run<'_>, volume: &PlanVolume, texts: &[PackTexts<'_>]) -> Result<Volume, RenderError> {
+    let name = volume.name.0.as_str();
+    let empty = Volume {
+        name: name.to_owned(),
+        ..Volume::default()
+    };
+    Ok(match &volume.source {
+        VolumeSource::Scratch { medium, size } => scratch(name, *medium, &size.text()),
+        VolumeSource::Kept { .. } => Volume {
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: run.names.of(&word("a volume", name)?),
+                read_only: None,
+            }),
+            ..empty
+        },
+        VolumeSource::Texts { pack, programs } => Volume {
+            config_map: Some(pack_texts(run, pack, *programs, texts)?),
+            ..empty
+        },
+        VolumeSource::Input { part } => input(run, part, empty)?,
+        VolumeSource::Token { identity } => Volume {
+            secret: Some(token(run, identity)?),
+            ..empty
+        },
+        VolumeSource::Secret { secret } => Volume {
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(secret.as_str().to_owned()),
+                default_mode: Some(SECRET_MODE),
+                ..SecretVolumeSource::default()
+            }),
+            ..empty
+        },
+        VolumeSource::ConfigMap { config_map } => Volume {
+            config_map: Some(ConfigMapVolumeSource {
+                name: config_map.as_str().to_owned(),
+                default_mode: Some(TEXT_MODE),
+                ..ConfigMapVolumeSource::default()
+            }),
+            ..empty
+        },
+        VolumeSource::Host { path } => Volume {
+            host_path: Some(HostPathVolumeSource {
+                path: path.as_str().to_owned(),
+                type_: None,
+            }),
+            ..empty
+        },
+        VolumeSource::Declared { volume } => declared(name, volume)?,
+    })
+}
+
+fn scratch(name: &str, medium: Medium, size: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: (medium == Medium::Memory).then(|| "Memory".to_owned()),
+            size_limit: Some(Quantity(size.to_owned())),
+        }),
+        ..Volume::default()
+    }
+}
+
+/// What a part reads about the run, put together from what is its own.
+fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, RenderError> {
+    let part = run.plan.part(part).ok_or_else(|| RenderError::Missing {
+        what: "part",
+        name: part.0.clone(),
+    })?;
+    if part.role == Role::Agent {
+        let view = ConfigMapVolumeSource {
+            name: run.names.of(inputs::AGENT),
+            items: Some(vec![item(key::AGENT, TEXT_MODE)]),
+            ..ConfigMapVolumeSource::default()
+        };
+        return Ok(Volume {
+            config_map: Some(view),
+            ..empty
+        });
+    }
+    let name = inputs::secret_name(run, part)?;
+    let keys = inputs::keys(run.plan, part);
+    let items = keys.iter().map(|key| item(key, SECRET_MODE)).collect();
+    if part.role != Role::Bridge {
+        let secret = SecretVolumeSource {
+            secret_name: Some(name),
+            items: Some(items),
+            ..SecretVolumeSource::default()
+        };
+        return Ok(Volume {
+            secret: Some(secret),
+            ..empty
+        });
+    }
+    let plan = VolumeProjection {
+        config_map: Some(ConfigMapProjection {
+            name: run.names.of(inputs::PLAN),
+            items: Some(vec![item(key::PLAN, TEXT_MODE)]),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    let secret = VolumeProjection {
+        secret: Some(SecretProjection {
+            name,
+            items: Some(items),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    let token = VolumeProjection {
+        service_account_token: Some(ServiceAccountTokenProjection {
+            audience: Some(AUDIENCE.to_owned()),
+            expiration_seconds: Some(TOKEN_SECONDS),
+            path: key::TOKEN.to_owned(),
+        }),
+        ..VolumeProjection::default()
+    };
+    let projected = ProjectedVolumeSource {
+        default_mode: Some(SECRET_MODE),
+        sources: Some(vec![plan, secret, token]),
+    };
+    Ok(Volume {
+        projected: Some(projected),
+        ..empty
+    })
+}
+
+/// Keys are named one by one: a container does not start before all of them are there.
+fn item(key: &str, mode: i32) -> KeyToPath {
+    KeyToPath {
+        key: key.to_owned(),
+        path: key.to_owned(),
+        mode: Some(mode),
+    }
+}
+
+fn token(run: &Run<'_>, identity: &IdentityName) -> Result<SecretVolumeSource, RenderError> {
+    let known = run.plan.identity(identity);
+    let known = known.ok_or_else(|| RenderError::Missing {
+        what: "identity",
+        name: identity.0.clone(),
+    })?;
+    Ok(SecretVolumeSource {
+        secret_name: Some(identities::token_secret(run, known)?),
+        items: Some(
+            identities::TOKEN_KEYS
+                .iter()
+                .map(|key| item(key, SECRET_MODE))
+                .collect(),
+        ),
+        ..SecretVolumeSource::default()
+    })
+}
+
+/// Every file at its place below the skill's directory. Programs can be started only where they are asked for as such.
+fn pack_texts(
+    run: &Run<'_>,
+    pack: &str,
+    programs: bool,
+    texts: &[PackTexts<'_>],
+) -> Result<ConfigMapVolumeSource, RenderError> {
+    let (number, texts) = inputs::texts_of(texts, pack)?;
+    let mut items = Vec::new();
+    for (skill_number, skill) in texts.skills.iter().enumerate() {
+        items.push(KeyToPath {
+            key: inputs::text_key(skill_number),
+            path: format!("{}/{}", skill.name, inputs::TEXT_FILE),
+            mode: None,
+        });
+        for (file_number, file) in skill.files.iter().enumerate() {
+            let is_program = programs && file.executable == Some(true);
+            items.push(KeyToPath {
+                key: inputs::file_key(skill_number, file_number),
+                path: format!("{}/{}", skill.name, file.path),
+                mode: is_program.then_some(PROGRAM_MODE),
+            });
+        }
+    }
+    Ok(ConfigMapVolumeSource {
+        name: run.names.of(&inputs::texts_word(number)),
+        default_mode: Some(TEXT_MODE),
+        items: Some(items),
+        optional: None,
+    })
+}
+
+/// A volume as a user wrote it, under our name. What our types do not know is refused, because it would be lost.
+fn declared(name: &str, volume: &open::Volume) -> Result<Volume, RenderError> {
+    let unknown = || RenderError::UnknownVolume {
+        name: volume.name.as_str().to_owned(),
+    };
+    let mut written = serde_json::Map::new();
+    written.insert("name".to_owned(), Value::from(name));
+    for (key, value) in &volume.source {
+        written.insert(key.clone(), value.clone());
+    }
+    let written = Value::Object(written);
+    let read = Volume::deserialize(&written).map_err(|_| unknown())?;
+    let again = serde_json::to_value(&read).map_err(|_| unknown())?;
+    if again != written {
+        return Err(unknown());
+    }
+    Ok(read)
+}
