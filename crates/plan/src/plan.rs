@@ -32,6 +32,7 @@ use crate::policy::isolation::Seccomp;
 pub use agent_view::{AgentView, OfferedTool, agent_view};
 pub use limits::Limits;
 pub use names::part_names;
+pub use skills::skill_digest;
 
 /// A plan, and what it holds by digest only.
 #[derive(Debug, Clone, PartialEq)]

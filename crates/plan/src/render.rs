@@ -32,23 +32,14 @@ use sympozium_api::agent_run::RunMode;
 use sympozium_api::digest::NoJson;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{IdentityName, MAX_BYTES, PartName, Role, Workload};
-use sympozium_api::skill_pack::Skill;
 
+use crate::plan::PackTexts;
 use metadata::Run;
 use names::Names;
 
 pub use inputs::key;
 pub use object::{Object, Sandbox};
 pub use settings::{GatewayAddress, RenderSettings, SandboxVersion};
-
-/// The texts of one pack.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PackTexts<'a> {
-    /// The pack.
-    pub pack: String,
-    /// Its skills, with their files.
-    pub skills: &'a [Skill],
-}
 
 /// Everything that exists for a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -198,7 +189,8 @@ pub enum RenderError {
 /// # Flow
 ///
 /// Inputs, grants, workload, and what runs after it, each from its own section of the plan. Addresses come from
-/// `settings`, because a plan does not know them. `texts` are those that [`plan`](crate) gave, or were fetched again.
+/// `settings`, because a plan does not know them. `texts` are those that [`plan`](crate::plan::plan)
+/// gave, or were fetched again; they must be the same.
 ///
 /// # Guarantees
 ///

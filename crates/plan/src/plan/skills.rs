@@ -1,6 +1,7 @@
 //! The texts that the agent can read.
 
 use sympozium_api::digest::{NoJson, digest};
+use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{SkillFilePlan, SkillPlan, SkillSource, place};
 use sympozium_api::skill_pack::{Skill, SkillFile};
 
@@ -63,6 +64,15 @@ pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
     Ok(plans)
 }
 
+/// The digest of a skill's text and files.
+///
+/// # Errors
+///
+/// Never for what was read from JSON.
+pub fn skill_digest(skill: &Skill) -> Result<Digest, NoJson> {
+    digest(DOMAIN, skill)
+}
+
 fn of_pack(pack: &str, skill: &Skill) -> Result<SkillPlan, NoJson> {
     let file = |file: &SkillFile| SkillFilePlan {
         path: file.path.clone(),
@@ -73,7 +83,7 @@ fn of_pack(pack: &str, skill: &Skill) -> Result<SkillPlan, NoJson> {
         source: SkillSource::Pack {
             pack: pack.to_owned(),
             skill: skill.name.as_str().to_owned(),
-            digest: digest(DOMAIN, skill)?,
+            digest: skill_digest(skill)?,
             bytes: skill.content.len() as u64,
         },
         directory: format!("{}/{pack}/{}", place::SKILLS, skill.name),

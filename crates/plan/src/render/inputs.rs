@@ -8,13 +8,15 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use sympozium_api::RunPlan;
+use sympozium_api::digest::canonical;
 use sympozium_api::labels::component;
 use sympozium_api::run_plan::{Part, PlanVolume, Role, SkillSource, VolumeSource};
 
 use super::metadata::{About, Run};
 use super::names::word;
-use super::{Output, PackTexts, Purpose, RenderError, Skeleton, Stage};
+use super::{Output, Purpose, RenderError, Skeleton, Stage};
 use crate::admit::contents;
+use crate::plan::{PackTexts, agent_view, skill_digest};
 
 /// Keys of our ConfigMaps and Secrets, which are also the names of files at `/run/sympozium`.
 pub mod key {
@@ -152,10 +154,13 @@ fn plan_config_map(run: &Run<'_>, plan: Vec<u8>) -> ConfigMap {
 }
 
 fn agent_config_map(run: &Run<'_>) -> Result<ConfigMap, RenderError> {
-    let view = serde_json::to_string(&run.plan.task).unwrap_or_default();
+    let view = canonical(&agent_view(run.plan))?;
     Ok(ConfigMap {
         metadata: run.namespaced(AGENT, component::RUN_INPUT),
-        data: Some(entry(key::AGENT, view)),
+        data: Some(entry(
+            key::AGENT,
+            String::from_utf8_lossy(&view).into_owned(),
+        )),
         immutable: Some(true),
         ..ConfigMap::default()
     })
@@ -199,8 +204,21 @@ pub fn file_key(skill: usize, file: usize) -> String {
     format!("{skill}.{file}")
 }
 
-fn planned(_plan: &RunPlan, _texts: &PackTexts<'_>) -> Result<(), RenderError> {
-    let _ = |source: &SkillSource| matches!(source, SkillSource::Pack { .. });
+/// Texts are in a plan by their digests; a pack may have changed since.
+fn planned(plan: &RunPlan, texts: &PackTexts<'_>) -> Result<(), RenderError> {
+    for skill in texts.skills {
+        let found = skill_digest(skill)?;
+        let is_planned = plan.skills.iter().any(|planned| {
+            matches!(&planned.source, SkillSource::Pack { pack, skill: name, digest, .. }
+                if *pack == texts.pack && skill.name == name.as_str() && *digest == found)
+        });
+        if !is_planned {
+            return Err(RenderError::OtherTexts {
+                pack: texts.pack.clone(),
+                skill: skill.name.as_str().to_owned(),
+            });
+        }
+    }
     Ok(())
 }
 

@@ -7,7 +7,8 @@ use sympozium_api::labels::component;
 use sympozium_api::run_plan::{Part, Role, Start};
 
 use super::metadata::Run;
-use super::{PackTexts, RenderError, container, identities, is_after, security, volumes};
+use super::{RenderError, container, identities, is_after, security, volumes};
+use crate::plan::PackTexts;
 
 /// Nobody answers there: a run looks up no names, and a program that tries is told so at once.
 const NO_NAME_SERVER: &str = "127.0.0.1";

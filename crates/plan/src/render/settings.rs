@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use sympozium_api::labels;
 use sympozium_api::names::{ImageRef, NamespaceName, ObjectName};
 
+use crate::plan::PlanSettings;
+
 /// Seconds that a finished Job stays where nobody removes it.
 const TTL_SECONDS: i32 = 300;
 
@@ -69,10 +71,7 @@ impl Default for RenderSettings {
             sandbox_version: Some(SandboxVersion::V1Beta1),
             ttl_seconds_after_finished: Some(TTL_SECONDS),
             storage_class: None,
-            executor_image: ImageRef::new(concat!(
-                "ghcr.io/sympozium-ai/sympozium/skill-sidecar:",
-                env!("CARGO_PKG_VERSION")
-            )),
+            executor_image: PlanSettings::default().images.sidecar,
         }
     }
 }

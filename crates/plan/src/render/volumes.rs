@@ -18,7 +18,8 @@ use sympozium_api::run_plan::{
 use super::inputs::{self, key};
 use super::metadata::Run;
 use super::names::word;
-use super::{PackTexts, RenderError, check, identities};
+use super::{RenderError, check, identities};
+use crate::plan::PackTexts;
 
 /// The volume with the executor for skills that bring none. No volume of a plan may have this name.
 pub const EXECUTOR: &str = "executor";
