@@ -12,7 +12,7 @@ mod parts;
 mod resolved;
 mod skills;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tools;
 
 use sympozium_api::RunPlan;

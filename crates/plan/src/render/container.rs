@@ -58,7 +58,7 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
     }
     let mut env: Vec<EnvVar> = part.env.iter().map(variable).collect();
     if inputs::has_proxy(run.plan, part) {
-        env.extend(proxy(&inputs::secret_name(run, part)?));
+        env.extend(proxy(&inputs::input_name(run, part)?));
     }
     let policy = part.image_pull_policy.map(pull_policy);
     Ok(Container {

@@ -14,7 +14,7 @@ use sympozium_api::run_plan::{Part, PlanVolume, Role, SkillSource, VolumeSource}
 
 use super::metadata::{About, Run};
 use super::names::word;
-use super::{Output, Purpose, RenderError, Skeleton, Stage};
+use super::{Output, Purpose, RenderError, Skeleton, Stage, check};
 use crate::admit::contents;
 use crate::plan::{PackTexts, agent_view, skill_digest};
 
@@ -42,8 +42,6 @@ pub mod key {
 
 /// The word of the plan's ConfigMap.
 pub const PLAN: &str = "plan";
-/// The word of the ConfigMap with the agent's view.
-pub const AGENT: &str = "agent";
 /// The file with the text of a skill.
 pub const TEXT_FILE: &str = "SKILL.md";
 
@@ -72,7 +70,7 @@ pub fn render(
         if keys.is_empty() {
             continue;
         }
-        let word = secret_word(run.plan, part)?;
+        let word = input_word(run.plan, part)?;
         let secret = empty_secret(run, &word, component::RUN_INPUT, part.role.pack());
         output.skeletons.push(Skeleton {
             secret: run.names.of(&word),
@@ -121,22 +119,21 @@ pub fn has_proxy(plan: &RunPlan, part: &Part) -> bool {
     part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name)
 }
 
-/// The name of a part's Secret.
-pub fn secret_name(run: &Run<'_>, part: &Part) -> Result<String, RenderError> {
-    Ok(run.names.of(&secret_word(run.plan, part)?))
-}
-
-/// By the part's place in the plan: names of parts are users'.
-fn secret_word(plan: &RunPlan, part: &Part) -> Result<String, RenderError> {
-    if part.role == Role::Bridge {
-        return Ok("bridge".to_owned());
-    }
-    let place = plan.parts.iter().position(|it| it.name == part.name);
-    let place = place.ok_or_else(|| RenderError::Missing {
-        what: "part",
+/// The word of what a part reads, after the volume that shows it: names of parts are users'.
+fn input_word(plan: &RunPlan, part: &Part) -> Result<String, RenderError> {
+    let is_its = |source: &VolumeSource| matches!(source, VolumeSource::Input { part: it } if *it == part.name);
+    let mut volumes = plan.volumes.iter();
+    let volume = volumes.find(|volume| is_its(&volume.source));
+    let volume = volume.ok_or_else(|| RenderError::Missing {
+        what: "the input of part",
         name: part.name.0.clone(),
     })?;
-    word("a part", &format!("part{place}"))
+    word("a volume", &volume.name.0)
+}
+
+/// The name of what a part reads: a Secret, or of the agent a ConfigMap.
+pub fn input_name(run: &Run<'_>, part: &Part) -> Result<String, RenderError> {
+    Ok(run.names.of(&input_word(run.plan, part)?))
 }
 
 fn plan_config_map(run: &Run<'_>, plan: Vec<u8>) -> ConfigMap {
@@ -154,9 +151,10 @@ fn plan_config_map(run: &Run<'_>, plan: Vec<u8>) -> ConfigMap {
 }
 
 fn agent_config_map(run: &Run<'_>) -> Result<ConfigMap, RenderError> {
+    let agent = check::find(run.plan, &Role::Agent, "agent")?;
     let view = canonical(&agent_view(run.plan))?;
     Ok(ConfigMap {
-        metadata: run.namespaced(AGENT, component::RUN_INPUT),
+        metadata: run.namespaced(&input_word(run.plan, agent)?, component::RUN_INPUT),
         data: Some(entry(
             key::AGENT,
             String::from_utf8_lossy(&view).into_owned(),
@@ -196,12 +194,12 @@ pub fn texts_word(number: usize) -> String {
 
 /// The key of a skill's text. Names of skills and files need not be keys.
 pub fn text_key(skill: usize) -> String {
-    format!("{skill}.{TEXT_FILE}")
+    format!("skill-{skill}.md")
 }
 
 /// The key of a file beside it.
 pub fn file_key(skill: usize, file: usize) -> String {
-    format!("{skill}.{file}")
+    format!("skill-{skill}-file-{file}")
 }
 
 /// Texts are in a plan by their digests; a pack may have changed since.

@@ -1,1 +1,33 @@
-//! Tests.
+//! What holds of everything that is rendered, and what some runs become.
+
+mod golden;
+mod names;
+mod properties;
+mod refusals;
+
+use sympozium_api::RunPlan;
+
+use super::{RenderSettings, Rendered, render};
+use crate::admit::Reason;
+use crate::plan::tests::world::World;
+use crate::plan::{PackTexts, PlanSettings, plan};
+
+/// The plan and the texts of an admitted run; the reasons when it is not.
+fn with_plan<T>(
+    world: &World,
+    look: impl FnOnce(&RunPlan, &[PackTexts<'_>]) -> T,
+) -> Result<T, Vec<Reason>> {
+    world.admitted(|input, admitted| {
+        let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");
+        look(&planned.plan, &planned.texts)
+    })
+}
+
+/// A run of manifests, with the plan it was rendered from.
+fn rendered(manifests: &str, settings: &RenderSettings) -> (RunPlan, Rendered) {
+    let look = |plan: &RunPlan, texts: &[PackTexts<'_>]| {
+        let rendered = render(plan, texts, settings).expect("a rendered plan");
+        (plan.clone(), rendered)
+    };
+    with_plan(&World::yaml(manifests), look).expect("an admitted run")
+}

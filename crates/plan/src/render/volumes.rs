@@ -158,9 +158,10 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
         what: "part",
         name: part.0.clone(),
     })?;
+    let name = inputs::input_name(run, part)?;
     if part.role == Role::Agent {
         let view = ConfigMapVolumeSource {
-            name: run.names.of(inputs::AGENT),
+            name,
             items: Some(vec![item(key::AGENT, TEXT_MODE)]),
             ..ConfigMapVolumeSource::default()
         };
@@ -169,7 +170,6 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
             ..empty
         });
     }
-    let name = inputs::secret_name(run, part)?;
     let keys = inputs::keys(run.plan, part);
     let items = keys.iter().map(|key| item(key, SECRET_MODE)).collect();
     if part.role != Role::Bridge {

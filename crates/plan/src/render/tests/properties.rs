@@ -1,0 +1,599 @@
+//! What holds of every run, however it is called and whatever it has.
+//!
+//! Numbers in comments are those of the design's invariants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Volume};
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef, Subject};
+use proptest::prelude::*;
+use sympozium_api::RunPlan;
+use sympozium_api::labels::{self, annotation};
+use sympozium_api::names::LabelName;
+use sympozium_api::rbac::RbacRule;
+use sympozium_api::run_plan::{Part, Role, Start, VolumeSource};
+use sympozium_testkit::runs::generated;
+
+use super::with_plan;
+use crate::plan::tests::world::World;
+use crate::render::{Object, Purpose, RenderSettings, Rendered, Stage, render};
+
+/// A run of a number; nothing where it is not admitted.
+fn run(seed: u64) -> Option<(RunPlan, Rendered)> {
+    run_with(seed, |_| {})
+}
+
+fn run_with(seed: u64, change: impl FnOnce(&mut World)) -> Option<(RunPlan, Rendered)> {
+    let mut world = World::of(generated(seed));
+    change(&mut world);
+    let settings = RenderSettings::default();
+    let looked = with_plan(&world, |plan, texts| {
+        let rendered = render(plan, texts, &settings).expect("a rendered plan");
+        (plan.clone(), rendered)
+    });
+    looked.ok()
+}
+
+/// The tests below say nothing about runs that are not admitted: there must be few of them, and all kinds of the others.
+#[test]
+fn most_runs_that_are_made_up_are_rendered() {
+    assert!(RUNS.len() > 120, "{}", RUNS.len());
+    let items = || RUNS.iter().flat_map(|(_, _, rendered)| &rendered.objects);
+    let kinds: BTreeSet<&str> = items().map(|item| item.object.kind()).collect();
+    let all = [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Job",
+        "NetworkPolicy",
+        "PersistentVolumeClaim",
+        "Role",
+        "RoleBinding",
+        "Sandbox",
+        "Secret",
+        "ServiceAccount",
+    ];
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
+    assert!(items().any(|item| item.stage == Stage::AfterRun));
+}
+
+/// Runs that every check below looks at, each with its number. They cost more than the checks.
+static RUNS: LazyLock<Vec<(u64, RunPlan, Rendered)>> = LazyLock::new(|| {
+    let seeds = 1000..1000 + 200;
+    let runs = seeds.filter_map(|seed| run(seed).map(|(plan, rendered)| (seed, plan, rendered)));
+    runs.collect()
+});
+
+/// Checks of one run, for every run.
+macro_rules! of_every_run {
+    ($($(#[$meta:meta])* $test:ident($plan:ident, $rendered:ident) $body:block)*) => {
+        $(
+            $(#[$meta])*
+            #[test]
+            fn $test() {
+                for (seed, $plan, $rendered) in RUNS.iter() {
+                    // Shown when the check fails.
+                    eprintln!("the run of seed {seed}");
+                    $body
+                }
+            }
+        )*
+    };
+}
+
+of_every_run! {
+    no_two_objects_have_one_name_and_all_names_are_labels(_plan, rendered) {
+        let mut seen = BTreeSet::new();
+        for item in &rendered.objects {
+            let object = &item.object;
+            assert_eq!(LabelName::new(object.name()).check(), Ok(()));
+            assert!(seen.insert((object.kind(), object.namespace(), object.name())), "{}", object.name());
+            let values = object.metadata().labels.iter().flatten();
+            let pod = object.pod_template().and_then(|it| it.metadata.as_ref());
+            for (_, value) in values.chain(pod.iter().flat_map(|it| it.labels.iter().flatten())) {
+                assert!(is_label_value(value), "{}", value);
+            }
+        }
+    }
+
+    objects_come_in_the_order_of_their_stages(_plan, rendered) {
+        let stages: Vec<Stage> = rendered.objects.iter().map(|item| item.stage).collect();
+        assert!(stages.is_sorted());
+        assert_eq!(rendered.stage(Stage::Workload).count(), 1);
+    }
+
+    /// 5: what is in the namespace goes with the run, and the rest is found by its labels.
+    every_object_says_whose_it_is(plan, rendered) {
+        for item in &rendered.objects {
+            let metadata = item.object.metadata();
+            let cluster_wide = matches!(item.object, Object::ClusterRole(_) | Object::ClusterRoleBinding(_));
+            assert_eq!(metadata.namespace.is_none(), cluster_wide);
+            let owners = metadata.owner_references.clone().unwrap_or_default();
+            if cluster_wide {
+                assert!(owners.is_empty());
+            } else {
+                assert_eq!(metadata.namespace.as_deref(), Some(plan.run.namespace.as_str()));
+                assert_eq!(owners.len(), 1);
+                assert_eq!(&owners[0].uid, plan.run.uid.as_str());
+                assert_eq!(&owners[0].name, plan.run.name.as_str());
+                assert_eq!((owners[0].kind.as_str(), owners[0].controller), ("AgentRun", Some(true)));
+            }
+            let labels = metadata.labels.clone().unwrap_or_default();
+            assert_eq!(&labels[labels::RUN_UID], plan.run.uid.as_str());
+            assert_eq!(&labels[labels::MANAGED_BY], labels::MANAGER);
+            let digest = &metadata.annotations.clone().unwrap_or_default()[annotation::PLAN_DIGEST];
+            assert_eq!(digest, rendered.digest.as_str());
+        }
+    }
+
+    every_container_is_held_in(_plan, rendered) {
+        for (spec, _) in pods(rendered) {
+            pod_is_held_in(&spec);
+            for container in containers(&spec) {
+                container_is_held_in(container);
+            }
+            // Native sidecars are the only containers that are started again.
+            for container in spec.init_containers.iter().flatten() {
+                let is_beside = container.restart_policy.as_deref() == Some("Always");
+                let acts = container.name.starts_with("skill-") || container.name == "sandbox";
+                assert_eq!(is_beside, acts, "{}", container.name);
+            }
+            let first = spec.init_containers.iter().flatten().next();
+            assert_eq!(first.map(|it| it.name.as_str()), Some("check-network"));
+        }
+    }
+
+    /// 2: a pod has the parts of the plan with what the plan gives them, and nothing that the plan does not have.
+    containers_are_the_parts_of_the_plan(plan, rendered) {
+        let mut found = BTreeSet::new();
+        for (spec, stage) in pods(rendered) {
+            for container in containers(&spec) {
+                let Some(part) = plan.parts.iter().find(|part| part.name.0 == container.name) else {
+                    assert!(["check-network", "copy-executor"].contains(&container.name.as_str()));
+                    assert!(container.env.is_none());
+                    continue;
+                };
+                found.insert(part.name.clone());
+                assert_eq!(matches!(part.role, Role::PostRun { .. }), stage == Stage::AfterRun);
+                same_mounts(part, container);
+                same_variables(plan, part, container);
+                assert_eq!(container.image.as_deref(), Some(part.image.as_str()));
+            }
+            let mounted: BTreeSet<&str> = containers(&spec)
+                .flat_map(|it| it.volume_mounts.iter().flatten())
+                .map(|mount| mount.name.as_str())
+                .collect();
+            let there: BTreeSet<&str> = volumes(&spec).map(|it| it.name.as_str()).collect();
+            assert_eq!(mounted, there);
+        }
+        assert_eq!(found.len(), plan.parts.len());
+    }
+
+    /// 1: no credential, and no way round the door.
+    the_agent_holds_nothing(_plan, rendered) {
+        let (spec, _) = pods(rendered).next().expect("a pod");
+        let agent = containers(&spec).find(|it| it.name == "agent").expect("an agent");
+        assert!(variables_from_secrets(agent).is_empty());
+        for mount in agent.volume_mounts.iter().flatten() {
+            let volume = volumes(&spec).find(|it| it.name == mount.name).expect("a volume");
+            assert!(volume.secret.is_none() && volume.projected.is_none() && volume.host_path.is_none());
+            assert!(!mount.mount_path.starts_with("/ipc"));
+            // Nor under another name.
+            let others = containers(&spec).flat_map(|it| it.volume_mounts.iter().flatten());
+            let mut others = others.filter(|other| other.name == mount.name);
+            assert!(others.all(|other| !other.mount_path.starts_with("/ipc")));
+        }
+    }
+
+    the_providers_keys_are_the_bridges(plan, rendered) {
+        let keys: BTreeSet<&str> = plan.model.keys.iter().map(|key| key.secret.as_str()).collect();
+        for (spec, _) in pods(rendered) {
+            for container in containers(&spec) {
+                let held: BTreeSet<String> = variables_from_secrets(container);
+                let held = held.iter().any(|secret| keys.contains(secret.as_str()));
+                assert_eq!(held, container.name == "ipc-bridge" && !keys.is_empty());
+            }
+            let shown = volumes(&spec).filter_map(|it| it.secret.as_ref()?.secret_name.as_deref());
+            assert_eq!(shown.filter(|secret| keys.contains(secret)).count(), 0);
+        }
+    }
+
+    /// A skill sees what is its own, the workspace, and nothing of another.
+    what_skills_share_is_the_workspace_and_the_executor(plan, rendered) {
+        for (spec, _) in pods(rendered) {
+            let mut users: BTreeMap<&str, Vec<(&str, &str, bool)>> = BTreeMap::new();
+            for container in containers(&spec) {
+                for mount in container.volume_mounts.iter().flatten() {
+                    let read_only = mount.read_only == Some(true);
+                    users.entry(&mount.name).or_default().push((&container.name, &mount.mount_path, read_only));
+                }
+            }
+            for (volume, users) in users {
+                match volume {
+                    "workspace" => assert!(users.iter().all(|(user, _, _)| *user != "ipc-bridge")),
+                    "door" => assert_eq!(users, [("agent", "/run/door", true), ("ipc-bridge", "/run/door", false)]
+                        .into_iter().collect::<Vec<_>>()),
+                    "executor" => for (user, place, read_only) in users {
+                        assert_eq!(read_only, user != "copy-executor");
+                        assert_eq!(place == "/opt/sympozium/bin", read_only);
+                    },
+                    _ if users.iter().any(|(_, place, _)| *place == "/ipc") => {
+                        assert_eq!(users.len(), 2);
+                        let (skill, _, _) = users.iter().find(|(_, place, _)| *place == "/ipc").expect("a skill");
+                        let role = &plan.parts.iter().find(|it| it.name.0 == *skill).expect("a part").role;
+                        let place = format!("/ipc/{}", role.pack().expect("a pack"));
+                        assert!(users.contains(&("ipc-bridge", place.as_str(), false)), "{:?}", users);
+                    }
+                    _ => assert_eq!(users.len(), 1, "{}: {:?}", volume, users),
+                }
+            }
+        }
+    }
+
+    /// 2: rights are the plan's, and theirs whose they are.
+    rights_are_those_of_the_plan(plan, rendered) {
+        let mut granted: BTreeMap<(&str, String), Vec<PolicyRule>> = BTreeMap::new();
+        let mut bound: BTreeMap<(&str, String), (RoleRef, Vec<Subject>)> = BTreeMap::new();
+        for item in &rendered.objects {
+            let name = item.object.name().to_owned();
+            match &item.object {
+                Object::Role(it) => drop(granted.insert(("Role", name), it.rules.clone().unwrap_or_default())),
+                Object::ClusterRole(it) => {
+                    assert!(it.aggregation_rule.is_none());
+                    granted.insert(("ClusterRole", name), it.rules.clone().unwrap_or_default());
+                }
+                Object::RoleBinding(it) => {
+                    bound.insert(("Role", name), (it.role_ref.clone(), it.subjects.clone().unwrap_or_default()));
+                }
+                Object::ClusterRoleBinding(it) => {
+                    bound.insert(("ClusterRole", name), (it.role_ref.clone(), it.subjects.clone().unwrap_or_default()));
+                }
+                _ => {}
+            }
+        }
+        let mut expected = 0;
+        for identity in &plan.identities {
+            let account = rendered.skeletons.iter().find_map(|it| match &it.purpose {
+                Purpose::Token { identity: whose, service_account, .. } if *whose == identity.name => Some(service_account),
+                _ => None,
+            });
+            let account = account.expect("an account");
+            for (kind, rules) in [("Role", &identity.namespace_rules), ("ClusterRole", &identity.cluster_rules)] {
+                if rules.is_empty() {
+                    continue;
+                }
+                expected += 1;
+                let key = (kind, account.clone());
+                assert_eq!(&granted[&key], &rules.iter().map(rule).collect::<Vec<_>>());
+                let (role, subjects) = &bound[&key];
+                assert_eq!((role.kind.as_str(), &role.name), (kind, account));
+                assert_eq!(subjects.len(), 1);
+                assert_eq!((subjects[0].kind.as_str(), &subjects[0].name), ("ServiceAccount", account));
+                assert_eq!(subjects[0].namespace.as_deref(), Some(plan.run.namespace.as_str()));
+            }
+        }
+        assert_eq!((granted.len(), bound.len()), (expected, expected));
+    }
+
+    /// A token is where its identity is.
+    tokens_are_seen_by_their_identity_only(plan, rendered) {
+        for skeleton in &rendered.skeletons {
+            let Purpose::Token { identity, .. } = &skeleton.purpose else { continue };
+            for (spec, _) in pods(rendered) {
+                let of_token: BTreeSet<&str> = volumes(&spec)
+                    .filter(|it| it.secret.as_ref().is_some_and(|it| it.secret_name.as_ref() == Some(&skeleton.secret)))
+                    .map(|it| it.name.as_str())
+                    .collect();
+                for container in containers(&spec) {
+                    let sees = container.volume_mounts.iter().flatten().any(|it| of_token.contains(it.name.as_str()));
+                    let part = plan.parts.iter().find(|it| it.name.0 == container.name);
+                    assert_eq!(sees, part.is_some_and(|it| it.identity.as_ref() == Some(identity)));
+                }
+            }
+        }
+    }
+
+    /// Every Secret of ours is empty, and who fills it is told every key that a container waits for.
+    skeletons_have_every_key_that_is_read(_plan, rendered) {
+        let mut read: BTreeSet<(String, String)> = BTreeSet::new();
+        for (spec, _) in pods(rendered) {
+            for volume in volumes(&spec) {
+                let plain = volume.secret.iter().map(|it| (it.secret_name.clone(), it.items.clone()));
+                let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
+                let projected = projected.filter_map(|it| it.secret.as_ref()).map(|it| (Some(it.name.clone()), it.items.clone()));
+                for (name, items) in plain.chain(projected) {
+                    for item in items.into_iter().flatten() {
+                        read.insert((name.clone().unwrap_or_default(), item.key));
+                    }
+                }
+            }
+            for container in containers(&spec) {
+                for source in container.env.iter().flatten().filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref()) {
+                    read.insert((source.name.clone(), source.key.clone()));
+                }
+            }
+        }
+        let mut filled = BTreeSet::new();
+        let secrets = rendered.objects.iter().filter_map(|item| match &item.object {
+            Object::Secret(secret) => Some(secret),
+            _ => None,
+        });
+        let secrets: Vec<_> = secrets.collect();
+        assert_eq!(secrets.len(), rendered.skeletons.len());
+        for secret in secrets {
+            assert!(secret.data.is_none() && secret.string_data.is_none());
+            let name = secret.metadata.name.clone().unwrap_or_default();
+            let skeleton = rendered.skeletons.iter().find(|it| it.secret == name).expect("a skeleton");
+            filled.extend(skeleton.keys.iter().map(|key| (name.clone(), key.clone())));
+        }
+        let ours = read.into_iter().filter(|(name, _)| rendered.skeletons.iter().any(|it| it.secret == *name));
+        assert_eq!(ours.collect::<BTreeSet<_>>(), filled);
+    }
+
+    nothing_but_the_gateway_and_the_api_server_is_reached(plan, rendered) {
+        let policy = rendered.objects.iter().find_map(|item| match &item.object {
+            Object::NetworkPolicy(policy) => policy.spec.clone(),
+            _ => None,
+        });
+        let policy = policy.expect("a policy");
+        assert_eq!(policy.policy_types, Some(vec!["Ingress".to_owned(), "Egress".to_owned()]));
+        assert!(policy.ingress.is_none());
+        let settings = RenderSettings::default();
+        let servers = if plan.identities.is_empty() { 0 } else { settings.api_server.len() };
+        let egress = policy.egress.unwrap_or_default();
+        assert_eq!(egress.len(), 1 + servers);
+        for rule in egress {
+            assert!(rule.to.is_some_and(|it| !it.is_empty()));
+            let ports = serde_json::to_value(rule.ports).expect("ports");
+            let port = ports[0]["port"].as_u64().expect("a port");
+            assert_eq!(ports.as_array().map(Vec::len), Some(1));
+            assert!(port != 53 && port != u64::from(settings.gateway.canary_port));
+        }
+        let selected = policy.pod_selector.and_then(|it| it.match_labels).unwrap_or_default();
+        for (_, template) in templates(rendered) {
+            let labels = template.metadata.as_ref().and_then(|it| it.labels.clone()).unwrap_or_default();
+            assert!(selected.iter().all(|(name, value)| labels.get(name) == Some(value)));
+        }
+    }
+
+    /// Without it sockets and events between containers do not work in gVisor.
+    shared_scratch_space_is_told_to_gvisor(_plan, rendered) {
+        for (_, template) in templates(rendered) {
+            let spec = template.spec.clone().unwrap_or_default();
+            let annotations = template.metadata.as_ref().and_then(|it| it.annotations.clone()).unwrap_or_default();
+            let told: BTreeSet<&str> = annotations.keys()
+                .filter_map(|it| it.strip_prefix("dev.gvisor.spec.mount.")?.strip_suffix(".share"))
+                .collect();
+            let shared: BTreeSet<&str> = volumes(&spec)
+                .filter(|volume| volume.empty_dir.is_some())
+                .filter(|volume| containers(&spec).filter(|it| it.volume_mounts.iter().flatten().any(|it| it.name == volume.name)).count() > 1)
+                .map(|volume| volume.name.as_str())
+                .collect();
+            assert_eq!(&told, &shared);
+            for name in shared {
+                let medium = volumes(&spec).find(|it| it.name == name).and_then(|it| it.empty_dir.as_ref()?.medium.clone());
+                let expected = if medium.is_some() { "tmpfs" } else { "bind" };
+                assert_eq!(&annotations[&format!("dev.gvisor.spec.mount.{name}.type")], expected);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_same_plan_gives_the_same_bytes(seed in any::<u64>()) {
+        let bytes = |(_, rendered): (RunPlan, Rendered)| {
+            let objects: Vec<_> = rendered.objects.iter().map(|it| &it.object).collect();
+            serde_json::to_vec(&objects).expect("objects")
+        };
+        prop_assert_eq!(run(seed).map(bytes), run(seed).map(bytes));
+    }
+
+    /// 4: whatever else two runs have in common.
+    #[test]
+    fn two_runs_share_no_name(seed in any::<u64>(), other in any::<u128>()) {
+        let uid = uuid(other);
+        if let (Some((plan, one)), Some((_, two))) = (run(seed), run_with(seed, |world| world.run.metadata.uid = Some(uid.clone()))) {
+            prop_assume!(plan.run.uid != uid.as_str());
+            let names = |rendered: &Rendered| -> BTreeSet<String> {
+                rendered.objects.iter().map(|it| it.object.name().to_owned()).collect()
+            };
+            prop_assert_eq!(names(&one).intersection(&names(&two)).count(), 0);
+        }
+    }
+}
+
+fn uuid(number: u128) -> String {
+    let digits = format!("{number:032x}");
+    let (a, b, c, d, e) = (
+        &digits[..8],
+        &digits[8..12],
+        &digits[12..16],
+        &digits[16..20],
+        &digits[20..],
+    );
+    format!("{a}-{b}-{c}-{d}-{e}")
+}
+
+fn templates(rendered: &Rendered) -> impl Iterator<Item = (Stage, &PodTemplateSpec)> {
+    let items = rendered.objects.iter();
+    items.filter_map(|item| Some((item.stage, item.object.pod_template()?)))
+}
+
+fn pods(rendered: &Rendered) -> impl Iterator<Item = (PodSpec, Stage)> {
+    templates(rendered).map(|(stage, template)| (template.spec.clone().unwrap_or_default(), stage))
+}
+
+fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
+}
+
+fn volumes(spec: &PodSpec) -> impl Iterator<Item = &Volume> {
+    spec.volumes.iter().flatten()
+}
+
+fn is_label_value(value: &str) -> bool {
+    let inner = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let ends = |letter: Option<char>| letter.is_some_and(|it| it.is_ascii_alphanumeric());
+    value.len() <= 63
+        && value.chars().all(inner)
+        && ends(value.chars().next())
+        && ends(value.chars().last())
+}
+
+fn pod_is_held_in(spec: &PodSpec) {
+    assert_eq!(spec.automount_service_account_token, Some(false));
+    assert_eq!(spec.enable_service_links, Some(false));
+    assert_eq!(spec.share_process_namespace, Some(false));
+    assert_eq!(spec.restart_policy.as_deref(), Some("Never"));
+    assert_eq!(spec.dns_policy.as_deref(), Some("None"));
+    assert_eq!(
+        (spec.host_network, spec.host_pid, spec.host_ipc),
+        (None, None, None)
+    );
+    assert!(
+        spec.service_account_name
+            .as_ref()
+            .is_some_and(|it| it.ends_with("-pod"))
+    );
+    assert!(
+        spec.termination_grace_period_seconds
+            .is_some_and(|it| it <= 30)
+    );
+    let security = spec.security_context.clone().unwrap_or_default();
+    assert_eq!(
+        (security.run_as_non_root, security.run_as_user),
+        (Some(true), Some(1000))
+    );
+    assert_eq!(
+        (security.run_as_group, security.fs_group),
+        (Some(1000), Some(1000))
+    );
+    assert_eq!(
+        security.seccomp_profile.map(|it| it.type_).as_deref(),
+        Some("RuntimeDefault")
+    );
+}
+
+fn container_is_held_in(container: &Container) {
+    let name = &container.name;
+    let security = container.security_context.clone().unwrap_or_default();
+    assert_eq!(
+        (security.run_as_non_root, security.run_as_user),
+        (Some(true), Some(1000)),
+        "{name}"
+    );
+    assert_eq!(security.allow_privilege_escalation, Some(false), "{name}");
+    assert_eq!(
+        (security.read_only_root_filesystem, security.privileged),
+        (Some(true), None),
+        "{name}"
+    );
+    let capabilities = security.capabilities.unwrap_or_default();
+    assert_eq!(
+        (capabilities.add, capabilities.drop),
+        (None, Some(vec!["ALL".to_owned()])),
+        "{name}"
+    );
+    assert_eq!(
+        security.seccomp_profile.map(|it| it.type_).as_deref(),
+        Some("RuntimeDefault"),
+        "{name}"
+    );
+    let resources = container.resources.clone().unwrap_or_default();
+    for amounts in [resources.requests, resources.limits] {
+        let set: Vec<String> = amounts.unwrap_or_default().into_keys().collect();
+        assert_eq!(set, ["cpu", "memory"], "{name}");
+    }
+    assert!(
+        container.env_from.is_none() && container.ports.is_none() && container.lifecycle.is_none(),
+        "{name}"
+    );
+    let mut variables = BTreeSet::new();
+    for variable in container.env.iter().flatten() {
+        assert!(
+            variables.insert(&variable.name),
+            "{name}: {}",
+            variable.name
+        );
+    }
+    let mut places = BTreeSet::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        assert!(
+            places.insert(&mount.mount_path),
+            "{name}: {}",
+            mount.mount_path
+        );
+        assert!(mount.mount_propagation.is_none() && mount.sub_path_expr.is_none());
+    }
+}
+
+fn same_mounts(part: &Part, container: &Container) {
+    let mut planned: Vec<(&str, &str, bool)> = part
+        .mounts
+        .iter()
+        .map(|it| (it.volume.0.as_str(), it.path.as_str(), it.read_only))
+        .collect();
+    if part.start == Start::Injected {
+        planned.push(("executor", "/opt/sympozium/bin", true));
+    }
+    let mounts = container.volume_mounts.iter().flatten();
+    let mounts = mounts.map(|it| {
+        (
+            it.name.as_str(),
+            it.mount_path.as_str(),
+            it.read_only == Some(true),
+        )
+    });
+    assert_eq!(mounts.collect::<Vec<_>>(), planned, "{}", part.name);
+}
+
+/// As in the plan, and then how to find the gateway, where the plan lets the part reach anything.
+fn same_variables(plan: &RunPlan, part: &Part, container: &Container) {
+    let planned = serde_json::to_value(&part.env).expect("variables");
+    let planned = planned.as_array().expect("a list");
+    let made = serde_json::to_value(&container.env).expect("variables");
+    let made = made.as_array().cloned().unwrap_or_default();
+    assert_eq!(made[..planned.len()], planned[..], "{}", part.name);
+    let more: Vec<&str> = made[planned.len()..]
+        .iter()
+        .filter_map(|it| it["name"].as_str())
+        .collect();
+    let reaches =
+        part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name);
+    let expected = [
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "NO_PROXY",
+        "no_proxy",
+    ];
+    assert_eq!(
+        more,
+        if reaches { &expected[..] } else { &[] },
+        "{}",
+        part.name
+    );
+    let sees_input = part.mounts.iter().any(|mount| {
+        let volume = plan.volume(&mount.volume).expect("a volume");
+        matches!(&volume.source, VolumeSource::Input { .. })
+    });
+    assert!(sees_input || !reaches, "{}", part.name);
+}
+
+fn variables_from_secrets(container: &Container) -> BTreeSet<String> {
+    let variables = container.env.iter().flatten();
+    let variables = variables.filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref());
+    variables.map(|it| it.name.clone()).collect()
+}
+
+fn rule(rule: &RbacRule) -> PolicyRule {
+    serde_json::from_value(serde_json::to_value(rule).expect("a rule")).expect("a rule")
+}
