@@ -389,7 +389,7 @@ pub fn with_kinds() -> Result<Option<&'static Cluster>> {
     }
 }
 
-fn install(kubectl: &Kubectl) -> Result<()> {
+pub fn install(kubectl: &Kubectl) -> Result<()> {
     let directory = root().join("config/crds");
     let directory = directory.to_string_lossy();
     // Server-side: tests of several processes may do this at a time.
@@ -414,7 +414,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn files(directory: &str, ending: &str) -> Result<Vec<PathBuf>> {
+pub fn files(directory: &str, ending: &str) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(root().join(directory))? {
         let path = entry?.path();

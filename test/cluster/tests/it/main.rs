@@ -15,4 +15,5 @@ mod packs;
 mod pods;
 mod processes;
 mod refusals;
+mod render;
 mod sidecar;

@@ -1,0 +1,193 @@
+//! What is rendered, on a real Kubernetes: the API server accepts all of it where `restricted` is enforced, and a pod of it
+//! starts and shows each container what the plan says, and nothing else.
+
+mod pod;
+mod world;
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use sympozium_plan::plan::PlanSettings;
+use sympozium_plan::render::{Object, RenderSettings, Rendered, SandboxVersion};
+use sympozium_testkit::cluster::{Cluster, Kubectl, Security, Tier};
+use sympozium_testkit::runs::generated;
+
+use crate::kinds;
+use world::{create_runs, documents, move_to, realise, send};
+
+/// Where the golden runs are.
+const FIXTURES: &str = "crates/plan/src/render/tests/fixtures";
+/// Runs that are made up, from this number on.
+const SEEDS: std::ops::Range<u64> = 40..64;
+
+/// Every golden run, the run of the custom sidecar guide, and some that are made up.
+fn worlds() -> Result<Vec<Vec<Value>>> {
+    let mut worlds = Vec::new();
+    for path in kinds::files(FIXTURES, ".yaml")? {
+        worlds.push(documents(&fs::read_to_string(path)?)?);
+    }
+    let mut guide = Vec::new();
+    for path in kinds::files("config/samples/seeds", "-echo.yaml")? {
+        guide.extend(documents(&fs::read_to_string(path)?)?);
+    }
+    for path in kinds::files("config/samples/seeds", "-echo-demo.yaml")? {
+        guide.extend(documents(&fs::read_to_string(path)?)?);
+    }
+    guide.push(json!({
+        "apiVersion": "sympozium.ai/v1alpha1", "kind": "Agent", "metadata": { "name": "my-agent" },
+        "spec": { "agents": { "default": { "model": "gpt-4o-mini" } }, "skills": [{ "skillPackRef": "echo-demo" }] },
+    }));
+    worlds.push(guide);
+    worlds.extend(SEEDS.map(generated));
+    Ok(worlds)
+}
+
+/// Dry run on the server goes through everything but storing, with fields that nobody knows refused.
+const DRY_RUN: [&str; 2] = ["create", "--dry-run=server"];
+
+#[test]
+fn a_real_api_server_accepts_everything_that_is_rendered() -> Result<()> {
+    let Some(cluster) = kinds::with_kinds()? else {
+        return Ok(());
+    };
+    let namespace = cluster.namespace("render", Security::Restricted)?;
+    let mut worlds = worlds()?;
+    for (number, objects) in worlds.iter_mut().enumerate() {
+        move_to(objects, namespace.name());
+        // Made-up runs take their names from one list, and a namespace has each once.
+        for object in objects.iter_mut().filter(|it| it["kind"] == "AgentRun") {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let name = format!("{number}-{name}");
+            object["metadata"]["name"] = json!(name[..name.len().min(253)]);
+        }
+    }
+    create_runs(namespace.kubectl(), &mut worlds)?;
+
+    let settings = RenderSettings::default();
+    let (mut objects, mut accounts, mut pods) = (Vec::new(), Vec::new(), Vec::new());
+    let mut runs = 0;
+    for world in &worlds {
+        let Some((_, rendered)) = realise(world, &PlanSettings::default(), &settings)? else {
+            continue;
+        };
+        runs += 1;
+        for item in &rendered.objects {
+            let value = item.object.to_value()?;
+            match &item.object {
+                // Not a kind of this tier; its pod is looked at like all others.
+                Object::Sandbox(_) => {}
+                Object::ServiceAccount(_) => accounts.push(value),
+                _ => objects.push(value),
+            }
+        }
+        pods.extend(bare_pods(&rendered)?);
+    }
+    ensure!(runs >= 25, "only {runs} runs were admitted");
+    send(namespace.kubectl(), &DRY_RUN, &objects)?;
+    // A pod is refused when its account or its RuntimeClass is not there.
+    send(namespace.kubectl(), &["create"], &accounts)?;
+    runtime_class(&cluster.kubectl())?;
+    // A Job whose pods break the rules of its namespace is only warned about, so its pod is tried itself.
+    let accepted = send(namespace.kubectl(), &DRY_RUN, &pods)?;
+    assert_eq!(accepted.len(), pods.len());
+    Ok(())
+}
+
+/// The check above would mean nothing if the namespace let everything through.
+#[test]
+fn a_pod_that_is_loosened_is_refused() -> Result<()> {
+    let Some(cluster) = kinds::with_kinds()? else {
+        return Ok(());
+    };
+    let namespace = cluster.namespace("render-loose", Security::Restricted)?;
+    let path = kinds::files(FIXTURES, "/plain.yaml")?.remove(0);
+    let mut worlds = [documents(&fs::read_to_string(path)?)?];
+    move_to(&mut worlds[0], namespace.name());
+    create_runs(namespace.kubectl(), &mut worlds)?;
+    let settings = (PlanSettings::default(), RenderSettings::default());
+    let rendered = realise(&worlds[0], &settings.0, &settings.1)?;
+    let (_, rendered) = rendered.ok_or_else(|| anyhow::anyhow!("not admitted"))?;
+    let accounts = rendered
+        .objects
+        .iter()
+        .filter(|it| it.object.kind() == "ServiceAccount");
+    let accounts: Vec<Value> = accounts
+        .map(|it| it.object.to_value())
+        .collect::<Result<_, _>>()?;
+    send(namespace.kubectl(), &["create"], &accounts)?;
+    let mut pods = bare_pods(&rendered)?;
+    send(namespace.kubectl(), &DRY_RUN, &pods)?;
+    pods[0]["spec"]["initContainers"][0]["securityContext"]["allowPrivilegeEscalation"] =
+        json!(true);
+    let refused = send(namespace.kubectl(), &DRY_RUN, &pods)
+        .err()
+        .map(|it| it.to_string());
+    let refused = refused.unwrap_or_default();
+    ensure!(
+        refused.contains("violates PodSecurity \"restricted:"),
+        "{refused}"
+    );
+    ensure!(refused.contains("check-network"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn agent_sandbox_accepts_a_sandbox() -> Result<()> {
+    let Some(cluster) = Cluster::shared(Tier::AgentSandbox)? else {
+        return Ok(());
+    };
+    let namespace = cluster.namespace("render-sandbox", Security::Restricted)?;
+    let path = kinds::files(FIXTURES, "/gvisor.yaml")?.remove(0);
+    let mut objects = documents(&fs::read_to_string(path)?)?;
+    move_to(&mut objects, namespace.name());
+    let settings = RenderSettings {
+        sandbox_version: Some(SandboxVersion::V1Alpha1),
+        ..RenderSettings::default()
+    };
+    let rendered = realise(&objects, &PlanSettings::default(), &settings)?;
+    let (_, rendered) = rendered.ok_or_else(|| anyhow::anyhow!("not admitted"))?;
+    let sandboxes = rendered
+        .objects
+        .iter()
+        .filter(|it| it.object.kind() == "Sandbox");
+    let sandboxes: Vec<Value> = sandboxes
+        .map(|it| it.object.to_value())
+        .collect::<Result<_, _>>()?;
+    assert_eq!(sandboxes.len(), 1);
+    let accepted = send(namespace.kubectl(), &DRY_RUN, &sandboxes)?;
+    assert_eq!(
+        accepted[0]["spec"]["podTemplate"]["spec"]["runtimeClassName"],
+        "gvisor"
+    );
+    Ok(())
+}
+
+/// The pods of what makes pods, each by itself.
+fn bare_pods(rendered: &Rendered) -> Result<Vec<Value>> {
+    let mut pods = Vec::new();
+    for item in &rendered.objects {
+        let Some(template) = item.object.pod_template() else {
+            continue;
+        };
+        let mut pod = serde_json::to_value(template)?;
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["metadata"]["name"] = json!(item.object.name());
+        pod["metadata"]["namespace"] = json!(item.object.namespace());
+        pods.push(pod);
+    }
+    Ok(pods)
+}
+
+fn runtime_class(kubectl: &Kubectl) -> Result<()> {
+    let class = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": "gvisor" }, "handler": "runsc",
+    });
+    // A cluster with gVisor has one already.
+    let there = kubectl.attempt(&["get", "runtimeclass", "gvisor"])?;
+    if !there.success {
+        kubectl.create(&class)?;
+    }
+    Ok(())
+}
