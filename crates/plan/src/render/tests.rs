@@ -1,6 +1,7 @@
 //! What holds of everything that is rendered, and what some runs become.
 
 mod golden;
+mod look;
 mod names;
 mod properties;
 mod refusals;

@@ -1,7 +1,9 @@
 //! What is rendered, on a real Kubernetes: the API server accepts all of it where `restricted` is enforced, and a pod of it
 //! starts and shows each container what the plan says, and nothing else.
 
+mod executor;
 mod pod;
+mod start;
 mod world;
 
 use std::fs;

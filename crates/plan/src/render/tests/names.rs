@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use sympozium_api::names::LabelName;
 use sympozium_api::run_plan::RunIdentity;
 
+use super::look::is_label_value;
 use crate::render::names::{WORD, label_value, object_name};
 
 fn run(name: &str, uid: &str) -> RunIdentity {
@@ -75,15 +76,6 @@ fn a_label_has_the_name_or_what_fits_of_it_and_its_hash() {
     assert_eq!(cut.len(), 63);
     assert!(cut.starts_with(&long[..46]), "{cut}");
     assert_ne!(label_value(&("a".repeat(63) + "b")), cut);
-}
-
-fn is_label_value(value: &str) -> bool {
-    let inner = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    let ends = |letter: Option<char>| letter.is_some_and(|it| it.is_ascii_alphanumeric());
-    value.len() <= 63
-        && value.chars().all(inner)
-        && ends(value.chars().next())
-        && ends(value.chars().last())
 }
 
 proptest! {

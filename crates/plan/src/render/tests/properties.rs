@@ -5,16 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Volume};
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef, Subject};
 use proptest::prelude::*;
 use sympozium_api::RunPlan;
 use sympozium_api::labels::{self, annotation};
 use sympozium_api::names::LabelName;
-use sympozium_api::rbac::RbacRule;
-use sympozium_api::run_plan::{Part, Role, Start, VolumeSource};
+use sympozium_api::run_plan::Role;
 use sympozium_testkit::runs::generated;
 
+use super::look::{
+    container_is_held_in, containers, is_label_value, pod_is_held_in, pods, rule, same_mounts,
+    same_variables, templates, variables_from_secrets, volumes,
+};
 use super::with_plan;
 use crate::plan::tests::world::World;
 use crate::render::{Object, Purpose, RenderSettings, Rendered, Stage, render};
@@ -416,184 +418,4 @@ fn uuid(number: u128) -> String {
         &digits[20..],
     );
     format!("{a}-{b}-{c}-{d}-{e}")
-}
-
-fn templates(rendered: &Rendered) -> impl Iterator<Item = (Stage, &PodTemplateSpec)> {
-    let items = rendered.objects.iter();
-    items.filter_map(|item| Some((item.stage, item.object.pod_template()?)))
-}
-
-fn pods(rendered: &Rendered) -> impl Iterator<Item = (PodSpec, Stage)> {
-    templates(rendered).map(|(stage, template)| (template.spec.clone().unwrap_or_default(), stage))
-}
-
-fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    spec.init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers)
-}
-
-fn volumes(spec: &PodSpec) -> impl Iterator<Item = &Volume> {
-    spec.volumes.iter().flatten()
-}
-
-fn is_label_value(value: &str) -> bool {
-    let inner = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    let ends = |letter: Option<char>| letter.is_some_and(|it| it.is_ascii_alphanumeric());
-    value.len() <= 63
-        && value.chars().all(inner)
-        && ends(value.chars().next())
-        && ends(value.chars().last())
-}
-
-fn pod_is_held_in(spec: &PodSpec) {
-    assert_eq!(spec.automount_service_account_token, Some(false));
-    assert_eq!(spec.enable_service_links, Some(false));
-    assert_eq!(spec.share_process_namespace, Some(false));
-    assert_eq!(spec.restart_policy.as_deref(), Some("Never"));
-    assert_eq!(spec.dns_policy.as_deref(), Some("None"));
-    assert_eq!(
-        (spec.host_network, spec.host_pid, spec.host_ipc),
-        (None, None, None)
-    );
-    assert!(
-        spec.service_account_name
-            .as_ref()
-            .is_some_and(|it| it.ends_with("-pod"))
-    );
-    assert!(
-        spec.termination_grace_period_seconds
-            .is_some_and(|it| it <= 30)
-    );
-    let security = spec.security_context.clone().unwrap_or_default();
-    assert_eq!(
-        (security.run_as_non_root, security.run_as_user),
-        (Some(true), Some(1000))
-    );
-    assert_eq!(
-        (security.run_as_group, security.fs_group),
-        (Some(1000), Some(1000))
-    );
-    assert_eq!(
-        security.seccomp_profile.map(|it| it.type_).as_deref(),
-        Some("RuntimeDefault")
-    );
-}
-
-fn container_is_held_in(container: &Container) {
-    let name = &container.name;
-    let security = container.security_context.clone().unwrap_or_default();
-    assert_eq!(
-        (security.run_as_non_root, security.run_as_user),
-        (Some(true), Some(1000)),
-        "{name}"
-    );
-    assert_eq!(security.allow_privilege_escalation, Some(false), "{name}");
-    assert_eq!(
-        (security.read_only_root_filesystem, security.privileged),
-        (Some(true), None),
-        "{name}"
-    );
-    let capabilities = security.capabilities.unwrap_or_default();
-    assert_eq!(
-        (capabilities.add, capabilities.drop),
-        (None, Some(vec!["ALL".to_owned()])),
-        "{name}"
-    );
-    assert_eq!(
-        security.seccomp_profile.map(|it| it.type_).as_deref(),
-        Some("RuntimeDefault"),
-        "{name}"
-    );
-    let resources = container.resources.clone().unwrap_or_default();
-    for amounts in [resources.requests, resources.limits] {
-        let set: Vec<String> = amounts.unwrap_or_default().into_keys().collect();
-        assert_eq!(set, ["cpu", "memory"], "{name}");
-    }
-    assert!(
-        container.env_from.is_none() && container.ports.is_none() && container.lifecycle.is_none(),
-        "{name}"
-    );
-    let mut variables = BTreeSet::new();
-    for variable in container.env.iter().flatten() {
-        assert!(
-            variables.insert(&variable.name),
-            "{name}: {}",
-            variable.name
-        );
-    }
-    let mut places = BTreeSet::new();
-    for mount in container.volume_mounts.iter().flatten() {
-        assert!(
-            places.insert(&mount.mount_path),
-            "{name}: {}",
-            mount.mount_path
-        );
-        assert!(mount.mount_propagation.is_none() && mount.sub_path_expr.is_none());
-    }
-}
-
-fn same_mounts(part: &Part, container: &Container) {
-    let mut planned: Vec<(&str, &str, bool)> = part
-        .mounts
-        .iter()
-        .map(|it| (it.volume.0.as_str(), it.path.as_str(), it.read_only))
-        .collect();
-    if part.start == Start::Injected {
-        planned.push(("executor", "/opt/sympozium/bin", true));
-    }
-    let mounts = container.volume_mounts.iter().flatten();
-    let mounts = mounts.map(|it| {
-        (
-            it.name.as_str(),
-            it.mount_path.as_str(),
-            it.read_only == Some(true),
-        )
-    });
-    assert_eq!(mounts.collect::<Vec<_>>(), planned, "{}", part.name);
-}
-
-/// As in the plan, and then how to find the gateway, where the plan lets the part reach anything.
-fn same_variables(plan: &RunPlan, part: &Part, container: &Container) {
-    let planned = serde_json::to_value(&part.env).expect("variables");
-    let planned = planned.as_array().expect("a list");
-    let made = serde_json::to_value(&container.env).expect("variables");
-    let made = made.as_array().cloned().unwrap_or_default();
-    assert_eq!(made[..planned.len()], planned[..], "{}", part.name);
-    let more: Vec<&str> = made[planned.len()..]
-        .iter()
-        .filter_map(|it| it["name"].as_str())
-        .collect();
-    let reaches =
-        part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name);
-    let expected = [
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "NO_PROXY",
-        "no_proxy",
-    ];
-    assert_eq!(
-        more,
-        if reaches { &expected[..] } else { &[] },
-        "{}",
-        part.name
-    );
-    let sees_input = part.mounts.iter().any(|mount| {
-        let volume = plan.volume(&mount.volume).expect("a volume");
-        matches!(&volume.source, VolumeSource::Input { .. })
-    });
-    assert!(sees_input || !reaches, "{}", part.name);
-}
-
-fn variables_from_secrets(container: &Container) -> BTreeSet<String> {
-    let variables = container.env.iter().flatten();
-    let variables = variables.filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref());
-    variables.map(|it| it.name.clone()).collect()
-}
-
-fn rule(rule: &RbacRule) -> PolicyRule {
-    serde_json::from_value(serde_json::to_value(rule).expect("a rule")).expect("a rule")
 }

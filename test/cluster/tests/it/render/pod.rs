@@ -1,25 +1,15 @@
 //! A rendered pod that runs, with stand-ins for the images: what each container sees is compared with the plan.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
 use sympozium_api::RunPlan;
-use sympozium_api::names::ImageRef;
-use sympozium_api::run_plan::{Start, place};
-use sympozium_plan::plan::{Images, PlanSettings};
-use sympozium_plan::render::{
-    GatewayAddress, Purpose, RenderSettings, Rendered, Skeleton, Stage, key,
-};
-use sympozium_testkit::cluster::{Cluster, Kubectl, Namespace, Security, Tier, eventually};
+use sympozium_api::run_plan::place;
+use sympozium_plan::render::Purpose;
+use sympozium_testkit::cluster::{Tier, eventually};
 
-use super::world::{create_runs, documents, move_to, realise, send};
-use crate::kinds;
-use crate::pods::{self, PATIENCE};
-
-const PORT: u16 = 8443;
-const CANARY: u16 = 8444;
+use super::start::{CANARY, PORT, Scene, Start, start};
+use crate::pods::PATIENCE;
 
 /// Two skills, one of them with everything; a sandbox; a hook.
 const RUN: &str = r#"
@@ -63,13 +53,6 @@ spec:
   sidecar: {image: IMAGE, volumes: [{name: own, emptyDir: {}}], volumeMounts: [{name: own, mountPath: /own}]}
 "#;
 
-/// What a container says about itself, a line each.
-const LOOK: &str = "echo user $(id -u) $(id -g); touch /new 2>/dev/null && echo root writable; \
-                    while read -r a b c d place options rest; do echo mount $place ${options%%,*}; done < /proc/self/mountinfo; \
-                    for place in /tmp /dev/shm /ipc /ipc/*; do for file in $place/mark-*; do [ -e $file ] && echo mark $file; done; done; \
-                    [ -e /var/run/secrets/kubernetes.io/serviceaccount/token ] && echo token; \
-                    grep CapEff /proc/self/status; env | grep -i -e proxy= -e _KEY= | sort; echo end";
-
 /// Places that every container has mounted, whatever its pod says.
 const USUAL: &[&str] = &[
     "/",
@@ -82,208 +65,14 @@ const USUAL: &[&str] = &[
     "/etc/resolv.conf",
 ];
 
-struct Scene {
-    namespace: Namespace,
-    /// Where the stand-in of the gateway is. Held, so that it stays.
-    _system: Namespace,
-    plan: RunPlan,
-    rendered: Rendered,
-    pod: String,
-    gateway: IpAddr,
-    api_server: (IpAddr, u16),
-}
-
-fn scene() -> Result<Option<Scene>> {
-    let Some(cluster) = Cluster::shared(Tier::Node)? else {
-        return Ok(None);
-    };
-    let Some(image) = pods::image(cluster)? else {
-        return Ok(None);
-    };
-    kinds::install(&cluster.kubectl())?;
-    let namespace = cluster.namespace("run", Security::Restricted)?;
-    let system = cluster.namespace("gateway", Security::Restricted)?;
-    let gateway = start_gateway(&system, &image)?;
-    let api_server = api_server(&cluster.kubectl())?;
-
-    let mut worlds = [documents(&RUN.replace("IMAGE", &image))?];
-    move_to(&mut worlds[0], namespace.name());
-    create_runs(namespace.kubectl(), &mut worlds)?;
-    let ours = ImageRef::new(image.clone());
-    let plan_settings = PlanSettings {
-        images: Images {
-            agent: ours.clone(),
-            bridge: ours.clone(),
-            sidecar: ours.clone(),
-        },
-        ..PlanSettings::default()
-    };
-    let settings = RenderSettings {
-        system_namespace: system.name().into(),
-        gateway: GatewayAddress {
-            ip: gateway,
-            port: PORT,
-            canary_port: CANARY,
-            pod_labels: BTreeMap::from([("app".to_owned(), "gateway".to_owned())]),
-            ..GatewayAddress::default()
-        },
-        api_server: vec![api_server],
-        executor_image: ours,
-        ..RenderSettings::default()
-    };
-    let (plan, rendered) =
-        realise(&worlds[0], &plan_settings, &settings)?.context("not admitted")?;
-    for (name, key) in [
-        ("provider-key", "OPENAI_API_KEY"),
-        ("cluster-secret", "password"),
-    ] {
-        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { key: "value" } });
-        namespace.create(&secret)?;
-    }
-    let job = create(&namespace, &rendered)?;
-    let pod = eventually("the pod of the Job", PATIENCE, || {
-        let selector = format!("--selector=batch.kubernetes.io/job-name={job}");
-        let pods = namespace.kubectl().json(&["get", "pods", &selector])?;
-        let name = pods["items"][0]["metadata"]["name"].as_str();
-        Ok(name.map(str::to_owned))
-    })?;
-    namespace.wait_for_pod(&pod, "Running", PATIENCE)?;
-    Ok(Some(Scene {
-        namespace,
-        _system: system,
-        plan,
-        rendered,
-        pod,
-        gateway,
-        api_server,
-    }))
-}
-
-/// A pod that answers where the gateway would, and where it must not be asked.
-fn start_gateway(system: &Namespace, image: &str) -> Result<IpAddr> {
-    let listen = |name: &str, port: u16| {
-        let mut container =
-            pods::container(name, image, &format!("exec cluster-probe listen {port}"));
-        container["readinessProbe"] = json!({ "tcpSocket": { "port": port }, "periodSeconds": 1 });
-        container
-    };
-    let spec = pods::spec(&[listen("gateway", PORT), listen("canary", CANARY)]);
-    system.create(&pods::pod("gateway", spec))?;
-    let running = system.wait_for_pod("gateway", "Running", PATIENCE)?;
-    let address = running["status"]["podIP"].as_str().context("an address")?;
-    Ok(address.parse()?)
-}
-
-fn api_server(kubectl: &Kubectl) -> Result<(IpAddr, u16)> {
-    let slices = kubectl.json(&["get", "endpointslice", "kubernetes", "-n", "default"])?;
-    let ip = slices["endpoints"][0]["addresses"][0].as_str();
-    let port = slices["ports"][0]["port"].as_u64();
-    let (ip, port) = (ip.context("an address")?, port.context("a port")?);
-    Ok((ip.parse()?, u16::try_from(port)?))
-}
-
-/// Does what a controller does: creates in order, fills what is empty. Gives the name of the Job.
-fn create(namespace: &Namespace, rendered: &Rendered) -> Result<String> {
-    let mut job = None;
-    for stage in [Stage::Inputs, Stage::Grants] {
-        let objects: Vec<Value> = rendered
-            .stage(stage)
-            .map(|object| object.to_value())
-            .collect::<Result<_, _>>()?;
-        send(namespace.kubectl(), &["create"], &objects)?;
-    }
-    for skeleton in &rendered.skeletons {
-        fill(namespace, skeleton)?;
-    }
-    for object in rendered.stage(Stage::Workload) {
-        let mut value = object.to_value()?;
-        stand_in(&mut value["spec"]["template"]["spec"]);
-        namespace.create(&value)?;
-        job = Some(object.name().to_owned());
-    }
-    job.context("a Job")
-}
-
-fn fill(namespace: &Namespace, skeleton: &Skeleton) -> Result<()> {
-    let kubectl = namespace.kubectl();
-    let mut data = BTreeMap::new();
-    for name in &skeleton.keys {
-        data.insert(name.as_str(), format!("value of {name}"));
-    }
-    if let Purpose::Token {
-        service_account, ..
-    } = &skeleton.purpose
-    {
-        let bound = format!("--bound-object-name={}", skeleton.secret);
-        let ask = [
-            "create",
-            "token",
-            service_account,
-            "--duration=600s",
-            "--bound-object-kind=Secret",
-            &bound,
-        ];
-        data.insert(key::IDENTITY_TOKEN, kubectl.run(&ask)?.trim().to_owned());
-        data.insert(key::NAMESPACE, namespace.name().to_owned());
-    }
-    let patch = json!({ "stringData": data }).to_string();
-    kubectl.run(&[
-        "patch",
-        "secret",
-        &skeleton.secret,
-        "--type=merge",
-        "-p",
-        &patch,
-    ])?;
-    Ok(())
-}
-
-/// Starts a shell in place of our programs: what is beside the agent stays, and the others say what they see and end.
-fn stand_in(spec: &mut Value) {
-    let stay = |name: &str| {
-        format!(
-            "for place in /tmp /dev/shm /ipc; do touch $place/mark-{name} 2>/dev/null; done; exec sleep 600"
-        )
-    };
-    for list in ["initContainers", "containers"] {
-        for container in spec[list].as_array_mut().into_iter().flatten() {
-            let name = container["name"].as_str().unwrap_or_default().to_owned();
-            let stays = list == "containers" || container["restartPolicy"] == "Always";
-            let script = if stays { stay(&name) } else { LOOK.to_owned() };
-            container["command"] = json!(["/bin/sh", "-c", script]);
-            container["imagePullPolicy"] = json!("Never");
-            if let Some(container) = container.as_object_mut() {
-                container.remove("args");
-            }
-        }
-    }
-}
-
-impl Scene {
-    fn exec(&self, container: &str, script: &str) -> Result<String> {
-        let ask = [
-            "exec", &self.pod, "-c", container, "--", "/bin/sh", "-c", script,
-        ];
-        self.namespace.kubectl().run(&ask)
-    }
-
-    /// What a container says about itself: asked when it stays, from its log when it has ended.
-    fn look(&self, container: &str, stays: bool) -> Result<String> {
-        let said = if stays {
-            self.exec(container, LOOK)?
-        } else {
-            self.namespace
-                .kubectl()
-                .run(&["logs", &self.pod, "-c", container])?
-        };
-        ensure!(said.ends_with("end\n"), "{container}: {said}");
-        Ok(said)
-    }
-}
-
 #[test]
 fn a_rendered_pod_shows_each_container_what_the_plan_says() -> Result<()> {
-    let Some(scene) = scene()? else {
+    let run = Start {
+        tier: Tier::Node,
+        manifests: RUN,
+        executor: None,
+    };
+    let Some(scene) = start(&run)? else {
         return Ok(());
     };
     let names: Vec<&str> = scene
@@ -320,7 +109,6 @@ fn a_rendered_pod_shows_each_container_what_the_plan_says() -> Result<()> {
             usize::from(name == "skill-cluster"),
             "{name}"
         );
-        assert_ne!(part.start, Start::Injected);
 
         let usual = |place: &str| {
             USUAL.contains(&place) || place.starts_with("/proc") || place.starts_with("/sys")
