@@ -1,8 +1,9 @@
-//! Rules of access to the Kubernetes API: which of them no pack may ask for, and whether somebody who holds some rules
-//! may hand out another.
+//! Rules of access to the Kubernetes API: which of them no pack may ask for, what follows from each, and whether somebody
+//! who holds some rules may hand out another.
 
 mod ceiling;
 mod covers;
+mod implies;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use ceiling::{Escalation, escalations};
 pub use covers::{MAX_COMBINATIONS, TooMany, covers};
+pub use implies::{Implication, Scope, Weight, implications};
 
 /// One rule, with the words of a Kubernetes `PolicyRule`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -142,6 +142,11 @@ fn escalation(group: &str, resource: &str, verb: &str) -> Option<Escalation> {
     Some(found)
 }
 
+/// Whether objects of a kind are pods, or hold a template of them.
+pub(super) fn holds_pods(group: &str, resource: &str) -> bool {
+    POD_TEMPLATES.contains(&(group, resource)) || SANDBOX_GROUPS.contains(&group)
+}
+
 const OUR_GROUP: &str = "sympozium.ai";
 /// Verbs that are about rights themselves.
 const HANDING_OUT: &[&str] = &[

@@ -1,0 +1,690 @@
+//! What a rule of access means beyond its words.
+//!
+//! `patch deployments` does not say that any Secret of the namespace can be read by it; people who grant it should be told.
+//! Every right in [`escalations`] has a consequence here, and so have milder ones that people grant without a second thought.
+
+use serde::Serialize;
+
+use super::{Escalation, Rule, escalations};
+
+/// Where a rule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Scope {
+    /// In one namespace.
+    Namespace,
+    /// In all of them, and for what is in none.
+    Cluster,
+}
+
+/// How much follows. The order is that of what a reader should see first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Weight {
+    /// More rights than the rule names.
+    MoreRights,
+    /// Others' work can be stopped, changed or redirected.
+    Disturbance,
+    /// What others hold can be read.
+    Disclosure,
+}
+
+/// Something that follows from a rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Implication {
+    /// How much follows.
+    pub weight: Weight,
+    /// From which of its rights, as a person would say it: `patch deployments`.
+    pub rights: Vec<String>,
+    /// What follows, as the end of a sentence that begins with the right.
+    pub consequence: String,
+}
+
+/// Everything that follows from a rule, the heaviest first, each consequence once.
+pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
+    let mut found: Vec<Implication> = Vec::new();
+    let mut add = |weight, consequence: &str, right: &Rule| {
+        let consequence = in_place(consequence, scope, &rule.resource_names);
+        let right = said(right);
+        let same = |it: &&mut Implication| it.consequence == consequence && it.weight == weight;
+        match found.iter_mut().find(same) {
+            Some(known) if known.rights.contains(&right) => {}
+            Some(known) => known.rights.push(right),
+            None => found.push(Implication {
+                weight,
+                rights: vec![right],
+                consequence,
+            }),
+        }
+    };
+    for (escalation, right) in escalations(rule) {
+        let resource = right.resources.first().map_or("", String::as_str);
+        let verb = right.verbs.first().map_or("", String::as_str);
+        let (weight, consequence) = of_escalation(escalation, resource, verb);
+        add(weight, consequence, &right);
+        if escalation == Escalation::Wildcard {
+            for (weight, consequence) in of_wildcard(&right) {
+                add(weight, consequence, &right);
+            }
+        }
+    }
+    for right in single(rule) {
+        let (group, resource, verb) = right;
+        for (weight, consequence) in milder(group, resource, verb) {
+            add(weight, consequence, &one(rule, right));
+        }
+    }
+    if scope == Scope::Cluster {
+        let reads = |it: &&String| READS.contains(&it.as_str()) || *it == "*";
+        let verbs: Vec<String> = rule.verbs.iter().filter(reads).cloned().collect();
+        let tenants = |it: &String| !OF_NO_NAMESPACE.contains(&it.as_str());
+        if !verbs.is_empty() && rule.resources.iter().any(tenants) {
+            let right = Rule {
+                verbs,
+                ..rule.clone()
+            };
+            let consequence = "reads it in every namespace: of every team that shares the cluster";
+            add(Weight::Disclosure, consequence, &right);
+        }
+    }
+    found.sort_by_key(|it| it.weight);
+    found
+}
+
+/// What is in no namespace: there is nothing of a tenant to be read of it.
+const OF_NO_NAMESPACE: &[&str] = &[
+    "clusterroles",
+    "clusterrolebindings",
+    "customresourcedefinitions",
+    "namespaces",
+    "nodes",
+    "persistentvolumes",
+    "storageclasses",
+];
+
+const READS: &[&str] = &["get", "list", "watch"];
+
+/// Group, resource and verb of every single right that has no `*` in it; those are told by what they stand for.
+fn single(rule: &Rule) -> impl Iterator<Item = (&str, &str, &str)> {
+    rule.resources.iter().flat_map(move |resource| {
+        rule.api_groups.iter().flat_map(move |group| {
+            let verbs = rule.verbs.iter();
+            verbs.map(move |verb| (group.as_str(), resource.as_str(), verb.as_str()))
+        })
+    })
+}
+
+fn one(rule: &Rule, (group, resource, verb): (&str, &str, &str)) -> Rule {
+    Rule {
+        api_groups: vec![group.to_owned()],
+        resources: vec![resource.to_owned()],
+        verbs: vec![verb.to_owned()],
+        resource_names: rule.resource_names.clone(),
+        non_resource_urls: Vec::new(),
+    }
+}
+
+/// A right without its group and the names of objects, which stand in the rule itself.
+fn said(right: &Rule) -> String {
+    let things = match right.resources.as_slice() {
+        [] => &right.non_resource_urls,
+        resources => resources,
+    };
+    format!("{} {}", right.verbs.join(","), things.join(","))
+}
+
+/// Fills in where it holds, and for which objects.
+fn in_place(consequence: &str, scope: Scope, names: &[String]) -> String {
+    let place = match scope {
+        Scope::Namespace => "the namespace",
+        Scope::Cluster => "every namespace",
+    };
+    let any = if names.is_empty() { "any" } else { "a named" };
+    consequence.replace("{place}", place).replace("{any}", any)
+}
+
+/// What follows from a right that leads to more rights.
+fn of_escalation(escalation: Escalation, resource: &str, verb: &str) -> (Weight, &'static str) {
+    use Weight::{Disclosure, Disturbance, MoreRights};
+    let deletes = matches!(verb, "delete" | "deletecollection");
+    let reads = READS.contains(&verb);
+    let (main, sub) = resource.split_once('/').unwrap_or((resource, ""));
+    match escalation {
+        Escalation::Wildcard => (
+            MoreRights,
+            "also holds for whatever is installed later, in kinds and in verbs",
+        ),
+        Escalation::Verb => match verb {
+            "impersonate" => (
+                MoreRights,
+                "can act as anybody it names, administrators included",
+            ),
+            "bind" => (MoreRights, "can give itself what {any} role allows"),
+            "escalate" => (MoreRights, "can write any right into a role it may change"),
+            _ => (MoreRights, CERTIFICATES),
+        },
+        Escalation::PodAccess => match sub {
+            "exec" => (
+                MoreRights,
+                "can run commands in {any} pod of {place}, with that pod's Secrets and ServiceAccount",
+            ),
+            "attach" => (
+                MoreRights,
+                "can read what {any} pod of {place} prints, and type into it",
+            ),
+            "portforward" => (
+                MoreRights,
+                "can connect to every port of {any} pod of {place}, past NetworkPolicies",
+            ),
+            _ => (
+                MoreRights,
+                "can put a program of its choice into {any} running pod of {place}, beside that pod's Secrets",
+            ),
+        },
+        Escalation::PodWrite => match (main, sub) {
+            _ if deletes => (Disturbance, "can stop workloads of {place}"),
+            (_, "eviction") => (Disturbance, "can stop workloads of {place}"),
+            (_, "status") => (Disturbance, "can report a false state of workloads"),
+            (_, "resize") => (Disturbance, "can starve {any} pod of {place}"),
+            ("pods", "binding") => (MoreRights, NODES),
+            ("pods", "") if verb != "create" => (
+                MoreRights,
+                "can put an image of its choice into {any} running pod of {place}, and so use its Secrets and ServiceAccount",
+            ),
+            _ => (
+                MoreRights,
+                "can read any Secret and use any ServiceAccount of {place}: it writes what pods mount and run",
+            ),
+        },
+        Escalation::Token => (
+            MoreRights,
+            "can make tokens of {any} ServiceAccount of {place}, and do what that may",
+        ),
+        Escalation::Secret => match verb {
+            _ if reads => (MoreRights, "can read {any} Secret of {place}"),
+            _ if deletes => (Disturbance, "can destroy {any} Secret of {place}"),
+            "create" => (
+                MoreRights,
+                "can plant Secrets that others trust, and have tokens of ServiceAccounts written into them",
+            ),
+            _ => (
+                MoreRights,
+                "can read and replace {any} Secret of {place}: an empty patch answers with it",
+            ),
+        },
+        Escalation::Rbac if deletes => (Disturbance, "can take rights away from others"),
+        Escalation::Rbac => (
+            MoreRights,
+            "can hand its rights to anybody, for longer than the run lasts",
+        ),
+        Escalation::Certificate => (MoreRights, CERTIFICATES),
+        Escalation::Api => (
+            MoreRights,
+            "can change what the API server accepts, alters and serves, and read what passes: Secrets too",
+        ),
+        Escalation::Proxy if main == "nodes" => (
+            MoreRights,
+            "can run commands in every pod of the nodes, by way of the kubelet",
+        ),
+        Escalation::Proxy => (
+            MoreRights,
+            "can send requests to {any} pod or Service of {place}, past NetworkPolicies",
+        ),
+        Escalation::Volume if deletes => (Disturbance, "can destroy stored data of others"),
+        Escalation::Volume => (
+            MoreRights,
+            "can offer a directory of a node as a volume, and so take over the node",
+        ),
+        Escalation::Network => (
+            MoreRights,
+            "can open or close the network of {any} pod of {place}, the run's own included",
+        ),
+        Escalation::Namespace if deletes => (
+            Disturbance,
+            "can delete {any} namespace with everything in it",
+        ),
+        Escalation::Namespace => (
+            MoreRights,
+            "can change which security rules hold in {any} namespace: its labels say so",
+        ),
+        Escalation::Node => (MoreRights, NODES),
+        Escalation::Path => (
+            Disclosure,
+            "reads what the API server tells about itself: metrics, logs, settings",
+        ),
+        Escalation::Ourselves => (
+            MoreRights,
+            "can reach runs and approvals: a skill could approve what it asks for",
+        ),
+    }
+}
+
+const CERTIFICATES: &str =
+    "can have certificates issued that the cluster trusts, and so become anybody";
+const NODES: &str = "can choose where pods run, and draw others' pods to a node";
+
+/// Rights that a `*` stands for, of those that matter most.
+const WORST: &[(&str, &str, &str)] = &[
+    ("", "secrets", "get"),
+    ("apps", "deployments", "patch"),
+    ("", "pods/exec", "create"),
+    ("rbac.authorization.k8s.io", "rolebindings", "create"),
+    ("rbac.authorization.k8s.io", "roles", "escalate"),
+    ("", "serviceaccounts/token", "create"),
+    ("", "pods", "delete"),
+];
+
+/// What follows from a right with `*` in it, by what the `*` stands for.
+fn of_wildcard(right: &Rule) -> Vec<(Weight, &'static str)> {
+    let held = std::slice::from_ref(right);
+    let stood_for = WORST.iter().filter(|(group, resource, verb)| {
+        let asked = Rule {
+            resource_names: right.resource_names.clone(),
+            ..one(&Rule::default(), (group, resource, verb))
+        };
+        super::covers(held, &asked) == Ok(None)
+    });
+    stood_for
+        .flat_map(|(group, resource, verb)| {
+            let concrete = one(&Rule::default(), (group, resource, verb));
+            escalations(&concrete)
+        })
+        .map(|(escalation, concrete)| {
+            of_escalation(escalation, &concrete.resources[0], &concrete.verbs[0])
+        })
+        .collect()
+}
+
+/// What follows from rights that nobody is refused for.
+fn milder(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &'static str)> {
+    use Weight::{Disclosure, Disturbance};
+    let reads = READS.contains(&verb) || verb == "*";
+    let writes = !READS.contains(&verb);
+    let mut found = Vec::new();
+    let mut add = |holds: bool, weight, consequence| {
+        if holds {
+            found.push((weight, consequence));
+        }
+    };
+    let (main, sub) = resource.split_once('/').unwrap_or((resource, ""));
+    let is = |groups: &[&str], names: &[&str]| groups.contains(&group) && names.contains(&resource);
+    let templates = super::ceiling::holds_pods(group, main) && sub.is_empty();
+    add(
+        reads && templates,
+        Disclosure,
+        "shows images, commands and environment values of pods, credentials included where they are written there",
+    );
+    add(
+        reads && is(&[""], &["pods/log"]),
+        Disclosure,
+        "reads whatever programs log, often credentials and personal data",
+    );
+    let settings = is(&[""], &["configmaps"]);
+    add(
+        reads && settings,
+        Disclosure,
+        "reads settings of other programs, which often hold credentials",
+    );
+    add(
+        writes && settings,
+        Disturbance,
+        "can change settings that other programs trust, which is often as good as changing the programs",
+    );
+    let events = is(&["", "events.k8s.io"], &["events"]);
+    add(
+        reads && events,
+        Disclosure,
+        "reads messages about other programs, which can quote commands and errors",
+    );
+    add(
+        writes && events,
+        Disturbance,
+        "can write events that mislead whoever reads them",
+    );
+    add(
+        reads && is(&[""], &["nodes"]),
+        Disclosure,
+        "shows every machine of the cluster: addresses, versions, labels",
+    );
+    add(
+        reads && is(&[""], &["namespaces"]),
+        Disclosure,
+        "shows the names of all teams and what they are labelled with",
+    );
+    add(
+        writes && sub == "scale",
+        Disturbance,
+        "can stop {any} such workload of {place}, or multiply it",
+    );
+    add(
+        writes && is(&["autoscaling"], &["horizontalpodautoscalers"]),
+        Disturbance,
+        "can stop or multiply workloads that scale by it",
+    );
+    let routes = is(&[""], &["services", "endpoints"])
+        || is(&["discovery.k8s.io"], &["endpointslices"])
+        || is(&["networking.k8s.io", "extensions"], &["ingresses"])
+        || group == "gateway.networking.k8s.io";
+    add(
+        writes && routes,
+        Disturbance,
+        "can send traffic that is meant for others elsewhere",
+    );
+    add(
+        writes && is(&[""], &["persistentvolumeclaims"]),
+        Disturbance,
+        "can take or delete storage, with the data in it",
+    );
+    add(
+        writes && is(&[""], &["serviceaccounts"]),
+        Disturbance,
+        "can make identities that outlast the run, or delete those that others use",
+    );
+    add(
+        writes && is(&["coordination.k8s.io"], &["leases"]),
+        Disturbance,
+        "can stop controllers that hold such a lease",
+    );
+    add(
+        reads && group == "rbac.authorization.k8s.io",
+        Disclosure,
+        "shows who may do what",
+    );
+    let is_custom = group.contains('.') && !group.ends_with(".k8s.io");
+    add(
+        writes && is_custom && group != sympozium_api::labels::GROUP,
+        Disturbance,
+        "makes a controller act, which has rights of its own",
+    );
+    add(
+        reads && is_custom && group != sympozium_api::labels::GROUP,
+        Disclosure,
+        "reads objects of an installed kind, which may hold credentials",
+    );
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(groups: &str, resources: &str, verbs: &str) -> Rule {
+        let words = |list: &str| {
+            let words = list.split(',').filter(|it| !it.is_empty());
+            let core = |word: &str| match word {
+                "core" => String::new(),
+                _ => word.to_owned(),
+            };
+            words.map(core).collect()
+        };
+        Rule {
+            api_groups: words(groups),
+            resources: words(resources),
+            verbs: words(verbs),
+            ..Rule::default()
+        }
+    }
+
+    fn told(rule: &Rule, scope: Scope) -> Vec<String> {
+        implications(rule, scope)
+            .into_iter()
+            .map(|it| format!("{}: {}", it.rights.join("; "), it.consequence))
+            .collect()
+    }
+
+    #[test]
+    fn consequences_are_told_in_plain_words() {
+        for (groups, resources, verbs, expected) in [
+            (
+                "apps",
+                "deployments",
+                "patch",
+                "patch deployments: can read any Secret and use any ServiceAccount of the namespace: it writes what pods mount and run",
+            ),
+            (
+                "core",
+                "pods",
+                "delete",
+                "delete pods: can stop workloads of the namespace",
+            ),
+            (
+                "core",
+                "pods",
+                "update",
+                "update pods: can put an image of its choice into any running pod of the namespace, and so use its Secrets and ServiceAccount",
+            ),
+            (
+                "core",
+                "secrets",
+                "get",
+                "get secrets: can read any Secret of the namespace",
+            ),
+            (
+                "core",
+                "secrets",
+                "patch",
+                "patch secrets: can read and replace any Secret of the namespace: an empty patch answers with it",
+            ),
+            (
+                "core",
+                "pods/exec",
+                "create",
+                "create pods/exec: can run commands in any pod of the namespace, with that pod's Secrets and ServiceAccount",
+            ),
+            (
+                "core",
+                "serviceaccounts/token",
+                "create",
+                "create serviceaccounts/token: can make tokens of any ServiceAccount of the namespace, and do what that may",
+            ),
+            (
+                "core",
+                "nodes/proxy",
+                "get",
+                "get nodes/proxy: can run commands in every pod of the nodes, by way of the kubelet",
+            ),
+            (
+                "core",
+                "pods",
+                "get",
+                "get pods: shows images, commands and environment values of pods, credentials included where they are written there",
+            ),
+            (
+                "apps",
+                "deployments",
+                "list",
+                "list deployments: shows images, commands and environment values of pods, credentials included where they are written there",
+            ),
+            (
+                "core",
+                "pods/log",
+                "get",
+                "get pods/log: reads whatever programs log, often credentials and personal data",
+            ),
+            (
+                "core",
+                "configmaps",
+                "get",
+                "get configmaps: reads settings of other programs, which often hold credentials",
+            ),
+            (
+                "core",
+                "configmaps",
+                "update",
+                "update configmaps: can change settings that other programs trust, which is often as good as changing the programs",
+            ),
+            (
+                "core",
+                "events",
+                "list",
+                "list events: reads messages about other programs, which can quote commands and errors",
+            ),
+            (
+                "core",
+                "nodes",
+                "list",
+                "list nodes: shows every machine of the cluster: addresses, versions, labels",
+            ),
+            (
+                "apps",
+                "deployments/scale",
+                "patch",
+                "patch deployments/scale: can stop any such workload of the namespace, or multiply it",
+            ),
+            (
+                "networking.k8s.io",
+                "ingresses",
+                "create",
+                "create ingresses: can send traffic that is meant for others elsewhere",
+            ),
+            (
+                "example.com",
+                "databases",
+                "create",
+                "create databases: makes a controller act, which has rights of its own",
+            ),
+        ] {
+            let asked = rule(groups, resources, verbs);
+            assert_eq!(told(&asked, Scope::Namespace), [expected]);
+        }
+    }
+
+    #[test]
+    fn rights_with_one_consequence_share_a_line_and_the_heaviest_comes_first() {
+        let asked = rule("core,apps", "pods,deployments", "get,list,create");
+        assert_eq!(
+            told(&asked, Scope::Namespace),
+            [
+                "create pods; create deployments: can read any Secret and use any ServiceAccount of the namespace: it writes what pods mount and run",
+                "get pods; list pods; get deployments; list deployments: shows images, commands and environment values of pods, credentials included where they are written there",
+            ]
+        );
+    }
+
+    #[test]
+    fn in_the_whole_cluster_reading_reaches_every_team() {
+        assert_eq!(
+            told(&rule("core", "services", "get,list"), Scope::Cluster),
+            [
+                "get,list services: reads it in every namespace: of every team that shares the cluster"
+            ]
+        );
+        assert_eq!(
+            told(&rule("core", "nodes", "get"), Scope::Cluster),
+            ["get nodes: shows every machine of the cluster: addresses, versions, labels"]
+        );
+        assert_eq!(
+            told(&rule("core", "services", "get"), Scope::Namespace),
+            [] as [&str; 0]
+        );
+    }
+
+    #[test]
+    fn names_narrow_what_is_said() {
+        let asked = Rule {
+            resource_names: vec!["one".to_owned()],
+            ..rule("core", "secrets", "get")
+        };
+        assert_eq!(
+            told(&asked, Scope::Namespace),
+            ["get secrets: can read a named Secret of the namespace"]
+        );
+    }
+
+    #[test]
+    fn a_wildcard_is_told_by_what_it_stands_for() {
+        let all: Vec<_> = implications(&rule("*", "*", "*"), Scope::Cluster);
+        let says = |text: &str| all.iter().any(|it| it.consequence.contains(text));
+        for text in [
+            "installed later",
+            "any Secret of every namespace",
+            "run commands in any pod",
+            "hand its rights to anybody",
+            "write any right into a role",
+            "stop workloads",
+        ] {
+            assert!(says(text), "{text}: {all:#?}");
+        }
+        let reading: Vec<_> = implications(&rule("core", "*", "get"), Scope::Namespace);
+        let reading: Vec<_> = reading.iter().map(|it| it.consequence.as_str()).collect();
+        assert_eq!(
+            reading,
+            [
+                "also holds for whatever is installed later, in kinds and in verbs",
+                "can read any Secret of the namespace"
+            ]
+        );
+    }
+
+    /// Whoever adds a right to those that are refused must say what follows from it.
+    #[test]
+    fn every_refused_right_has_a_consequence() {
+        for group in [
+            "",
+            "*",
+            "apps",
+            "batch",
+            "agents.x-k8s.io",
+            "rbac.authorization.k8s.io",
+            "certificates.k8s.io",
+            "admissionregistration.k8s.io",
+            "networking.k8s.io",
+            "sympozium.ai",
+        ] {
+            for resource in [
+                "*",
+                "pods",
+                "pods/exec",
+                "pods/attach",
+                "pods/portforward",
+                "pods/ephemeralcontainers",
+                "pods/eviction",
+                "pods/binding",
+                "bindings",
+                "secrets",
+                "serviceaccounts/token",
+                "nodes",
+                "nodes/proxy",
+                "services/proxy",
+                "namespaces",
+                "persistentvolumes",
+                "deployments",
+                "jobs",
+                "networkpolicies",
+                "roles",
+                "toolapprovals",
+                "certificatesigningrequests/approval",
+            ] {
+                for verb in [
+                    "*",
+                    "get",
+                    "list",
+                    "create",
+                    "update",
+                    "patch",
+                    "delete",
+                    "bind",
+                    "escalate",
+                    "impersonate",
+                    "approve",
+                ] {
+                    let asked = rule(
+                        if group.is_empty() { "core" } else { group },
+                        resource,
+                        verb,
+                    );
+                    for scope in [Scope::Namespace, Scope::Cluster] {
+                        let found = implications(&asked, scope);
+                        if !escalations(&asked).is_empty() {
+                            assert!(!found.is_empty(), "{asked}");
+                        }
+                        for it in found {
+                            assert!(!it.consequence.contains(['{', '}']), "{}", it.consequence);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
