@@ -6,6 +6,7 @@
 //! * [`admit`] is the decision, one file per family of rules, every rule with a name that stays the same.
 //! * [`plan`](plan::plan) makes of an admitted run the plan that every backend realises.
 //! * [`render`](render::render) writes a plan down as objects of Kubernetes.
+//! * [`explain`](explain::explain) says in words what a plan can touch, and what a change to it adds.
 //! * [`policy`] is what a run is held to, as one value; policies are combined by a meet, which only takes away.
 //! * The other modules read texts as what they mean, so that rules compare values: [`image`], [`quantity`],
 //!   [`duration`], [`host`], [`path`], [`environment`], [`rbac`].
@@ -17,6 +18,7 @@
 pub mod admit;
 pub mod duration;
 pub mod environment;
+pub mod explain;
 pub mod fuzzing;
 pub mod host;
 pub mod image;

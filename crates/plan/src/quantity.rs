@@ -44,6 +44,11 @@ impl Amount {
         Self(number as u128 * (PARTS / 1_000))
     }
 
+    /// The amount in billionths, to compare with.
+    pub const fn billionths(self) -> u128 {
+        self.0
+    }
+
     /// Reads an amount.
     ///
     /// # Errors

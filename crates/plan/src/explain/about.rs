@@ -1,0 +1,237 @@
+//! Which run, which model, which texts.
+
+use serde::Serialize;
+use sympozium_api::agent_run::RunMode;
+use sympozium_api::run_plan::{ModelPlan, Role, RunPlan, SkillPlan, SkillSource, Start, Workload};
+
+/// Which run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunAbout {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID, which names of objects are made of.
+    pub uid: String,
+    /// `Agent` or `SympoziumInstance`.
+    pub agent_kind: String,
+    /// The agent.
+    pub agent: String,
+    /// Whether the run ends with its task.
+    pub mode: RunMode,
+    /// What it is made of: `Job` or `Sandbox`.
+    pub workload: &'static str,
+    /// The pool that a running Sandbox is claimed from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_pool: Option<String>,
+    /// The run that started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The objects that the plan was made from.
+    pub made_from: Vec<ObjectAbout>,
+}
+
+/// An object that a plan was made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectAbout {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The digest of its spec.
+    pub digest: String,
+}
+
+/// The model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelAbout {
+    /// Who serves it.
+    pub provider: String,
+    /// The provider's name for it.
+    pub model: String,
+    /// The one address that requests go to; absent when the bridge answers itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Where its key is, and who reads it.
+    pub keys: Vec<ModelKeyAbout>,
+    /// Names of headers that every request has.
+    pub headers: Vec<String>,
+    /// A Secret with more of them, which the bridge alone sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers_secret: Option<String>,
+    /// The ConfigMap with the turns of a scripted model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+}
+
+/// A key of the model's provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelKeyAbout {
+    /// The Secret.
+    pub secret: String,
+    /// The key in it, which is also the variable.
+    pub key: String,
+    /// The part that reads it.
+    pub read_by: String,
+}
+
+/// A text that the agent reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillAbout {
+    /// The pack that it is from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pack: Option<String>,
+    /// The skill's name in the pack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skill: Option<String>,
+    /// The ConfigMap that it is from, with whatever that holds when the run starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<String>,
+    /// The digest of text and files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Where the agent finds it.
+    pub directory: String,
+    /// What it is good for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The only tools that are for it; all that the run has when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_tools: Option<Vec<String>>,
+    /// Files beside the text.
+    pub files: Vec<String>,
+    /// Those of them that the pack's sidecar can start.
+    pub programs: Vec<String>,
+}
+
+/// What runs commands in a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Executor {
+    /// A program of ours.
+    Ours,
+    /// Our executor, put into the image: commands are confined, and what was live is reported.
+    Injected,
+    /// What the image starts: nobody attests to more than the pod's spec.
+    Image,
+}
+
+pub fn run(plan: &RunPlan) -> RunAbout {
+    let run = &plan.run;
+    let (workload, warm_pool) = match &plan.workload {
+        Workload::Job => ("Job", None),
+        Workload::Sandbox { warm_pool } => ("Sandbox", warm_pool.as_ref()),
+    };
+    RunAbout {
+        namespace: run.namespace.to_string(),
+        name: run.name.to_string(),
+        uid: run.uid.to_string(),
+        agent_kind: run.agent_kind.clone(),
+        agent: run.agent.to_string(),
+        mode: plan.task.mode,
+        workload,
+        warm_pool: warm_pool.map(ToString::to_string),
+        parent: run.parent.as_ref().map(|it| it.run_name.to_string()),
+        made_from: plan
+            .resolved
+            .iter()
+            .map(|it| ObjectAbout {
+                kind: it.kind.clone(),
+                namespace: it.namespace.to_string(),
+                name: it.name.to_string(),
+                digest: it.digest.to_string(),
+            })
+            .collect(),
+    }
+}
+
+pub fn model(plan: &RunPlan) -> ModelAbout {
+    let ModelPlan {
+        provider,
+        model,
+        endpoint,
+        headers,
+        headers_secret,
+        keys,
+        script,
+        ..
+    } = &plan.model;
+    ModelAbout {
+        provider: provider.clone(),
+        model: model.clone(),
+        endpoint: endpoint.as_ref().map(|it| {
+            let scheme = if it.encrypted { "https" } else { "http" };
+            format!("{scheme}://{}:{}{}", it.host, it.port, it.path)
+        }),
+        keys: keys
+            .iter()
+            .map(|key| ModelKeyAbout {
+                secret: key.secret.to_string(),
+                key: key.variable.to_string(),
+                read_by: bridge(plan),
+            })
+            .collect(),
+        headers: headers.keys().cloned().collect(),
+        headers_secret: headers_secret.as_ref().map(ToString::to_string),
+        script: script.as_ref().map(ToString::to_string),
+    }
+}
+
+/// The bridge's name. A plan without one has no model either, so the role's name will do.
+pub fn bridge(plan: &RunPlan) -> String {
+    let bridge = plan.parts.iter().find(|part| part.role == Role::Bridge);
+    bridge.map_or_else(|| "ipc-bridge".to_owned(), |part| part.name.to_string())
+}
+
+pub fn skills(plan: &RunPlan) -> Vec<SkillAbout> {
+    plan.skills.iter().map(skill).collect()
+}
+
+fn skill(skill: &SkillPlan) -> SkillAbout {
+    let (pack, name, digest, config_map) = match &skill.source {
+        SkillSource::Pack {
+            pack,
+            skill,
+            digest,
+            ..
+        } => (
+            Some(pack.clone()),
+            Some(skill.clone()),
+            Some(digest.to_string()),
+            None,
+        ),
+        SkillSource::ConfigMap { config_map } => (None, None, None, Some(config_map.clone())),
+    };
+    let allowed = skill.allowed_tools.as_ref();
+    SkillAbout {
+        pack,
+        skill: name,
+        config_map,
+        digest,
+        directory: skill.directory.clone(),
+        description: skill.description.clone(),
+        allowed_tools: allowed.map(|all| all.iter().map(ToString::to_string).collect()),
+        files: skill.files.iter().map(|it| it.path.to_string()).collect(),
+        programs: skill
+            .files
+            .iter()
+            .filter(|it| it.executable)
+            .map(|it| it.path.to_string())
+            .collect(),
+    }
+}
+
+pub fn executor(role: &Role, start: &Start) -> Executor {
+    match (role, start) {
+        (Role::Agent | Role::Bridge | Role::Sandbox, _) => Executor::Ours,
+        (_, Start::Injected) => Executor::Injected,
+        (_, Start::Image { .. }) => Executor::Image,
+    }
+}

@@ -1,0 +1,249 @@
+//! What is mounted, and what that is.
+
+use serde::Serialize;
+use serde_json::Value;
+use sympozium_api::open::Volume;
+use sympozium_api::run_plan::{Medium, Mount, PlanVolume, RunPlan, VolumeSource};
+
+/// Whether something may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Access {
+    /// It may be read.
+    ReadOnly,
+    /// It may be changed too.
+    ReadWrite,
+}
+
+impl Access {
+    /// As tables say it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read",
+            Self::ReadWrite => "write",
+        }
+    }
+
+    pub(super) fn of(mount: &Mount) -> Self {
+        match mount.read_only {
+            true => Self::ReadOnly,
+            false => Self::ReadWrite,
+        }
+    }
+}
+
+/// What a volume is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum VolumeKind {
+    /// Empty at first, and gone with the run.
+    Scratch,
+    /// Texts of skills.
+    Texts,
+    /// What a part is told about the run.
+    Input,
+    /// A token for the Kubernetes API.
+    Token,
+    /// A Secret.
+    Secret,
+    /// A ConfigMap.
+    ConfigMap,
+    /// A directory of the node.
+    Host,
+    /// Storage that is there before the run and after it.
+    Storage,
+    /// Several of these in one, or something else that a user declared.
+    Other,
+}
+
+/// One volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAbout {
+    /// What the run calls it.
+    pub volume: String,
+    /// What it is.
+    pub kind: VolumeKind,
+    /// The same in words.
+    pub what: String,
+    /// How much fits, where that is bounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// Who sees it.
+    pub mounted_by: Vec<MountedBy>,
+}
+
+/// Who sees a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MountedBy {
+    /// The part.
+    pub part: String,
+    /// Where.
+    pub path: String,
+    /// Whether it may change it.
+    pub access: Access,
+    /// The part of the volume that it sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sub_path: Option<String>,
+}
+
+pub fn all(plan: &RunPlan) -> Vec<VolumeAbout> {
+    plan.volumes.iter().map(|it| about(plan, it)).collect()
+}
+
+fn about(plan: &RunPlan, volume: &PlanVolume) -> VolumeAbout {
+    let size = match &volume.source {
+        VolumeSource::Scratch { size, .. } | VolumeSource::Kept { size } => Some(size.to_string()),
+        _ => None,
+    };
+    let mounted_by = plan.parts.iter().flat_map(|part| {
+        let mounts = part.mounts.iter().filter(|it| it.volume == volume.name);
+        mounts.map(|mount| MountedBy {
+            part: part.name.to_string(),
+            path: mount.path.to_string(),
+            access: Access::of(mount),
+            sub_path: mount.sub_path.clone(),
+        })
+    });
+    VolumeAbout {
+        volume: volume.name.to_string(),
+        kind: kind(&volume.source),
+        what: what(plan, &volume.source),
+        size,
+        mounted_by: mounted_by.collect(),
+    }
+}
+
+/// What a volume of the plan is, in words; a mount of a volume that is not there is told too.
+pub fn named(plan: &RunPlan, mount: &Mount) -> String {
+    match plan.volume(&mount.volume) {
+        Some(volume) => what(plan, &volume.source),
+        None => format!("volume {}", mount.volume),
+    }
+}
+
+pub fn kind(source: &VolumeSource) -> VolumeKind {
+    match source {
+        VolumeSource::Scratch { .. } | VolumeSource::Kept { .. } => VolumeKind::Scratch,
+        VolumeSource::Texts { .. } => VolumeKind::Texts,
+        VolumeSource::Input { .. } => VolumeKind::Input,
+        VolumeSource::Token { .. } => VolumeKind::Token,
+        VolumeSource::Secret { .. } => VolumeKind::Secret,
+        VolumeSource::ConfigMap { .. } => VolumeKind::ConfigMap,
+        VolumeSource::Host { .. } => VolumeKind::Host,
+        VolumeSource::Declared { volume } => match type_of(volume) {
+            "emptyDir" => VolumeKind::Scratch,
+            "configMap" => VolumeKind::ConfigMap,
+            "secret" => VolumeKind::Secret,
+            "hostPath" => VolumeKind::Host,
+            "persistentVolumeClaim" | "ephemeral" => VolumeKind::Storage,
+            _ => VolumeKind::Other,
+        },
+    }
+}
+
+fn what(plan: &RunPlan, source: &VolumeSource) -> String {
+    match source {
+        VolumeSource::Scratch { medium, .. } => match medium {
+            Medium::Disk => "scratch space on disk, gone with the run".to_owned(),
+            Medium::Memory => "scratch space in memory, gone with the run".to_owned(),
+        },
+        VolumeSource::Kept { .. } => {
+            "scratch space on disk, kept until the hooks after the run have ended".to_owned()
+        }
+        VolumeSource::Texts { pack, programs } => match programs {
+            true => format!("texts and programs of pack {pack}"),
+            false => format!("texts of pack {pack}"),
+        },
+        VolumeSource::Input { part } => format!("what {part} is told about the run"),
+        VolumeSource::Token { identity } => {
+            let account = plan.identity(identity).map_or_else(
+                || identity.to_string(),
+                |it| super::grants::service_account(plan, it),
+            );
+            format!("token of ServiceAccount {account}")
+        }
+        VolumeSource::Secret { secret } => format!("Secret {secret}"),
+        VolumeSource::ConfigMap { config_map } => format!("ConfigMap {config_map}"),
+        VolumeSource::Host { path } => format!("directory {path} of the node"),
+        VolumeSource::Declared { volume } => declared(volume),
+    }
+}
+
+/// The key that says what a declared volume is. Admission lets only one through.
+fn type_of(volume: &Volume) -> &str {
+    volume
+        .source
+        .keys()
+        .next()
+        .map_or("emptyDir", String::as_str)
+}
+
+fn declared(volume: &Volume) -> String {
+    let type_ = type_of(volume);
+    let source = volume.source.get(type_).unwrap_or(&Value::Null);
+    let text = |field: &str| {
+        source
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or("(unnamed)")
+    };
+    match type_ {
+        "emptyDir" => "scratch space on disk, gone with the run".to_owned(),
+        "configMap" => format!("ConfigMap {}", text("name")),
+        "secret" => format!("Secret {}", text("secretName")),
+        "hostPath" => format!("directory {} of the node", text("path")),
+        "persistentVolumeClaim" => format!(
+            "PersistentVolumeClaim {}, which outlasts the run",
+            text("claimName")
+        ),
+        "ephemeral" => "storage of its own, gone with the pod".to_owned(),
+        "downwardAPI" => "what the pod knows about itself".to_owned(),
+        "image" => format!("files of image {}", text("reference")),
+        "projected" => projected(source),
+        other => format!("a volume of type {other}"),
+    }
+}
+
+fn projected(source: &Value) -> String {
+    let sources = source.get("sources").and_then(Value::as_array);
+    let mut words = Vec::new();
+    for source in sources.into_iter().flatten() {
+        for (type_, source) in source.as_object().into_iter().flatten() {
+            let name = source
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or("(unnamed)");
+            words.push(match type_.as_str() {
+                "secret" => format!("Secret {name}"),
+                "configMap" => format!("ConfigMap {name}"),
+                "downwardAPI" => "what the pod knows about itself".to_owned(),
+                "serviceAccountToken" => "a token of the pod's ServiceAccount".to_owned(),
+                other => other.to_owned(),
+            });
+        }
+    }
+    match words.is_empty() {
+        true => "nothing".to_owned(),
+        false => words.join(", "),
+    }
+}
+
+/// The Secrets that a declared volume holds.
+pub fn secrets_in(volume: &Volume) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut add = |source: Option<&Value>, field: &str| {
+        let name = source.and_then(|it| it.get(field)).and_then(Value::as_str);
+        found.extend(name.map(str::to_owned));
+    };
+    add(volume.source.get("secret"), "secretName");
+    let projected = volume.source.get("projected");
+    let sources = projected
+        .and_then(|it| it.get("sources"))
+        .and_then(Value::as_array);
+    for source in sources.into_iter().flatten() {
+        add(source.get("secret"), "name");
+    }
+    found
+}

@@ -1,0 +1,113 @@
+//! What may be reached.
+
+use serde::Serialize;
+use sympozium_api::run_plan::{Destination, Part, Reach, RunPlan};
+
+/// What may be reached, part by part and by the whole pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Network {
+    /// By each part, through the gateway.
+    pub parts: Vec<PartNetwork>,
+    /// By the pod as a whole: a NetworkPolicy cannot tell containers apart.
+    pub pod: PodNetwork,
+}
+
+/// What one part may reach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PartNetwork {
+    /// The part.
+    pub part: String,
+    /// Whether it may reach every public host.
+    pub any_public_host: bool,
+    /// Hosts with their ports, whether public or not; `*` is any port.
+    pub hosts: Vec<String>,
+    /// Whether it has a token for the Kubernetes API.
+    pub kubernetes_api: bool,
+    /// Whether it has the node's network instead of the pod's.
+    pub node_network: bool,
+}
+
+/// What the pod may reach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodNetwork {
+    /// Where packets may go.
+    pub egress: Vec<&'static str>,
+    /// Who may connect to it. Nobody.
+    pub ingress: Vec<&'static str>,
+    /// Whether names can be looked up. They cannot: the gateway does.
+    pub dns: bool,
+    /// Whether a run is refused where nothing enforces this.
+    pub enforced_or_refused: bool,
+}
+
+pub fn of(plan: &RunPlan) -> Network {
+    let mut egress = vec!["the gateway"];
+    if !plan.identities.is_empty() {
+        egress.push("the Kubernetes API server");
+    }
+    let floor = &plan.isolation.floor;
+    Network {
+        parts: plan.parts.iter().map(|part| of_part(plan, part)).collect(),
+        pod: PodNetwork {
+            egress,
+            ingress: Vec::new(),
+            dns: false,
+            enforced_or_refused: floor.contains(&sympozium_api::guarantee::Guarantee::Network),
+        },
+    }
+}
+
+fn of_part(plan: &RunPlan, part: &Part) -> PartNetwork {
+    let mut hosts: Vec<String> = reaches(plan, part)
+        .flat_map(|it| it.destinations.iter().map(destination))
+        .collect();
+    hosts.sort();
+    hosts.dedup();
+    PartNetwork {
+        part: part.name.to_string(),
+        any_public_host: reaches(plan, part).any(|it| it.public),
+        hosts,
+        kubernetes_api: part.identity.is_some(),
+        node_network: has_node_network(part),
+    }
+}
+
+fn reaches<'a>(plan: &'a RunPlan, part: &'a Part) -> impl Iterator<Item = &'a Reach> {
+    let credentials = plan.credentials.iter().filter(|it| it.part == part.name);
+    credentials.map(|it| &it.reach)
+}
+
+/// `host:port`, with brackets where the host has colons of its own.
+pub fn destination(destination: &Destination) -> String {
+    let Destination { host, port } = destination;
+    let port = port.map_or_else(|| "*".to_owned(), |port| port.to_string());
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+fn has_node_network(part: &Part) -> bool {
+    let access = part.host_access.as_ref();
+    access.is_some_and(|it| it.enabled && it.host_network)
+}
+
+/// What a part may reach, in words; empty when nothing.
+pub fn in_words(plan: &RunPlan, part: &Part) -> Vec<String> {
+    let network = of_part(plan, part);
+    let mut words = Vec::new();
+    if network.node_network {
+        words.push("whatever the node reaches".to_owned());
+    }
+    if network.any_public_host {
+        words.push("any public host".to_owned());
+    }
+    words.extend(network.hosts);
+    if network.kubernetes_api {
+        words.push("Kubernetes API".to_owned());
+    }
+    words
+}

@@ -1,0 +1,210 @@
+//! What one should know that no table says. Only what applies to the run is said.
+
+use serde::Serialize;
+use sympozium_api::guarantee::Guarantee;
+use sympozium_api::run_plan::{Acts, Gate, Part, Role, RunPlan, SkillSource, place};
+
+use super::about::{Executor, executor};
+use super::files::{self, VolumeKind};
+use super::tools::{Arguments, ToolAbout};
+use super::{secrets, tools};
+use crate::image::Image;
+
+/// A caveat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Remark {
+    /// A name that stays the same.
+    pub id: &'static str,
+    /// The caveat.
+    pub text: String,
+}
+
+pub fn of(plan: &RunPlan) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    about_node(plan, &mut remarks);
+    about_rights(plan, &mut remarks);
+    about_network(plan, &mut remarks);
+    about_commands(plan, &mut remarks);
+    about_sharing(plan, &mut remarks);
+    about_texts(plan, &mut remarks);
+    remarks
+}
+
+fn add(remarks: &mut Vec<Remark>, id: &'static str, text: impl Into<String>) {
+    let text = text.into();
+    remarks.push(Remark { id, text });
+}
+
+/// Names of the parts for which something holds.
+fn parts(plan: &RunPlan, holds: impl Fn(&Part) -> bool) -> Vec<String> {
+    let found = plan.parts.iter().filter(|part| holds(part));
+    found.map(|part| part.name.to_string()).collect()
+}
+
+fn about_node(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+    let on_node = parts(plan, |part| {
+        part.host_access
+            .as_ref()
+            .is_some_and(|it| !super::parts::node(it).is_empty())
+    });
+    if !on_node.is_empty() {
+        let text = format!(
+            "{} is not held by its container alone: what it has of the node can reach every pod and every credential on that node.",
+            on_node.join(", ")
+        );
+        add(remarks, "node-access", text);
+    }
+}
+
+fn about_rights(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+    let has_secrets = !secrets::all(plan).is_empty();
+    if plan.identities.is_empty() && !has_secrets {
+        return;
+    }
+    add(
+        remarks,
+        "creating-runs",
+        "Whoever may create an AgentRun with these packs can use their rights: it is as strong as creating a pod that has them.",
+    );
+    let text = format!(
+        "Whoever may create pods or read Secrets in namespace {} holds the rights of this run while it lasts.",
+        plan.run.namespace
+    );
+    add(remarks, "namespace", text);
+}
+
+fn about_network(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+    if let Some(endpoint) = &plan.model.endpoint {
+        let text = format!(
+            "Everything that the agent reads goes to the model at {}: task, files, answers of tools.",
+            endpoint.host
+        );
+        add(remarks, "model-reads", text);
+    }
+    let public = plan.credentials.iter().filter(|it| it.reach.public);
+    let mut public: Vec<String> = public.map(|it| it.part.to_string()).collect();
+    public.dedup();
+    if !public.is_empty() {
+        let text = format!(
+            "{} may reach any public host: what the run has read can be sent anywhere. `networkPolicy.denyAll` of a policy closes that.",
+            public.join(", ")
+        );
+        add(remarks, "any-public-host", text);
+    }
+    if !plan.isolation.floor.contains(&Guarantee::Network) {
+        add(
+            remarks,
+            "network-unenforced",
+            "`network` is not in the floor: where the cluster enforces no NetworkPolicy, the run starts all the same and reports it.",
+        );
+    }
+    if !plan.identities.is_empty() {
+        add(
+            remarks,
+            "api-server-reachable",
+            "A NetworkPolicy holds for the whole pod: every part can connect to the API server. Only those named have a token for it.",
+        );
+    }
+}
+
+fn about_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+    let tools = tools::all(plan);
+    let offered = |it: &&ToolAbout| it.gate != Gate::Deny;
+    let free = |it: &&ToolAbout| offered(it) && it.arguments == Arguments::FreeText;
+    if tools.iter().any(|it| free(&it)) {
+        add(
+            remarks,
+            "free-text",
+            "A tool that takes a command line can do whatever its container can. The gate sees the text of it, not what it does.",
+        );
+    }
+    let native = plan.tools.iter();
+    if native
+        .filter(|it| it.gate != Gate::Deny)
+        .any(|it| it.acts == Acts::Agent)
+    {
+        add(
+            remarks,
+            "native-file-tools",
+            "For file tools of the agent the mount is the boundary: permits, questions and receipts of them bind an honest agent only.",
+        );
+    }
+    let asks = plan.tools.iter().any(|it| it.gate == Gate::Ask);
+    let shares = plan.parts.iter().any(mounts_workspace);
+    if asks && shares {
+        add(
+            remarks,
+            "approval-files",
+            "An approval is for the exact call. Files in /workspace are not part of it: what a script there does can change after a yes.",
+        );
+    }
+    let own = parts(plan, |part| {
+        executor(&part.role, &part.start) == Executor::Image
+    });
+    if !own.is_empty() {
+        let text = format!(
+            "{} runs what its image starts: its isolation is that of the pod's spec, and nobody attests to more. `executor: injected` confines each command and reports what was live.",
+            own.join(", ")
+        );
+        add(remarks, "not-attested", text);
+    }
+}
+
+fn mounts_workspace(part: &Part) -> bool {
+    let mut mounts = part.mounts.iter();
+    mounts.any(|it| it.path.as_str() == place::WORKSPACE)
+}
+
+fn about_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+    let foreign = |part: &Part| !matches!(part.role, Role::Agent | Role::Bridge);
+    if plan.parts.iter().any(foreign) {
+        add(
+            remarks,
+            "shared-pod",
+            "Parts of a pod share loopback, abstract sockets, System V IPC and message queues. Nothing of ours trusts those; an image of yours should not either.",
+        );
+    }
+    let sharing = parts(plan, mounts_workspace);
+    let writes = plan.parts.iter().any(|part| {
+        let mut mounts = part.mounts.iter();
+        mounts.any(|it| it.path.as_str() == place::WORKSPACE && !it.read_only)
+    });
+    if sharing.len() > 1 && writes {
+        let text = format!(
+            "{} share /workspace: each of them that may write there can leave code for the others to run.",
+            sharing.join(", ")
+        );
+        add(remarks, "shared-workspace", text);
+    }
+    let kinds = plan.volumes.iter().map(|it| files::kind(&it.source));
+    if kinds.into_iter().any(|it| it == VolumeKind::Storage) {
+        add(
+            remarks,
+            "storage",
+            "Storage that is there before and after the run carries files from one run to the next, and to whoever else mounts it.",
+        );
+    }
+}
+
+fn about_texts(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+    let from_config_map = |source: &SkillSource| matches!(source, SkillSource::ConfigMap { .. });
+    if plan.skills.iter().any(|it| from_config_map(&it.source)) {
+        add(
+            remarks,
+            "texts-by-reference",
+            "Texts from a ConfigMap are what it holds when the run starts. They are in no digest here.",
+        );
+    }
+    let movable = parts(plan, |part| {
+        let image = Image::parse(part.image.as_str());
+        !image.is_ok_and(|it| it.digest().is_some())
+    });
+    if !movable.is_empty() {
+        let text = format!(
+            "Images of {} are named by tag: whoever may push to the registry decides what runs. A digest (`@sha256:…`) pins it.",
+            movable.join(", ")
+        );
+        add(remarks, "image-tags", text);
+    }
+}

@@ -1,0 +1,222 @@
+//! The most important, in a few sentences.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use sympozium_api::run_plan::{Gate, RunPlan};
+
+use super::grants::{self, Grant};
+use super::tools::{ActsBy, Arguments, ToolAbout};
+use super::{network, parts, secrets, tools};
+use crate::rbac::{Scope, Weight};
+
+/// What a run can and cannot do. Each sentence goes on from `This run can` or `It cannot`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// `This run can …`
+    pub can: Vec<String>,
+    /// `It cannot …`
+    pub cannot: Vec<String>,
+}
+
+/// Names that a sentence lists before it counts the rest.
+const LISTED: usize = 4;
+
+pub fn of(plan: &RunPlan) -> Summary {
+    let mut can = Vec::new();
+    let mut cannot = Vec::new();
+    node(plan, &mut can, &mut cannot);
+    kubernetes(plan, &mut can, &mut cannot);
+    commands(plan, &mut can, &mut cannot);
+    network(plan, &mut can, &mut cannot);
+    secrets(plan, &mut can, &mut cannot);
+    if plan.subagents.levels > 0 {
+        can.push(format!(
+            "start other runs, {} of its own and {} at a time",
+            plan.subagents.children, plan.subagents.concurrent
+        ));
+    }
+    cannot.push(format!(
+        "last longer than {}, whatever happens",
+        duration(plan.deadlines.ceiling_seconds)
+    ));
+    Summary { can, cannot }
+}
+
+fn node(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+    let mut has = Vec::new();
+    for part in &plan.parts {
+        let powers = part.host_access.as_ref().map(parts::node);
+        for power in powers.unwrap_or_default() {
+            has.push(format!("{power} ({})", part.name));
+        }
+    }
+    match has.is_empty() {
+        true => cannot.push("touch the node it runs on".to_owned()),
+        false => can.push(format!("use the node it runs on: {}", listed(&has))),
+    }
+}
+
+fn kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+    let identities = grants::all(plan);
+    let all = || identities.iter().flat_map(|it| &it.grants);
+    let count = |scope| all().filter(|it| it.scope == scope).count();
+    let (whole, own) = (count(Scope::Cluster), count(Scope::Namespace));
+    if whole + own == 0 {
+        cannot.push("use the Kubernetes API".to_owned());
+        return;
+    }
+    let packs: BTreeSet<&str> = identities
+        .iter()
+        .map(|it| it.pack.as_deref().unwrap_or("hooks"))
+        .collect();
+    let packs: Vec<String> = packs.into_iter().map(str::to_owned).collect();
+    let mut places = Vec::new();
+    if whole > 0 {
+        places.push("the whole cluster".to_owned());
+    }
+    if own > 0 {
+        places.push(format!("namespace {}", plan.run.namespace));
+    }
+    can.push(format!(
+        "use the Kubernetes API in {} ({})",
+        places.join(" and "),
+        listed(&packs)
+    ));
+    let heavy: BTreeSet<String> = all().flat_map(consequences).collect();
+    let heavy: Vec<String> = heavy.into_iter().collect();
+    if heavy.is_empty() {
+        cannot.push("take more rights by those it has".to_owned());
+    } else {
+        can.push(format!(
+            "take more rights by those it has: {}",
+            heavy.join("; ")
+        ));
+    }
+}
+
+/// What follows from a rule and is more than it says.
+fn consequences(grant: &Grant) -> impl Iterator<Item = String> {
+    let heavy = grant.implies.iter();
+    let heavy = heavy.filter(|it| it.weight == Weight::MoreRights);
+    heavy.map(|it| format!("{} {}", it.rights.join(", "), it.consequence))
+}
+
+fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+    let tools = tools::all(plan);
+    let at = |gate, tool: &ToolAbout| tool.gate == gate;
+    let lines = |gate| -> Vec<String> {
+        let free = tools
+            .iter()
+            .filter(|it| it.arguments == Arguments::FreeText);
+        let parts = free
+            .filter(|it| at(gate, it))
+            .filter_map(|it| it.part.clone());
+        parts.collect::<BTreeSet<_>>().into_iter().collect()
+    };
+    let (freely, asking) = (lines(Gate::Allow), lines(Gate::Ask));
+    if !freely.is_empty() {
+        can.push(format!("run any command line in {}", listed(&freely)));
+    }
+    if !asking.is_empty() {
+        can.push(format!(
+            "run any command line in {} once a person agrees",
+            listed(&asking)
+        ));
+    }
+    if freely.is_empty() && asking.is_empty() {
+        cannot.push("run command lines of its own".to_owned());
+    }
+    let by_name = |gate| -> Vec<String> {
+        let held = tools.iter().filter(|it| it.arguments == Arguments::Schema);
+        let held = held.filter(|it| at(gate, it) && it.by != ActsBy::Shell);
+        held.map(|it| it.tool.clone()).collect()
+    };
+    let (freely, asking) = (by_name(Gate::Allow), by_name(Gate::Ask));
+    if !freely.is_empty() {
+        can.push(format!("call {}", listed(&freely)));
+    }
+    if !asking.is_empty() {
+        can.push(format!("call {} once a person agrees", listed(&asking)));
+    }
+}
+
+fn network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+    let network = network::of(plan);
+    let public: Vec<String> = network
+        .parts
+        .iter()
+        .filter(|it| it.any_public_host)
+        .map(|it| it.part.clone())
+        .collect();
+    let hosts: BTreeSet<String> = network
+        .parts
+        .iter()
+        .flat_map(|it| it.hosts.clone())
+        .collect();
+    let mut reached: Vec<String> = hosts.into_iter().collect();
+    if !public.is_empty() {
+        reached.insert(0, format!("any public host ({})", listed(&public)));
+    }
+    match reached.is_empty() {
+        true => cannot.push("reach the network".to_owned()),
+        false => {
+            can.push(format!("reach {}", listed(&reached)));
+            cannot.push("reach anything else, or look up names".to_owned());
+        }
+    }
+}
+
+fn secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+    let seen: Vec<String> = secrets::all(plan)
+        .into_iter()
+        .filter_map(|secret| {
+            let parts: BTreeSet<String> = secret
+                .seen
+                .iter()
+                .filter_map(|it| it.part.clone())
+                .collect();
+            let parts: Vec<String> = parts.into_iter().collect();
+            let name = secret.secret;
+            (!parts.is_empty()).then(|| format!("{name} ({})", listed(&parts)))
+        })
+        .collect();
+    match seen.is_empty() {
+        true => cannot.push("read a Secret".to_owned()),
+        false => {
+            can.push(format!("see Secret {}", listed(&seen)));
+            cannot.push("show a Secret to the agent itself, which holds none".to_owned());
+        }
+    }
+}
+
+/// `a, b and 3 more`.
+fn listed(words: &[String]) -> String {
+    if words.len() <= LISTED {
+        return match words {
+            [] => "nothing".to_owned(),
+            [only] => only.clone(),
+            [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        };
+    }
+    let rest = words.len() - LISTED;
+    format!("{} and {rest} more", words[..LISTED].join(", "))
+}
+
+/// As people say it: `1 h 30 min`.
+fn duration(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    let mut rest = seconds;
+    let mut words = Vec::new();
+    for (length, unit) in units {
+        if rest >= length {
+            words.push(format!("{} {unit}", rest / length));
+            rest %= length;
+        }
+    }
+    match words.is_empty() {
+        true => "0 s".to_owned(),
+        false => words.join(" "),
+    }
+}

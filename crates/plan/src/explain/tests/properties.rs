@@ -1,0 +1,207 @@
+//! What holds of the explanation of every plan.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use sympozium_api::RunPlan;
+use sympozium_api::run_plan::{Gate, VolumeSource};
+
+use super::plans::any_plan;
+use crate::explain::{Direction, Explanation, Kept, Power, Section, compare, explain};
+
+/// The powers of one section, as whose and what.
+fn of(powers: &[Power], section: Section) -> Vec<(&str, &str)> {
+    let found = powers.iter().filter(|it| it.section == section);
+    found.map(|it| (it.of.as_str(), it.what.as_str())).collect()
+}
+
+/// What identifies powers with their values.
+fn set(
+    powers: impl IntoIterator<Item = Power>,
+) -> BTreeSet<(Section, String, String, Option<String>)> {
+    let powers = powers.into_iter();
+    powers
+        .map(|it| (it.section, it.of, it.what, it.value))
+        .collect()
+}
+
+fn every_mount_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
+    let files = of(powers, Section::Files);
+    for part in &plan.parts {
+        for mount in &part.mounts {
+            let told = explanation.parts.iter().find(|it| it.part == part.name.0);
+            let told = told.expect("the part").mounts.iter();
+            let mut told = told.filter(|it| it.path == mount.path.as_str());
+            assert!(
+                told.any(|it| (it.access == crate::explain::Access::ReadOnly) == mount.read_only)
+            );
+            let start = format!("{}: ", mount.path);
+            assert!(
+                files
+                    .iter()
+                    .any(|(of, what)| *of == part.name.0 && what.starts_with(&start))
+            );
+            if let Some(volume) = plan.volume(&mount.volume) {
+                let told = explanation
+                    .files
+                    .iter()
+                    .find(|it| it.volume == volume.name.0);
+                let by = &told.expect("the volume").mounted_by;
+                assert!(
+                    by.iter()
+                        .any(|it| it.part == part.name.0 && it.path == mount.path.as_str())
+                );
+            }
+        }
+    }
+}
+
+fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
+    let network = of(powers, Section::Network);
+    let names: BTreeSet<&str> = plan.parts.iter().map(|it| it.name.0.as_str()).collect();
+    // A credential for a part that does not exist is nobody's.
+    for credential in plan
+        .credentials
+        .iter()
+        .filter(|it| names.contains(it.part.0.as_str()))
+    {
+        let part = credential.part.0.as_str();
+        if credential.reach.public {
+            assert!(network.contains(&(part, "any public host")));
+        }
+        for destination in &credential.reach.destinations {
+            let mut told = network.iter();
+            assert!(told.any(|(of, what)| *of == part && what.contains(&destination.host)));
+        }
+    }
+}
+
+fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
+    let rights = of(powers, Section::Kubernetes);
+    for identity in &plan.identities {
+        for (rules, place) in [
+            (&identity.namespace_rules, "in the namespace"),
+            (&identity.cluster_rules, "in the whole cluster"),
+        ] {
+            for rule in rules {
+                for (verb, resource) in rule
+                    .verbs
+                    .iter()
+                    .flat_map(|verb| rule.resources.iter().map(move |it| (verb, it)))
+                {
+                    let start = format!("{verb} {resource}");
+                    let mut told = rights.iter();
+                    assert!(told.any(|(of, what)| *of == "hooks"
+                        && what.starts_with(&start)
+                        && what.ends_with(place)));
+                }
+            }
+        }
+    }
+}
+
+fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
+    let told = |secret: &str, part: Option<&str>| {
+        let all = explanation.secrets.iter().filter(|it| it.secret == secret);
+        let mut seen = all.flat_map(|it| &it.seen);
+        assert!(
+            seen.any(|it| it.part.as_deref() == part),
+            "{secret:?} {part:?}"
+        );
+    };
+    for part in &plan.parts {
+        for variable in &part.env {
+            let from = variable.value_from.as_ref();
+            if let Some(key) = from.and_then(|it| it.secret_key_ref.as_ref()) {
+                told(key.name.as_str(), Some(&part.name.0));
+            }
+        }
+        for mount in &part.mounts {
+            match plan.volume(&mount.volume).map(|it| &it.source) {
+                Some(VolumeSource::Secret { secret }) => told(secret.as_str(), Some(&part.name.0)),
+                Some(VolumeSource::Declared { volume }) => {
+                    let text = serde_json::to_value(volume).expect("JSON");
+                    if let Some(secret) = text["secret"]["secretName"].as_str() {
+                        told(secret, Some(&part.name.0));
+                    }
+                    let sources = text["projected"]["sources"].as_array();
+                    for source in sources.into_iter().flatten() {
+                        told(
+                            source["secret"]["name"].as_str().expect("a name"),
+                            Some(&part.name.0),
+                        );
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    for key in &plan.model.keys {
+        told(key.secret.as_str(), Some("ipc-bridge"));
+    }
+    if let Some(secret) = &plan.model.headers_secret {
+        told(secret.as_str(), Some("ipc-bridge"));
+    }
+    for secret in &plan.placement.image_pull_secrets {
+        told(secret.name.as_str(), None);
+    }
+}
+
+fn every_tool_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
+    assert_eq!(explanation.tools.len(), plan.tools.len());
+    let tools = of(powers, Section::Tools);
+    for tool in plan.tools.iter().filter(|it| it.gate != Gate::Deny) {
+        let pack = tool.pack.as_deref().unwrap_or_default();
+        assert!(tools.contains(&(pack, tool.name.as_str())));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn every_power_of_a_plan_is_explained(plan in any_plan()) {
+        let explanation = explain(&plan);
+        let powers = explanation.powers();
+        every_mount_is_told(&plan, &explanation, &powers);
+        every_destination_is_told(&plan, &powers);
+        every_rule_is_told(&plan, &powers);
+        every_secret_is_told(&plan, &explanation);
+        every_tool_is_told(&plan, &explanation, &powers);
+        for part in &plan.parts {
+            let access = part.host_access.as_ref().filter(|it| it.enabled);
+            if access.is_some_and(|it| it.privileged || it.host_network || !it.mounts.is_empty()) {
+                let node = of(&powers, Section::Node);
+                prop_assert!(node.iter().any(|(of, _)| *of == part.name.0));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_changes_between_a_plan_and_itself(plan in any_plan()) {
+        let explanation = explain(&plan);
+        let all = explanation.powers().len();
+        prop_assert_eq!(compare(&explanation, &explanation), (Vec::new(), Kept(all)));
+    }
+
+    #[test]
+    fn a_comparison_loses_nothing(old in any_plan(), new in any_plan()) {
+        let (old, new) = (explain(&old), explain(&new));
+        let (changes, Kept(kept)) = compare(&old, &new);
+        let (before, after) = (set(old.powers()), set(new.powers()));
+        let there = changes.iter().filter(|it| it.direction != Direction::Removed);
+        let changed = set(there.map(|it| it.power.clone()));
+        let common: BTreeSet<_> = before.intersection(&after).cloned().collect();
+        prop_assert_eq!(common.len(), kept);
+        let union: BTreeSet<_> = changed.union(&common).cloned().collect();
+        prop_assert_eq!(union, after);
+        // And back: what is removed one way is added the other.
+        let (back, _) = compare(&new, &old);
+        let keys = |changes: &[crate::explain::Change], direction| -> BTreeSet<(Section, String, String)> {
+            let found = changes.iter().filter(|it| it.direction == direction);
+            found.map(|it| (it.power.section, it.power.of.clone(), it.power.what.clone())).collect()
+        };
+        prop_assert_eq!(keys(&changes, Direction::Added), keys(&back, Direction::Removed));
+        prop_assert_eq!(keys(&changes, Direction::Removed), keys(&back, Direction::Added));
+    }
+}
