@@ -18,7 +18,7 @@ mod suggest;
 mod tests;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 use std::process::ExitCode;
 
 use crate::arguments::{OutputFormat, ValidateArguments};
@@ -30,8 +30,9 @@ use crate::manifests::sources::{self, Reader};
 use crate::manifests::tree::{Mark, Path};
 use crate::output::{answer, json, note};
 use admission::Floor;
-pub use finding::Verdict;
-use finding::{Finding, Findings, ObjectName, Stage};
+pub use admission::{Demand, Judged, Outcome, Purpose};
+pub use finding::{Finding, ObjectName, Verdict};
+use finding::{Findings, Stage};
 use object::{Object, ObjectKind, Sorter};
 pub use references::Completeness;
 pub use report::Report;
@@ -55,12 +56,11 @@ pub fn run(arguments: &ValidateArguments) -> Result<ExitCode, Failure> {
 }
 
 fn validate(arguments: &ValidateArguments) -> Report {
-    let mut session = Session::new(&arguments.namespace);
-    let mut reader = Reader::default();
-    session.add_inputs(&arguments.files, &mut reader);
-    if let Some(path) = &arguments.floor {
-        session.add_floor(&mut reader, path);
-    }
+    let session = Session::read(
+        &arguments.namespace,
+        &arguments.files,
+        arguments.floor.as_deref(),
+    );
     let completeness = match arguments.strict {
         true => Completeness::Complete,
         false => Completeness::Partial,
@@ -88,6 +88,17 @@ impl<'a> Session<'a> {
             budget: Budget::default(),
             floor: Floor::AmongTheFiles,
         }
+    }
+
+    /// Reads what paths name, and the file with the floor.
+    pub fn read(default_namespace: &'a str, paths: &[PathBuf], floor: Option<&FilePath>) -> Self {
+        let mut session = Self::new(default_namespace);
+        let mut reader = Reader::default();
+        session.add_inputs(paths, &mut reader);
+        if let Some(path) = floor {
+            session.add_floor(&mut reader, path);
+        }
+        session
     }
 
     /// Takes everything that `inputs` name: files, directories, skills, standard input.
@@ -128,7 +139,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes the file with the cluster's floor.
-    fn add_floor(&mut self, reader: &mut Reader, path: &std::path::Path) {
+    fn add_floor(&mut self, reader: &mut Reader, path: &FilePath) {
         let file = self.files.len();
         let before = self.objects.len();
         self.add_inputs(&[path.to_owned()], reader);
@@ -149,7 +160,17 @@ impl<'a> Session<'a> {
     }
 
     /// Asks everything that is asked of all files together.
-    pub fn finish(mut self, schemas: &mut Schemas, completeness: Completeness) -> Report {
+    pub fn finish(self, schemas: &mut Schemas, completeness: Completeness) -> Report {
+        self.finish_for(schemas, completeness, Demand::EVERYTHING)
+    }
+
+    /// The same, for runs that something is to be made of.
+    pub fn finish_for(
+        mut self,
+        schemas: &mut Schemas,
+        completeness: Completeness,
+        demand: Demand<'_>,
+    ) -> Report {
         for object in &mut self.objects {
             let findings = &mut self.findings;
             let file = &self.files[object.file];
@@ -168,6 +189,7 @@ impl<'a> Session<'a> {
             &self.files,
             self.floor,
             completeness,
+            demand,
             &mut self.findings,
         );
         Report::new(self.files, &self.objects, undecided, self.findings)

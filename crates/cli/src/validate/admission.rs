@@ -5,6 +5,7 @@
 //! denial ([`openings`]). So a denial is certain, for these objects as they are: the cluster denies the run too. A run
 //! that something is missing for is counted as undecided.
 
+mod case;
 mod openings;
 mod place;
 mod store;
@@ -12,23 +13,24 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
-use sympozium_api::names::{ModelRef, SkillPackName};
 use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicy};
 use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Denied, Facts, Input, PackCandidates, PackObject, Reason,
-    Settings, Subject, admit, admit_agent, admit_pack, admit_policy, wanted_packs, wanted_policy,
+    Admitted, Decision, Denied, Input, Reason, Settings, Subject, admit, admit_agent, admit_pack,
+    admit_policy,
 };
 
-use super::finding::{Finding, Findings, Stage, Verdict};
+use super::finding::{Finding, Findings, ObjectName, Stage, Verdict};
 use super::object::Object;
 use super::references::Completeness;
 use crate::built_in;
 use crate::kinds::Kind;
 use crate::manifests::limits::MAX_RUNS;
 use crate::manifests::problem::Problem;
+use case::Case;
 use openings::{KnownFloor, Unknown};
 use place::Places;
 use store::Store;
@@ -43,18 +45,71 @@ pub enum Floor {
     InFile(usize),
 }
 
+/// What stands for the end of a name that the API server has yet to choose.
+const GENERATED: &str = "xxxxx";
+
+/// Which runs are judged, and what for.
+pub struct Demand<'d> {
+    /// Only runs of this name; all of them, and agents without any, when absent.
+    pub run: Option<&'d str>,
+    /// The UID of runs that have none of their own.
+    pub uid: Option<&'d str>,
+    /// What is done with each.
+    pub purpose: Purpose<'d>,
+}
+
+/// What runs are judged for.
+pub enum Purpose<'d> {
+    /// To say what is wrong. What is missing was said when references were looked up.
+    Check,
+    /// To make something of those that are admitted. What is missing is an error, because nothing can be made without it.
+    Use(&'d mut dyn FnMut(&Judged<'_>)),
+}
+
+/// A run that was judged.
+pub struct Judged<'c> {
+    /// The run, or the agent in whose place it was made up.
+    pub name: &'c ObjectName,
+    /// Whether there is no such run in the files.
+    pub is_imagined: bool,
+    /// What came of it.
+    pub outcome: Outcome<'c>,
+}
+
+/// What came of a run.
+pub enum Outcome<'c> {
+    /// It may exist.
+    Admitted(&'c Input<'c>, &'c Admitted<'c>),
+    /// It may not.
+    Denied(&'c [Reason]),
+    /// Something that decides about it is not there.
+    Undecided,
+}
+
+impl Demand<'_> {
+    /// Every run, to say what is wrong.
+    pub const EVERYTHING: Self = Self {
+        run: None,
+        uid: None,
+        purpose: Purpose::Check,
+    };
+}
+
 /// Judges every object of ours that can be read, and counts the runs that something is missing for.
 pub fn check(
     objects: &[Object],
     files: &[String],
     floor: Floor,
     completeness: Completeness,
+    demand: Demand<'_>,
     findings: &mut Findings,
 ) -> usize {
     let store = Store::of(objects, files, findings);
-    // Files that are everything there is are an installation as it comes, with the floor that it brings.
-    let shipped = match (floor, completeness) {
-        (Floor::AmongTheFiles, Completeness::Complete) => built_in::floor(),
+    // Files that are everything there is are an installation as it comes, with the floor that it brings. Whoever wants to
+    // make something of a run is answered by the same.
+    let is_whole = completeness == Completeness::Complete || demand.is_for_use();
+    let shipped = match floor {
+        Floor::AmongTheFiles if is_whole => built_in::floor(),
         _ => None,
     };
     let mut judge = Judge {
@@ -66,14 +121,35 @@ pub fn check(
         told: HashSet::new(),
         runs_left: MAX_RUNS,
         undecided: 0,
+        demand,
         findings,
     };
     judge.judge_alone(&store);
     // Agents only when every run was judged: there is one bound for both.
-    if judge.judge_runs(&store) {
+    if judge.judge_runs(&store) && judge.demand.run.is_none() {
         judge.judge_agents(&store);
     }
     judge.undecided
+}
+
+impl Demand<'_> {
+    fn is_for_use(&self) -> bool {
+        matches!(self.purpose, Purpose::Use(_))
+    }
+
+    /// The run as a cluster would have stored it, if that was asked for.
+    fn stored<'r>(&self, run: &'r AgentRun) -> Cow<'r, AgentRun> {
+        let Some(uid) = self.uid else {
+            return Cow::Borrowed(run);
+        };
+        let mut run = run.clone();
+        let metadata = &mut run.metadata;
+        metadata.uid.get_or_insert_with(|| uid.to_owned());
+        if let (None, Some(start)) = (&metadata.name, &metadata.generate_name) {
+            metadata.name = Some(format!("{start}{GENERATED}"));
+        }
+        Cow::Owned(run)
+    }
 }
 
 fn find_floor<'s>(
@@ -102,7 +178,7 @@ fn find_floor<'s>(
         .map_or(KnownFloor::Unknown, |policy| KnownFloor::Is(&policy.spec))
 }
 
-struct Judge<'a> {
+struct Judge<'a, 'd> {
     objects: &'a [Object],
     files: &'a [String],
     floor: KnownFloor<'a>,
@@ -112,10 +188,11 @@ struct Judge<'a> {
     told: HashSet<(usize, String, &'static str, String)>,
     runs_left: usize,
     undecided: usize,
+    demand: Demand<'d>,
     findings: &'a mut Findings,
 }
 
-impl Judge<'_> {
+impl Judge<'_, '_> {
     /// What can be said about packs, policies and agents by themselves.
     fn judge_alone(&mut self, store: &Store) {
         for (index, pack) in sorted(store.packs.values()) {
@@ -152,13 +229,16 @@ impl Judge<'_> {
     /// Whether all of them were judged.
     fn judge_runs(&mut self, store: &Store) -> bool {
         for (index, run) in &store.runs {
-            let namespace = self.objects[*index].name.namespace.as_str();
+            let name = &self.objects[*index].name;
+            if self.demand.run.is_some_and(|wanted| wanted != name.name) {
+                continue;
+            }
             if !self.may_judge(*index) {
                 return false;
             }
-            let agents = store.agents_called(namespace, run.spec.agent().map(AsRef::as_ref));
-            let places = Places::of(*index).with_agent(store.agent_index(namespace, run));
-            let is_undecided = self.judge_run(store, run, namespace, agents, &places);
+            let run = self.demand.stored(run);
+            let places = Places::of(*index).with_agent(store.agent_index(&name.namespace, &run));
+            let is_undecided = self.judge_run(store, &run, *index, &places);
             self.undecided += usize::from(is_undecided);
         }
         true
@@ -185,7 +265,6 @@ impl Judge<'_> {
     /// An agent without a run among the files is judged by the plainest run that it can have.
     fn judge_agents(&mut self, store: &Store) {
         for (index, name) in store.agents_without_runs(self.objects) {
-            let namespace = self.objects[index].name.namespace.as_str();
             if !self.may_judge(index) {
                 return;
             }
@@ -197,53 +276,40 @@ impl Judge<'_> {
                     ..AgentRunSpec::default()
                 },
             );
-            let agents = store.agents_called(namespace, Some(name));
-            self.judge_run(store, &run, namespace, agents, &Places::of_agent(index));
+            let run = self.demand.stored(&run);
+            self.judge_run(store, &run, index, &Places::of_agent(index));
         }
     }
 
     /// Tells what there is to tell about one run, and says whether something was missing.
-    fn judge_run(
-        &mut self,
-        store: &Store,
-        run: &AgentRun,
-        namespace: &str,
-        agents: Agents<'_>,
-        places: &Places,
-    ) -> bool {
-        let packs: BTreeMap<SkillPackName, PackCandidates<'_>> = wanted_packs(run, agents)
-            .into_iter()
-            .map(|name| {
-                let candidates = store.packs_called(namespace, name.as_str());
-                (name, pack_candidates(candidates))
-            })
-            .collect();
-        let policies = match wanted_policy(agents) {
-            Some(name) => store.policies_called(namespace, name.as_str()),
-            None => Candidates::default(),
+    fn judge_run(&mut self, store: &Store, run: &AgentRun, index: usize, places: &Places) -> bool {
+        let name = &self.objects[index].name;
+        let settings = self.settings.clone();
+        let case = Case::of(store, run, &name.namespace);
+        let input = case.input(self.floor.spec(), &settings);
+        let decision = admit(&input);
+        let (reasons, warnings) = match &decision {
+            Decision::Admitted(admitted) => (&[][..], admitted.warnings.as_slice()),
+            Decision::Denied(Denied { reasons, warnings }) => {
+                (reasons.as_slice(), warnings.as_slice())
+            }
         };
-        let model_ref = run.spec.model.as_ref().and_then(|it| it.model_ref.as_ref());
-        let decision = admit(&Input {
-            run,
-            namespace,
-            agents,
-            packs: &packs,
-            policies,
-            floor: self.floor.spec(),
-            models: model_ref.map_or_else(Candidates::default, |reference| {
-                models(store, namespace, reference)
-            }),
-            author: None,
-            facts: Facts::default(),
-            settings: &self.settings,
-        });
-        let (reasons, warnings) = match decision {
-            Decision::Admitted(admitted) => (Vec::new(), admitted.warnings),
-            Decision::Denied(Denied { reasons, warnings }) => (reasons, warnings),
-        };
-        let unknown = Unknown::of(run, agents, policies, self.floor);
-        let is_doubtful = self.tell(&reasons, &warnings, places, &unknown);
-        is_doubtful || reasons.iter().any(|reason| reason.missing.is_some())
+        let unknown = Unknown::of(run, case.agents, case.policies, self.floor);
+        let is_doubtful = self.tell(reasons, warnings, places, &unknown);
+        let is_undecided = is_doubtful || reasons.iter().any(|reason| reason.missing.is_some());
+        if let Purpose::Use(look) = &mut self.demand.purpose {
+            let outcome = match &decision {
+                Decision::Admitted(admitted) => Outcome::Admitted(&input, admitted),
+                Decision::Denied(_) if is_undecided => Outcome::Undecided,
+                Decision::Denied(denied) => Outcome::Denied(&denied.reasons),
+            };
+            look(&Judged {
+                name,
+                is_imagined: places.is_imagined(),
+                outcome,
+            });
+        }
+        is_undecided
     }
 
     /// Tells what holds whatever the policies are.
@@ -262,8 +328,14 @@ impl Judge<'_> {
         let mut is_doubtful = false;
         for (severity, reasons) in [(Verdict::Denied, reasons), (Verdict::Warning, warnings)] {
             for reason in reasons {
-                // What is missing was reported when references were looked up.
-                if reason.missing.is_some() || !places.can_tell(reason, self.objects) {
+                if reason.missing.is_some() {
+                    // Otherwise it was reported when references were looked up.
+                    if self.demand.is_for_use() {
+                        self.tell_one(Verdict::Error, reason, places);
+                    }
+                    continue;
+                }
+                if !places.can_tell(reason, self.objects) {
                     continue;
                 }
                 let doubt = unknown
@@ -279,7 +351,11 @@ impl Judge<'_> {
                     remedy: doubt.hint,
                     ..reason.clone()
                 };
-                self.tell_one(Verdict::Warning, &doubtful, places);
+                let severity = match self.demand.is_for_use() {
+                    true => Verdict::Error,
+                    false => Verdict::Warning,
+                };
+                self.tell_one(severity, &doubtful, places);
             }
         }
         is_doubtful
@@ -313,33 +389,6 @@ impl Judge<'_> {
             message: reason.message.clone(),
             hint: Some(reason.remedy.clone()).filter(|remedy| !remedy.is_empty()),
         });
-    }
-}
-
-fn pack_candidates<'a>(candidates: Candidates<'a, sympozium_api::SkillPack>) -> PackCandidates<'a> {
-    let object = |pack: Option<&'a sympozium_api::SkillPack>| {
-        pack.map(|pack| PackObject { pack, author: None })
-    };
-    PackCandidates {
-        own: object(candidates.own),
-        system: object(candidates.system),
-    }
-}
-
-fn models<'s>(
-    store: &'s Store,
-    namespace: &str,
-    reference: &ModelRef,
-) -> Candidates<'s, sympozium_api::Model> {
-    match reference.as_str().split_once('/') {
-        Some((named, name)) => Candidates {
-            own: store
-                .models
-                .get(&(named.to_owned(), name.to_owned()))
-                .map(|(_, it)| it),
-            system: None,
-        },
-        None => store.candidates(&store.models, namespace, reference.as_str()),
     }
 }
 

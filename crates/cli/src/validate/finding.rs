@@ -50,6 +50,13 @@ pub struct ObjectName {
     pub name: String,
 }
 
+impl std::fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = crate::manifests::problem::printable(&self.name);
+        write!(f, "{} {}/{name}", self.kind, self.namespace)
+    }
+}
+
 /// One finding. The names of its fields are part of the JSON output.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {

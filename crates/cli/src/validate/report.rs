@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::finding::{Finding, Findings, Verdict};
+use super::finding::{Finding, Findings, Stage, Verdict};
 use super::object::{Object, ObjectKind};
 
 /// Everything that validation has to say. The names of its fields are the JSON output, which `docs/validate.md`
@@ -72,18 +72,28 @@ impl Report {
         &self.findings
     }
 
+    /// Whether a file is not what its kind allows, or could not be read: what is in it is not known.
+    pub fn has_unreadable(&self) -> bool {
+        let errors = self.findings.iter();
+        let errors = errors.filter(|it| it.severity == Verdict::Error);
+        let of_admission = errors.filter(|it| it.stage == Stage::Admission).count();
+        self.errors > of_admission
+    }
+
+    /// How many warnings there are.
+    pub fn warnings(&self) -> usize {
+        self.warnings
+    }
+
     /// One finding a line, with its hint below it, and files apart.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        let mut file = "";
-        for finding in &self.findings {
-            if !file.is_empty() && file != finding.file {
-                text.push('\n');
-            }
-            file = &finding.file;
-            render(&mut text, finding);
-        }
-        text
+        written(self.findings.iter())
+    }
+
+    /// The same without warnings.
+    pub fn text_of_failures(&self) -> String {
+        let failures = self.findings.iter();
+        written(failures.filter(|it| it.severity != Verdict::Warning))
     }
 
     /// The last line, for people.
@@ -129,6 +139,19 @@ impl Report {
         }
         summary
     }
+}
+
+fn written<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
+    let mut text = String::new();
+    let mut file = "";
+    for finding in findings {
+        if !file.is_empty() && file != finding.file {
+            text.push('\n');
+        }
+        file = &finding.file;
+        render(&mut text, finding);
+    }
+    text
 }
 
 fn render(text: &mut String, finding: &Finding) {

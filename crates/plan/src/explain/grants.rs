@@ -90,5 +90,6 @@ fn words(rule: &RbacRule) -> String {
 
 /// What an identity is called in the cluster.
 pub fn service_account(plan: &RunPlan, identity: &Identity) -> String {
-    format!("{}-{}", plan.run.uid, identity.name)
+    let word = identity.name.0.replace('-', "");
+    crate::render::names::object_name(&plan.run, &word)
 }

@@ -99,6 +99,11 @@ impl Places {
         }
     }
 
+    /// Whether there is no such run in the files.
+    pub fn is_imagined(&self) -> bool {
+        self.is_imagined
+    }
+
     /// Whether a reason can be trusted. Of a run without its agent, what it says itself can, and that it names none: what
     /// else it leaves out may be with the agent.
     pub fn can_tell(&self, reason: &Reason, objects: &[Object]) -> bool {
