@@ -1,5 +1,6 @@
 //! What can be typed.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -37,6 +38,18 @@ pub enum Command {
     ///
     /// Objects of other kinds are not checked; they count as there for what refers to them.
     Validate(ValidateArguments),
+
+    /// Tell what a run could touch: tools, permissions, network, secrets, files, limits.
+    ///
+    /// Reads the same files as `validate`, admits and plans each run as the cluster would, and prints the plan in words.
+    /// An agent without a run is explained as the plainest run of it would be. Packs, policies and the floor that an
+    /// installation brings need not be among the files. Nothing is sent anywhere; no cluster is needed.
+    Explain(ExplainArguments),
+
+    /// Print the Kubernetes objects of a run, in the order in which they are created.
+    ///
+    /// What the controller would create, for reviews and tests. Secrets are printed empty: the controller fills them.
+    Render(RenderArguments),
 
     /// Make a SkillPack of a directory with `SKILL.md`, or begin such a directory.
     Skill(SkillArguments),
@@ -94,6 +107,119 @@ pub struct ValidateArguments {
     /// How to print the findings.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
+}
+
+/// The arguments of `explain`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  What could the runs in these files touch?
+    sympozium explain agent.yaml run.yaml
+
+  One of several runs:
+    sympozium explain deploy/ --run nightly-report
+
+  In CI: fail when a change gives a run more power
+    git worktree add /tmp/base origin/main
+    sympozium explain --diff /tmp/base/deploy deploy
+
+  In a script: the rights from which more rights follow
+    sympozium explain -o json deploy/ |
+      jq -r '.runs[].kubernetes[].grants[].implies[] | select(.weight == \"moreRights\") | .consequence'
+
+Exit codes:
+  0  explained; with --diff: no run may do more
+  1  a file could not be read, an object is not what its kind allows, something is missing, or the command failed
+  2  the command line was not understood
+  3  a run is denied; with --diff: one of NEW
+  4  with --diff: a run may do more")]
+pub struct ExplainArguments {
+    /// Files or directories with manifests; `-` is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Compare two paths, OLD and NEW, power by power.
+    #[arg(long)]
+    pub diff: bool,
+
+    /// Only the run of this name.
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
+
+    /// A file with the policy that is the cluster's floor.
+    ///
+    /// Without it, the SympoziumPolicy `floor` of namespace `sympozium-system` if it is among the files, and otherwise the
+    /// floor that an installation brings.
+    #[arg(long, value_name = "FILE")]
+    pub floor: Option<PathBuf>,
+
+    /// The namespace of objects that name none.
+    #[arg(short, long, default_value = "default", value_parser = namespace)]
+    pub namespace: String,
+
+    /// How to print the answer.
+    #[arg(short, long, value_enum, default_value_t = ExplainFormat::Text)]
+    pub output: ExplainFormat,
+}
+
+/// The arguments of `render`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  What would be created for this run?
+    sympozium render agent.yaml run.yaml
+
+  As for the run that is in the cluster:
+    sympozium render deploy/ --run review --uid \"$(kubectl get agentrun review -o jsonpath='{.metadata.uid}')\"
+
+  Only what it is allowed to do:
+    sympozium render deploy/ -o json | jq '.items[] | select(.kind | test(\"Role\"))'
+
+Exit codes:
+  0  printed
+  1  a file could not be read, an object is not what its kind allows, something is missing, or the command failed
+  2  the command line was not understood
+  3  a run is denied")]
+pub struct RenderArguments {
+    /// Files or directories with manifests; `-` is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Only the run of this name.
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
+
+    /// The UID of runs that have none in their metadata.
+    #[arg(long, value_parser = crate::planning::uid)]
+    pub uid: Option<String>,
+
+    /// A file with the policy that is the cluster's floor.
+    #[arg(long, value_name = "FILE")]
+    pub floor: Option<PathBuf>,
+
+    /// The namespace of objects that name none.
+    #[arg(short, long, default_value = "default", value_parser = namespace)]
+    pub namespace: String,
+
+    /// The address and port of the gateway; one at which nothing answers when absent.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub gateway: Option<SocketAddr>,
+
+    /// An address and port of the API server; may be given several times.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub api_server: Vec<SocketAddr>,
+
+    /// What `hostUsers` of pods says: `auto` leaves it out, because no cluster is asked here.
+    #[arg(long, value_enum, default_value_t = HostUsers::Auto)]
+    pub host_users: HostUsers,
+
+    /// The version of agent-sandbox that the cluster serves.
+    #[arg(long, value_enum, default_value_t = SandboxVersionArgument::V1beta1)]
+    pub sandbox_version: SandboxVersionArgument,
+
+    /// How to print them.
+    #[arg(short, long, value_enum, default_value_t = ObjectFormat::Yaml)]
+    pub output: ObjectFormat,
 }
 
 /// The arguments of `crds`.
@@ -199,6 +325,39 @@ pub enum OutputFormat {
     Text,
     /// For programs.
     Json,
+}
+
+/// How to print an explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExplainFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For both.
+    Yaml,
+}
+
+/// Whether pods use the node's users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HostUsers {
+    /// Not said: the cluster decides.
+    Auto,
+    /// They do: no user namespace.
+    Always,
+    /// They do not: a user namespace of their own.
+    Never,
+}
+
+/// A version of agent-sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SandboxVersionArgument {
+    /// Up to 0.5.
+    V1alpha1,
+    /// From 0.5 on.
+    V1beta1,
+    /// The cluster has none.
+    None,
 }
 
 /// How to print objects.

@@ -9,6 +9,9 @@ pub const FAILED: u8 = 1;
 /// Exit code of a command that did its work and whose answer is no.
 pub const DENIED: u8 = 3;
 
+/// Exit code of a comparison that found more power than before.
+pub const ADDED: u8 = 4;
+
 /// An error, and the next thing to try.
 #[derive(Debug)]
 pub struct Failure {

@@ -7,11 +7,15 @@ mod built_in;
 mod completions;
 mod crds;
 mod doctor;
+mod explain;
 mod failure;
 pub mod fuzzing;
 mod kinds;
 mod manifests;
 mod output;
+mod page;
+mod planning;
+mod render;
 mod skill;
 mod validate;
 mod version;
@@ -29,6 +33,8 @@ pub fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Render(arguments) => render::run(&arguments),
         Command::Skill(arguments) => skill::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

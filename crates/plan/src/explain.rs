@@ -34,7 +34,7 @@ pub use parts::{MountAbout, PartAbout, VariableAbout, VariableSource};
 pub use powers::{MAX_SINGLE_RIGHTS, Power, Section};
 pub use remarks::Remark;
 pub use secrets::{SecretAbout, SecretSeen};
-pub use summary::Summary;
+pub use summary::{Summary, duration};
 pub use tools::{ActsBy, Arguments, ToolAbout};
 
 /// What the field `format` of an explanation says. Fields may be added to it; none changes its meaning.

@@ -92,13 +92,29 @@ pub fn printable(text: &str) -> String {
 }
 
 fn push_printable(shown: &mut String, character: char) {
-    // The marks that turn the direction of text can make one line look like another.
-    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if character.is_control() || turns {
-        shown.extend(character.escape_default());
-    } else {
+    if is_printable(character) {
         shown.push(character);
+    } else {
+        shown.extend(character.escape_default());
     }
+}
+
+/// Whether a terminal shows a character for what it is: it moves nothing, turns no line and is not invisible. The marks
+/// that turn the direction of text can make one line look like another, and what is not seen cannot be compared.
+pub fn is_printable(character: char) -> bool {
+    let is_hidden = matches!(
+        character,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}'
+    );
+    !character.is_control() && !is_hidden
 }
 
 #[cfg(test)]

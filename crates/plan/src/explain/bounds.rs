@@ -162,7 +162,7 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
         Some(seconds) => vec![
             "bindings are deleted first when the run ends, for whatever reason: from then on the API server answers 403".to_owned(),
             "then the Secret that tokens are bound to, and the ServiceAccount".to_owned(),
-            format!("if nobody is there to delete them, a token expires {seconds} seconds after it was made"),
+            format!("if nobody is there to delete them, a token expires {} after it was made", super::summary::duration(seconds)),
         ],
     };
     let mut outlasts = Vec::new();

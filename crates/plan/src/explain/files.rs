@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 use sympozium_api::open::Volume;
-use sympozium_api::run_plan::{Medium, Mount, PlanVolume, RunPlan, VolumeSource};
+use sympozium_api::run_plan::{Medium, Mount, PlanVolume, RunPlan, VolumeSource, place};
 
 /// Whether something may be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -109,7 +109,7 @@ fn about(plan: &RunPlan, volume: &PlanVolume) -> VolumeAbout {
     VolumeAbout {
         volume: volume.name.to_string(),
         kind: kind(&volume.source),
-        what: what(plan, &volume.source),
+        what: what(plan, volume),
         size,
         mounted_by: mounted_by.collect(),
     }
@@ -118,7 +118,7 @@ fn about(plan: &RunPlan, volume: &PlanVolume) -> VolumeAbout {
 /// What a volume of the plan is, in words; a mount of a volume that is not there is told too.
 pub fn named(plan: &RunPlan, mount: &Mount) -> String {
     match plan.volume(&mount.volume) {
-        Some(volume) => what(plan, &volume.source),
+        Some(volume) => what(plan, volume),
         None => format!("volume {}", mount.volume),
     }
 }
@@ -143,14 +143,18 @@ pub fn kind(source: &VolumeSource) -> VolumeKind {
     }
 }
 
-fn what(plan: &RunPlan, source: &VolumeSource) -> String {
-    match source {
-        VolumeSource::Scratch { medium, .. } => match medium {
-            Medium::Disk => "scratch space on disk, gone with the run".to_owned(),
-            Medium::Memory => "scratch space in memory, gone with the run".to_owned(),
-        },
+fn what(plan: &RunPlan, volume: &PlanVolume) -> String {
+    match &volume.source {
+        VolumeSource::Scratch { medium, .. } => {
+            let use_ = purpose(plan, volume).unwrap_or_else(|| "scratch space".to_owned());
+            match medium {
+                Medium::Disk => format!("{use_}, on disk, gone with the run"),
+                Medium::Memory => format!("{use_}, in memory, gone with the run"),
+            }
+        }
         VolumeSource::Kept { .. } => {
-            "scratch space on disk, kept until the hooks after the run have ended".to_owned()
+            let use_ = purpose(plan, volume).unwrap_or_else(|| "scratch space".to_owned());
+            format!("{use_}, on disk, kept until the hooks after the run have ended")
         }
         VolumeSource::Texts { pack, programs } => match programs {
             true => format!("texts and programs of pack {pack}"),
@@ -169,6 +173,23 @@ fn what(plan: &RunPlan, source: &VolumeSource) -> String {
         VolumeSource::Host { path } => format!("directory {path} of the node"),
         VolumeSource::Declared { volume } => declared(volume),
     }
+}
+
+/// What scratch space is for, by the places where it is seen.
+fn purpose(plan: &RunPlan, volume: &PlanVolume) -> Option<String> {
+    for part in &plan.parts {
+        let mut mounts = part.mounts.iter().filter(|it| it.volume == volume.name);
+        let purpose = mounts.find_map(|mount| match mount.path.as_str() {
+            place::WORKSPACE => Some("files that parts share".to_owned()),
+            place::DOOR => Some("the socket between agent and bridge".to_owned()),
+            place::IPC => Some(format!("calls of {} and their results", part.name)),
+            _ => None,
+        });
+        if purpose.is_some() {
+            return purpose;
+        }
+    }
+    None
 }
 
 /// The key that says what a declared volume is. Admission lets only one through.
@@ -190,7 +211,7 @@ fn declared(volume: &Volume) -> String {
             .unwrap_or("(unnamed)")
     };
     match type_ {
-        "emptyDir" => "scratch space on disk, gone with the run".to_owned(),
+        "emptyDir" => "scratch space, on disk, gone with the run".to_owned(),
         "configMap" => format!("ConfigMap {}", text("name")),
         "secret" => format!("Secret {}", text("secretName")),
         "hostPath" => format!("directory {} of the node", text("path")),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use sympozium_api::run_plan::{Gate, RunPlan};
 
 use super::grants::{self, Grant};
-use super::tools::{ActsBy, Arguments, ToolAbout};
+use super::tools::{Arguments, ToolAbout};
 use super::{network, parts, secrets, tools};
 use crate::rbac::{Scope, Weight};
 
@@ -33,7 +33,7 @@ pub fn of(plan: &RunPlan) -> Summary {
     secrets(plan, &mut can, &mut cannot);
     if plan.subagents.levels > 0 {
         can.push(format!(
-            "start other runs, {} of its own and {} at a time",
+            "start {} other runs, {} at a time",
             plan.subagents.children, plan.subagents.concurrent
         ));
     }
@@ -128,17 +128,22 @@ fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     if freely.is_empty() && asking.is_empty() {
         cannot.push("run command lines of its own".to_owned());
     }
-    let by_name = |gate| -> Vec<String> {
+    let by_name = |gate| {
         let held = tools.iter().filter(|it| it.arguments == Arguments::Schema);
-        let held = held.filter(|it| at(gate, it) && it.by != ActsBy::Shell);
-        held.map(|it| it.tool.clone()).collect()
+        held.filter(|it| at(gate, it)).count()
     };
-    let (freely, asking) = (by_name(Gate::Allow), by_name(Gate::Ask));
-    if !freely.is_empty() {
-        can.push(format!("call {}", listed(&freely)));
-    }
-    if !asking.is_empty() {
-        can.push(format!("call {} once a person agrees", listed(&asking)));
+    let counted = |count: usize| match count {
+        1 => "1 tool".to_owned(),
+        count => format!("{count} tools"),
+    };
+    match (by_name(Gate::Allow), by_name(Gate::Ask)) {
+        (0, 0) => {}
+        (freely, 0) => can.push(format!("call {}", counted(freely))),
+        (0, asking) => can.push(format!("call {} once a person agrees", counted(asking))),
+        (freely, asking) => can.push(format!(
+            "call {} by itself and {asking} once a person agrees",
+            counted(freely)
+        )),
     }
 }
 
@@ -186,7 +191,7 @@ fn secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
         true => cannot.push("read a Secret".to_owned()),
         false => {
             can.push(format!("see Secret {}", listed(&seen)));
-            cannot.push("show a Secret to the agent itself, which holds none".to_owned());
+            cannot.push("give the agent itself a credential".to_owned());
         }
     }
 }
@@ -205,7 +210,7 @@ fn listed(words: &[String]) -> String {
 }
 
 /// As people say it: `1 h 30 min`.
-fn duration(seconds: u64) -> String {
+pub fn duration(seconds: u64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let mut rest = seconds;
     let mut words = Vec::new();

@@ -76,16 +76,14 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
         }
     }
     if scope == Scope::Cluster {
-        let reads = |it: &&String| READS.contains(&it.as_str()) || *it == "*";
-        let verbs: Vec<String> = rule.verbs.iter().filter(reads).cloned().collect();
-        let tenants = |it: &String| !OF_NO_NAMESPACE.contains(&it.as_str());
-        if !verbs.is_empty() && rule.resources.iter().any(tenants) {
-            let right = Rule {
-                verbs,
-                ..rule.clone()
-            };
-            let consequence = "reads it in every namespace: of every team that shares the cluster";
-            add(Weight::Disclosure, consequence, &right);
+        let reads = |verb: &str| READS.contains(&verb) || verb == "*";
+        for right in single(rule) {
+            let (_, resource, verb) = right;
+            if reads(verb) && !OF_NO_NAMESPACE.contains(&resource) {
+                let consequence =
+                    "reads it in every namespace: of every team that shares the cluster";
+                add(Weight::Disclosure, consequence, &one(rule, right));
+            }
         }
     }
     found.sort_by_key(|it| it.weight);
@@ -94,6 +92,7 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
 
 /// What is in no namespace: there is nothing of a tenant to be read of it.
 const OF_NO_NAMESPACE: &[&str] = &[
+    "certificatesigningrequests",
     "clusterroles",
     "clusterrolebindings",
     "customresourcedefinitions",
@@ -101,11 +100,12 @@ const OF_NO_NAMESPACE: &[&str] = &[
     "nodes",
     "persistentvolumes",
     "storageclasses",
+    "volumeattachments",
 ];
 
 const READS: &[&str] = &["get", "list", "watch"];
 
-/// Group, resource and verb of every single right that has no `*` in it; those are told by what they stand for.
+/// Group, resource and verb of every single right.
 fn single(rule: &Rule) -> impl Iterator<Item = (&str, &str, &str)> {
     rule.resources.iter().flat_map(move |resource| {
         rule.api_groups.iter().flat_map(move |group| {
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!(
             told(&rule("core", "services", "get,list"), Scope::Cluster),
             [
-                "get,list services: reads it in every namespace: of every team that shares the cluster"
+                "get services; list services: reads it in every namespace: of every team that shares the cluster"
             ]
         );
         assert_eq!(

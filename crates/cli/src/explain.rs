@@ -1,0 +1,163 @@
+//! `sympozium explain`: what could this run touch?
+
+mod difference;
+mod text;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use serde::Serialize;
+use sympozium_plan::explain::{Explanation, explain};
+
+use crate::arguments::{ExplainArguments, ExplainFormat};
+use crate::failure::{ADDED, DENIED, FAILED, Failure};
+use crate::output::{answer, json, note, yaml};
+use crate::planning::{self, Denial, NIL_UID, Planning, Request, Run, RunOutcome, plan_runs};
+use crate::validate::{Finding, ObjectName, Verdict};
+
+/// Explains what the arguments name.
+pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
+    if arguments.diff {
+        return compare(arguments);
+    }
+    let planning = planned(arguments, &arguments.files)?;
+    match arguments.output {
+        ExplainFormat::Text => {
+            answer(&text::render(&planning))?;
+            planning::tell(&planning);
+            note_warnings(&planning);
+        }
+        ExplainFormat::Json => answer(&json(&Answer::of(&planning))?)?,
+        ExplainFormat::Yaml => answer(&yaml(&Answer::of(&planning))?)?,
+    }
+    Ok(exit_code(planning.verdict()))
+}
+
+fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
+    let [old, new] = arguments.files.as_slice() else {
+        let error = anyhow!(
+            "--diff compares two paths, and {} were named",
+            arguments.files.len()
+        );
+        return Err(Failure::new(
+            error,
+            "put what belongs together into one directory: sympozium explain --diff OLD NEW",
+        ));
+    };
+    let old = planned(arguments, std::slice::from_ref(old))?;
+    let new = planned(arguments, std::slice::from_ref(new))?;
+    let differences = difference::of(&old, &new);
+    match arguments.output {
+        ExplainFormat::Text => {
+            answer(&difference::render(&differences))?;
+            planning::tell(&old);
+            planning::tell(&new);
+        }
+        ExplainFormat::Json => answer(&json(&differences)?)?,
+        ExplainFormat::Yaml => answer(&yaml(&differences)?)?,
+    }
+    // What was denied before says nothing about what is now.
+    let broken = old.verdict() == Some(Verdict::Error);
+    Ok(match new.verdict() {
+        _ if broken => ExitCode::from(FAILED),
+        None if differences.adds() => ExitCode::from(ADDED),
+        verdict => exit_code(verdict),
+    })
+}
+
+fn planned(
+    arguments: &ExplainArguments,
+    files: &[PathBuf],
+) -> Result<Planning<Explanation>, Failure> {
+    let request = Request {
+        files,
+        floor: arguments.floor.as_deref(),
+        namespace: &arguments.namespace,
+        run: arguments.run.as_deref(),
+        uid: NIL_UID,
+    };
+    plan_runs(&request, |planned| Ok(explain(&planned.plan)))
+}
+
+fn exit_code(verdict: Option<Verdict>) -> ExitCode {
+    match verdict {
+        None | Some(Verdict::Warning) => ExitCode::SUCCESS,
+        Some(Verdict::Denied) => ExitCode::from(DENIED),
+        Some(Verdict::Error) => ExitCode::from(FAILED),
+    }
+}
+
+fn note_warnings(planning: &Planning<Explanation>) {
+    match planning.report.warnings() {
+        0 => {}
+        1 => note("1 warning; `sympozium validate` shows it"),
+        count => note(&format!(
+            "{count} warnings; `sympozium validate` shows them"
+        )),
+    }
+}
+
+/// What programs get. Fields may be added; none changes its meaning.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    /// Explanations of the runs that are admitted.
+    runs: Vec<Explained<'a>>,
+    /// Runs that are denied, each with all reasons.
+    denied: Vec<DeniedRun<'a>>,
+    /// Runs of which nothing is known for what is missing or cannot be made.
+    undecided: Vec<&'a ObjectName>,
+    /// Everything that was found, as `sympozium validate -o json` has it.
+    findings: &'a [Finding],
+}
+
+/// One explanation.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Explained<'a> {
+    /// Whether there is no such run in the files, and this is the plainest one that the agent could have.
+    assumed: bool,
+    #[serde(flatten)]
+    explanation: &'a Explanation,
+}
+
+/// A run that is denied.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeniedRun<'a> {
+    run: &'a ObjectName,
+    reasons: &'a [Denial],
+}
+
+impl<'a> Answer<'a> {
+    fn of(planning: &'a Planning<Explanation>) -> Self {
+        let denied = |run: &'a Run<Explanation>| match &run.outcome {
+            RunOutcome::Denied(reasons) => Some(DeniedRun {
+                run: &run.name,
+                reasons,
+            }),
+            _ => None,
+        };
+        let undecided = |run: &&Run<Explanation>| {
+            matches!(run.outcome, RunOutcome::Undecided | RunOutcome::Failed(_))
+        };
+        Self {
+            runs: planning
+                .made()
+                .map(|(run, explanation)| Explained {
+                    assumed: run.is_assumed,
+                    explanation,
+                })
+                .collect(),
+            denied: planning.runs.iter().filter_map(denied).collect(),
+            undecided: planning
+                .runs
+                .iter()
+                .filter(undecided)
+                .map(|it| &it.name)
+                .collect(),
+            findings: planning.report.findings(),
+        }
+    }
+}

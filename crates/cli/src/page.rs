@@ -1,0 +1,211 @@
+//! Text for a terminal: paragraphs and tables that fit its width, whatever is written in manifests.
+//!
+//! Every text passes [`printable`], so that no manifest can move the cursor, hide something or add a line that is not ours.
+
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::manifests::problem::printable;
+
+/// Columns of a terminal that nobody has made wider. One width for all, so that two outputs can be compared.
+pub const WIDTH: usize = 80;
+
+/// Columns that a table's column keeps when others need room.
+const LEAST_COLUMN: usize = 8;
+
+/// Columns between two columns of a table.
+const GAP: usize = 2;
+
+/// Text in sections.
+#[derive(Debug, Default)]
+pub struct Page {
+    text: String,
+}
+
+impl Page {
+    /// A heading, with an empty line before it.
+    pub fn section(&mut self, title: &str) {
+        self.blank();
+        self.line(0, &title.to_uppercase());
+    }
+
+    /// An empty line, unless the page is empty.
+    pub fn blank(&mut self) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+    }
+
+    /// One paragraph, indented by so many columns.
+    pub fn line(&mut self, indent: usize, text: &str) {
+        self.hanging(indent, "", text);
+    }
+
+    /// A paragraph behind a mark, such as `- `; further lines begin below its first word.
+    pub fn hanging(&mut self, indent: usize, mark: &str, text: &str) {
+        let inner = indent + mark.width();
+        let lines = wrapped(&printable(text), WIDTH.saturating_sub(inner));
+        for (number, line) in lines.iter().enumerate() {
+            let start = match number {
+                0 => format!("{:indent$}{mark}", ""),
+                _ => " ".repeat(inner),
+            };
+            self.push(&format!("{start}{line}"));
+        }
+    }
+
+    /// A table: each column as wide as what is in it, the widest ones wrapped where that is too much.
+    pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.iter().map(|cell| printable(cell)).collect())
+            .collect();
+        let widths = widths(titles, &rows);
+        let titles = titles.iter().map(|it| (*it).to_owned()).collect();
+        for row in std::iter::once(&titles).chain(&rows) {
+            self.row(&widths, row);
+        }
+    }
+
+    fn row(&mut self, widths: &[usize], row: &[String]) {
+        let cells: Vec<Vec<String>> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| wrapped(cell, *width))
+            .collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+        for number in 0..height {
+            let mut line = String::from("  ");
+            for (cell, width) in cells.iter().zip(widths) {
+                let part = cell.get(number).map_or("", String::as_str);
+                line.push_str(part);
+                let missing = width.saturating_sub(part.width()) + GAP;
+                line.extend(std::iter::repeat_n(' ', missing));
+            }
+            self.push(&line);
+        }
+    }
+
+    fn push(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    /// The whole of it.
+    pub fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// How wide columns are: as wide as their widest cell, and when that is too much the widest gives first.
+fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
+    let mut widths: Vec<usize> = titles
+        .iter()
+        .enumerate()
+        .map(|(number, title)| {
+            let cells = rows.iter().filter_map(|row| row.get(number));
+            let widest = cells.map(|it| it.width()).max().unwrap_or(0);
+            widest.max(title.width())
+        })
+        .collect();
+    let room = WIDTH.saturating_sub(GAP * widths.len());
+    while widths.iter().sum::<usize>() > room {
+        let Some(widest) = widths.iter_mut().max() else {
+            break;
+        };
+        if *widest <= LEAST_COLUMN {
+            break;
+        }
+        *widest -= 1;
+    }
+    widths
+}
+
+/// A text in lines of at most `width` columns, broken between words, and within those that are longer.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        let gap = usize::from(!line.is_empty());
+        if !line.is_empty() && line.width() + gap + word.width() > width {
+            lines.push(std::mem::take(&mut line));
+        } else if gap == 1 {
+            line.push(' ');
+        }
+        if word.width() <= width {
+            line.push_str(word);
+            continue;
+        }
+        for piece in pieces(word, width) {
+            if !line.is_empty() && line.width() + piece.width() > width {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push_str(piece);
+        }
+    }
+    lines.push(line);
+    lines
+}
+
+/// A long word in pieces that fit: behind slashes and the like where there are any, else by characters.
+fn pieces(word: &str, width: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    for piece in word.split_inclusive(['/', ':', ',', '@', '-', '_', '.']) {
+        if piece.width() <= width {
+            pieces.push(piece);
+        } else {
+            let ends = piece
+                .char_indices()
+                .map(|(at, it)| (at, at + it.len_utf8()));
+            pieces.extend(ends.map(|(start, end)| &piece[start..end]));
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words_and_within_long_ones() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a abcdefghij b", 4), ["a", "abcd", "efgh", "ij b"]);
+        assert_eq!(wrapped("", 4), [""]);
+        assert_eq!(
+            wrapped("registry.example.com/team/image:1", 14),
+            ["registry.", "example.com/", "team/image:1"]
+        );
+        // A character can take two columns.
+        assert_eq!(wrapped("日本語", 4), ["日本", "語"]);
+    }
+
+    #[test]
+    fn tables_fit_and_keep_their_columns() {
+        let mut page = Page::default();
+        let long = "word ".repeat(30);
+        page.table(
+            &["NAME", "WHAT"],
+            &[
+                vec!["日本".to_owned(), long],
+                vec!["b".to_owned(), "x".repeat(200)],
+            ],
+        );
+        let text = page.finish();
+        assert!(text.lines().all(|line| line.width() <= WIDTH), "{text}");
+        let starts: Vec<&str> = text.lines().take(2).collect();
+        assert_eq!(starts[0], "  NAME  WHAT");
+        assert!(starts[1].starts_with("  日本  word word"), "{text}");
+    }
+
+    #[test]
+    fn nothing_adds_a_line() {
+        let mut page = Page::default();
+        page.line(0, "a\nRUN team/other\r\u{1b}[2J\u{2028}b");
+        page.table(&["A"], &[vec!["x\ny".to_owned()]]);
+        assert_eq!(
+            page.finish(),
+            "a\\nRUN team/other\\r\\u{1b}[2J\\u{2028}b\n  A\n  x\\ny\n"
+        );
+    }
+}
