@@ -35,14 +35,19 @@ impl Page {
         }
     }
 
-    /// One paragraph, indented by so many columns.
+    /// One paragraph, indented by so many columns. Further lines begin two columns later, so that no text of a manifest ends
+    /// up where a line of ours begins.
     pub fn line(&mut self, indent: usize, text: &str) {
-        self.hanging(indent, "", text);
+        self.wrap(indent, "", 2, text);
     }
 
     /// A paragraph behind a mark, such as `- `; further lines begin below its first word.
     pub fn hanging(&mut self, indent: usize, mark: &str, text: &str) {
-        let inner = indent + mark.width();
+        self.wrap(indent, mark, mark.width(), text);
+    }
+
+    fn wrap(&mut self, indent: usize, mark: &str, further: usize, text: &str) {
+        let inner = indent + further.max(mark.width());
         let lines = wrapped(&printable(text), WIDTH.saturating_sub(inner));
         for (number, line) in lines.iter().enumerate() {
             let start = match number {
@@ -150,7 +155,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// A long word in pieces that fit: behind slashes and the like where there are any, else by characters.
 fn pieces(word: &str, width: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
-    for piece in word.split_inclusive(['/', ':', ',', '@', '-', '_', '.']) {
+    for piece in word.split_inclusive(['/', ':', ',', '@', '-', '_']) {
         if piece.width() <= width {
             pieces.push(piece);
         } else {
@@ -173,8 +178,8 @@ mod tests {
         assert_eq!(wrapped("a abcdefghij b", 4), ["a", "abcd", "efgh", "ij b"]);
         assert_eq!(wrapped("", 4), [""]);
         assert_eq!(
-            wrapped("registry.example.com/team/image:1", 14),
-            ["registry.", "example.com/", "team/image:1"]
+            wrapped("example.com/team/image:1.0", 14),
+            ["example.com/", "team/image:1.0"]
         );
         // A character can take two columns.
         assert_eq!(wrapped("日本語", 4), ["日本", "語"]);

@@ -89,9 +89,23 @@ pub struct Denial {
 /// When the files have no run of the name, or neither runs nor agents.
 pub fn plan_runs<T>(
     request: &Request<'_>,
-    mut make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
+    make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
 ) -> Result<Planning<T>, Failure> {
     let session = Session::read(request.namespace, request.files, request.floor);
+    let planning = plan_session(session, request.run, request.uid, make);
+    if planning.runs.is_empty() && !planning.report.has_unreadable() {
+        return Err(nothing(request));
+    }
+    Ok(planning)
+}
+
+/// The same for files that have been read.
+pub fn plan_session<T>(
+    session: Session<'_>,
+    run: Option<&str>,
+    uid: &str,
+    mut make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
+) -> Planning<T> {
     let settings = PlanSettings::default();
     let mut runs: Vec<Run<T>> = Vec::new();
     let mut look = |judged: &Judged<'_>| {
@@ -116,16 +130,12 @@ pub fn plan_runs<T>(
         });
     };
     let demand = Demand {
-        run: request.run,
-        uid: Some(request.uid),
+        run,
+        uid: Some(uid),
         purpose: Purpose::Use(&mut look),
     };
     let report = session.finish_for(&mut Schemas::default(), Completeness::Partial, demand);
-    let planning = Planning { report, runs };
-    if planning.runs.is_empty() && !planning.report.has_unreadable() {
-        return Err(nothing(request));
-    }
-    Ok(planning)
+    Planning { report, runs }
 }
 
 fn nothing(request: &Request<'_>) -> Failure {

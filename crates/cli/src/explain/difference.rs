@@ -167,14 +167,11 @@ fn of_one(page: &mut Page, run: &RunDifference) {
             ),
         ),
     }
-    // Of a run that is there on one side only, how much and how long says little.
-    let is_whole = run.before == Standing::Admitted && run.after == Standing::Admitted;
-    let is_told = |section| {
-        is_whole
-            || !matches!(
-                section,
-                Section::Lifetime | Section::Limits | Section::MadeOf
-            )
+    // Of a run that was not there before, what it may do is told; how much, how long and of what, `explain` says.
+    let is_told = |section| match (run.before, run.after) {
+        (Standing::Admitted, Standing::Admitted) => true,
+        (_, Standing::Admitted) => section < Section::Approval,
+        _ => false,
     };
     for section in Section::ALL.into_iter().filter(|it| is_told(*it)) {
         let changes = run.changes.iter();
@@ -223,7 +220,7 @@ fn change(page: &mut Page, change: &Change) {
     page.hanging(4, mark, &format!("{whose}{what}{values}"));
     if change.direction == Direction::Added {
         for consequence in means {
-            page.hanging(8, "", consequence);
+            page.line(8, consequence);
         }
     }
 }

@@ -169,12 +169,11 @@ fn kubernetes(page: &mut Page, it: &Explanation) {
             true => "nobody".to_owned(),
             false => identity.used_by.join(", "),
         };
-        page.hanging(
+        page.line(
             2,
-            "",
             &format!("{whose}, as ServiceAccount {}", identity.service_account),
         );
-        page.hanging(2, "", &format!("token held by {holders}"));
+        page.line(2, &format!("token held by {holders}"));
         let rows: Vec<Vec<String>> = identity
             .grants
             .iter()
@@ -262,7 +261,7 @@ fn network(page: &mut Page, it: &Explanation) {
             vec![part.part.clone(), reaches]
         })
         .collect();
-    page.table(&["PART", "MAY REACH, THROUGH THE GATEWAY"], &rows);
+    page.table(&["PART", "MAY REACH"], &rows);
     let pod = &it.network.pod;
     let enforced = match pod.enforced_or_refused {
         true => "where a cluster does not enforce that, the run is refused",
@@ -272,8 +271,8 @@ fn network(page: &mut Page, it: &Explanation) {
         2,
         "whole pod: ",
         &format!(
-            "{}; no DNS, no incoming connections; {enforced}",
-            pod.egress.join(" and ")
+            "{}, which looks up names and lets each part through to its hosts; no DNS, no incoming connections; {enforced}",
+            pod.egress.iter().rev().copied().collect::<Vec<_>>().join(" and ")
         ),
     );
 }
@@ -490,16 +489,15 @@ fn lifetime(page: &mut Page, it: &Explanation) {
     page.section("Lifetime");
     let life = &it.lifetime;
     let times = &life.deadlines;
-    page.hanging(
-        2,
-        "the agent works  ",
-        &format!(
-            "{} at most, and {} more while people are asked ({} a question)",
-            duration(times.run_seconds),
+    let mut works = format!("{} at most", duration(times.run_seconds));
+    if it.approval.is_asked {
+        works.push_str(&format!(
+            ", and {} more while people are asked ({} a question)",
             duration(times.waiting_seconds),
             duration(times.approval_seconds)
-        ),
-    );
+        ));
+    }
+    page.hanging(2, "the agent works  ", &works);
     page.hanging(
         2,
         "everything ends  ",

@@ -331,7 +331,12 @@ impl Judge<'_, '_> {
                 if reason.missing.is_some() {
                     // Otherwise it was reported when references were looked up.
                     if self.demand.is_for_use() {
-                        self.tell_one(Verdict::Error, reason, places);
+                        let remedy = format!("name the file with it too; or {}", reason.remedy);
+                        let missing = Reason {
+                            remedy,
+                            ..reason.clone()
+                        };
+                        self.tell_one(Verdict::Error, &missing, places);
                     }
                     continue;
                 }

@@ -170,12 +170,10 @@ impl Explanation {
                 Gate::Deny => ("denied", 0),
             };
             list.valued(Section::Tools, owner, &tool.tool, value, Some(rank));
-            let (value, rank) = match tool.arguments {
-                Arguments::Schema => ("held by a schema", 0),
-                Arguments::FreeText => ("free text", 1),
-            };
-            let what = format!("arguments of {}", tool.tool);
-            list.valued(Section::Tools, owner, &what, value, Some(rank));
+            if tool.arguments == Arguments::FreeText {
+                let what = format!("free text as arguments of {}", tool.tool);
+                list.add(Section::Tools, owner, &what);
+            }
             if !tool.program.is_empty() {
                 let what = format!("program of {}", tool.tool);
                 let program = tool.program.join(" ");

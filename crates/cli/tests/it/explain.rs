@@ -1,0 +1,301 @@
+//! `sympozium explain`: exit code and words for every kind of answer.
+
+use serde_json::Value;
+
+use crate::{shown, stderr, stdout, sympozium, sympozium_reading};
+
+/// Columns of the terminal that the text is for.
+const WIDTH: usize = 80;
+
+fn explained(arguments: &[&str]) -> Value {
+    let output = sympozium(&[&["explain", "-o", "json"], arguments].concat());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn runs_are_explained_in_words() {
+    for name in ["ops", "tickets", "node", "two-runs", "agent-only"] {
+        let file = format!("../explain/{name}.yaml");
+        let output = sympozium(&["explain", &file]);
+        let text = shown(&output);
+        assert!(
+            stdout(&output)
+                .lines()
+                .all(|it| it.chars().count() <= WIDTH),
+            "{text}"
+        );
+        insta::assert_snapshot!(name, text);
+    }
+}
+
+#[test]
+fn programs_get_the_same_as_json_and_yaml() {
+    let file = "../explain/tickets.yaml";
+    let json = sympozium(&["explain", "-o", "json", file]);
+    assert_eq!((json.status.code(), stderr(&json)), (Some(0), ""));
+    insta::assert_snapshot!("tickets-json", stdout(&json));
+    let yaml = sympozium(&["explain", "-o", "yaml", file]);
+    assert_eq!((yaml.status.code(), stderr(&yaml)), (Some(0), ""));
+    let read: Value = serde_saphyr::from_str(stdout(&yaml)).unwrap();
+    assert_eq!(read, explained(&[file]));
+    let start: String = stdout(&yaml)
+        .lines()
+        .take(12)
+        .collect::<Vec<_>>()
+        .join("\n");
+    insta::assert_snapshot!("tickets-yaml-start", start);
+}
+
+#[test]
+fn denied_runs_are_told_with_every_reason_in_the_words_of_validate() {
+    let explain = sympozium(&["explain", "denied.yaml"]);
+    assert_eq!((explain.status.code(), stdout(&explain)), (Some(3), ""));
+    let validate = sympozium(&["validate", "denied.yaml"]);
+    let denials = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|it| it.contains(" denied["));
+        lines.map(str::to_owned).collect()
+    };
+    let told = denials(stderr(&explain));
+    assert!(told.len() > 3, "{}", shown(&explain));
+    assert_eq!(told, denials(stdout(&validate)));
+
+    let answer = explained(&["denied.yaml"]);
+    assert_eq!(answer["runs"], serde_json::json!([]));
+    let denied = answer["denied"].as_array().unwrap();
+    assert_eq!(denied.len(), 1);
+    assert_eq!(denied[0]["run"]["name"], "review");
+    let mut rules: Vec<&str> = denied[0]["reasons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["rule"].as_str().unwrap())
+        .collect();
+    rules.sort_unstable();
+    let mut of_validate: Vec<&str> = told
+        .iter()
+        .map(|it| {
+            it.split_once(" denied[")
+                .unwrap()
+                .1
+                .split_once(']')
+                .unwrap()
+                .0
+        })
+        .collect();
+    of_validate.sort_unstable();
+    assert_eq!(rules, of_validate);
+}
+
+#[test]
+fn what_is_missing_is_named_and_hides_nothing_else() {
+    let output = sympozium(&["explain", "../explain/missing.yaml"]);
+    assert_eq!(output.status.code(), Some(1));
+    insta::assert_snapshot!("missing-stderr", stderr(&output));
+    assert!(
+        stdout(&output).starts_with("The plainest run of Agent complete in namespace default\n")
+    );
+    let answer = explained(&["../explain/missing.yaml"]);
+    assert_eq!(answer["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(answer["runs"][0]["assumed"], true);
+    let undecided = answer["undecided"].as_array().unwrap();
+    let undecided: Vec<&str> = undecided
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(undecided, ["lost", "forgetful"]);
+}
+
+/// What is misspelt may be a restriction: nothing is explained that was not understood.
+#[test]
+fn files_with_errors_are_not_explained() {
+    let output = sympozium(&["explain", "unknown-fields.yaml", "../explain/two-runs.yaml"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
+    let validate = sympozium(&["validate", "unknown-fields.yaml"]);
+    let errors = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|it| it.contains(" error["));
+        lines.map(str::to_owned).collect()
+    };
+    assert!(!errors(stderr(&output)).is_empty());
+    assert_eq!(errors(stderr(&output)), errors(stdout(&validate)));
+    assert_eq!(
+        explained(&["unknown-fields.yaml", "../explain/two-runs.yaml"])["runs"],
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn one_of_several_runs_can_be_asked_for() {
+    let file = "../explain/two-runs.yaml";
+    let names = |answer: &Value| -> Vec<String> {
+        let runs = answer["runs"].as_array().unwrap().iter();
+        runs.map(|it| it["run"]["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&explained(&[file])), ["one", "two-xxxxx"]);
+    assert_eq!(names(&explained(&[file, "--run", "one"])), ["one"]);
+    let output = sympozium(&["explain", file, "--run", "three"]);
+    insta::assert_snapshot!(shown(&output), @r"
+    exit code: 1
+    ----- stdout -----
+    ----- stderr -----
+    error: no AgentRun called `three` is among the files
+    hint: name the files with the run and its agent; without --run every run among them is meant
+    ");
+    // Another run's denial is nothing to this one.
+    let with_denied = format!(
+        "{}---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {{name: bad}}\nspec: {{agentRef: reviewer, task: x, timeout: 900h}}\n",
+        std::fs::read_to_string(crate::fixtures().join(file)).unwrap()
+    );
+    let all = sympozium_reading(&["explain", "-"], with_denied.as_bytes());
+    assert_eq!(all.status.code(), Some(3));
+    assert!(stdout(&all).contains("Run default/one of Agent reviewer"));
+    let one = sympozium_reading(&["explain", "-", "--run", "one"], with_denied.as_bytes());
+    assert_eq!(one.status.code(), Some(0), "{}", shown(&one));
+}
+
+#[test]
+fn files_without_runs_and_agents_are_refused() {
+    let output = sympozium(&["explain", "floor.yaml"]);
+    insta::assert_snapshot!(shown(&output), @r"
+    exit code: 1
+    ----- stdout -----
+    ----- stderr -----
+    error: there is no AgentRun and no Agent among the files
+    hint: name the files with the run and its agent; without --run every run among them is meant
+    ");
+}
+
+#[test]
+fn the_floor_that_is_named_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let floor = directory.path().join("floor.yaml");
+    let text = "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec:\n  networkPolicy: {denyAll: true}\n";
+    std::fs::write(&floor, text).unwrap();
+    let floor = floor.to_str().unwrap();
+    let file = "../explain/two-runs.yaml";
+    let public = |answer: &Value| answer["runs"][0]["network"]["parts"][1]["anyPublicHost"].clone();
+    assert_eq!(public(&explained(&[file])), true);
+    assert_eq!(public(&explained(&[file, "--floor", floor])), false);
+}
+
+/// No text of a manifest moves a cursor, hides something or adds a line; and every line fits.
+#[test]
+fn hostile_manifests_cannot_fake_the_output() {
+    let text = std::fs::read_to_string(crate::fixtures().join("../explain/hostile.yaml")).unwrap();
+    let long = |letter: &str| letter.repeat(253);
+    let longest = text
+        .replace("long-agent", &long("a"))
+        .replace("long-run", &long("b"));
+    for text in [&text, &longest] {
+        for arguments in [
+            &["explain", "-"][..],
+            &["explain", "-o", "json", "-"],
+            &["explain", "-o", "yaml", "-"],
+        ] {
+            let output = sympozium_reading(arguments, text.as_bytes());
+            assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+            let printed = stdout(&output);
+            let acts = |it: char| {
+                (it.is_control() && it != '\n')
+                    || matches!(it, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e0fff}')
+            };
+            let found: Vec<char> = printed.chars().filter(|it| acts(*it)).collect();
+            assert_eq!(found, [] as [char; 0], "{arguments:?}");
+        }
+        let output = sympozium_reading(&["explain", "-"], text.as_bytes());
+        let heads = stdout(&output)
+            .lines()
+            .filter(|it| it.starts_with("Run"))
+            .count();
+        assert_eq!(heads, 1);
+        let sections = stdout(&output)
+            .lines()
+            .filter(|it| *it == "SECRETS")
+            .count();
+        assert_eq!(sections, 1);
+    }
+    let output = sympozium(&["explain", "../explain/hostile.yaml"]);
+    insta::assert_snapshot!("hostile", shown(&output));
+}
+
+#[test]
+fn what_a_change_adds_is_told_and_has_an_exit_code() {
+    let output = sympozium(&["explain", "--diff", "../explain/old", "../explain/new"]);
+    assert_eq!(output.status.code(), Some(4));
+    insta::assert_snapshot!("diff", shown(&output));
+    let json = sympozium(&[
+        "explain",
+        "-o",
+        "json",
+        "--diff",
+        "../explain/old",
+        "../explain/new",
+    ]);
+    assert_eq!(json.status.code(), Some(4));
+    insta::assert_snapshot!("diff-json-help", {
+        let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let runs = answer["runs"].as_array().unwrap();
+        let help = runs.iter().find(|it| it["run"]["name"] == "help").unwrap();
+        serde_json::to_string_pretty(help).unwrap()
+    });
+}
+
+#[test]
+fn a_change_that_adds_nothing_is_no_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let text = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
+    let old = write("old.yaml", &text);
+    let same = sympozium(&["explain", "--diff", &old, &old]);
+    assert_eq!(same.status.code(), Some(0), "{}", shown(&same));
+    assert_eq!(
+        stdout(&same)
+            .matches("0 powers added or widened, 0 removed or narrowed, 0 other changes")
+            .count(),
+        2
+    );
+
+    let less = write("less.yaml", &text.replace("timeout: 5m", "timeout: 4m"));
+    let narrowed = sympozium(&["explain", "--diff", &old, &less]);
+    assert_eq!(narrowed.status.code(), Some(0), "{}", shown(&narrowed));
+    assert!(
+        stdout(&narrowed).contains("~ seconds that the agent may work: was 300, now 240 (less)")
+    );
+    let widened = sympozium(&["explain", "--diff", &less, &old]);
+    assert_eq!(widened.status.code(), Some(4));
+
+    let denied = write("denied.yaml", &text.replace("timeout: 5m", "timeout: 900h"));
+    let becomes_denied = sympozium(&["explain", "--diff", &old, &denied]);
+    assert_eq!(becomes_denied.status.code(), Some(3));
+    assert!(stdout(&becomes_denied).contains(": was admitted, is denied now\n"));
+    assert!(stderr(&becomes_denied).contains(" denied[timeout-out-of-range]: "));
+    let becomes_admitted = sympozium(&["explain", "--diff", &denied, &old]);
+    assert_eq!(becomes_admitted.status.code(), Some(4));
+    assert!(stdout(&becomes_admitted).contains(": was denied, is admitted now\n"));
+}
+
+#[test]
+fn a_comparison_wants_two_paths() {
+    let output = sympozium(&["explain", "--diff", "../explain/old"]);
+    insta::assert_snapshot!(shown(&output), @r"
+    exit code: 1
+    ----- stdout -----
+    ----- stderr -----
+    error: --diff compares two paths, and 1 were named
+    hint: put what belongs together into one directory: sympozium explain --diff OLD NEW
+    ");
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    for command in ["explain", "render"] {
+        let output = sympozium(&[command, "--help"]);
+        for word in ["Examples:", "Exit codes:", "  3  "] {
+            assert!(stdout(&output).contains(word), "{command} {word}");
+        }
+    }
+}
