@@ -3,6 +3,8 @@
 mod difference;
 mod text;
 
+pub use text::render as text_of;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

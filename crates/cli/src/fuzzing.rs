@@ -11,14 +11,20 @@ use std::collections::HashSet;
 
 use sympozium_api::SkillPack;
 use sympozium_api::skill_pack::Sidecar;
+use sympozium_plan::explain::{compare, explain};
+use sympozium_plan::plan::Planned;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::manifests::agent_skill::directory::{RawFile, RawSkill};
 use crate::manifests::agent_skill::load_raw;
 use crate::manifests::limits::{MAX_DEPTH, MAX_FINDINGS, MAX_NODES};
 use crate::manifests::load::{Budget, load};
-use crate::manifests::problem::{Problem, Severity};
+use crate::manifests::problem::{Problem, Severity, is_printable};
 use crate::manifests::sources::decode;
 use crate::manifests::tree::{Node, Value};
+use crate::output::escaped;
+use crate::page::WIDTH;
+use crate::planning::{NIL_UID, plan_session};
 use crate::validate::{Completeness, Report, Schemas, Session};
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
@@ -29,6 +35,11 @@ pub const TARGETS: &[(&str, Target)] = &[("agent_skill", agent_skill), ("manifes
 
 /// Keys longer than this may not come back, because escapes make them longer than a key may be.
 const SHORT_KEY: usize = 150;
+
+// Made once for each thread: they are the dearest part, and do not change.
+thread_local! {
+    static SCHEMAS: RefCell<Schemas> = RefCell::default();
+}
 
 /// A file of manifests, from its bytes to the report.
 ///
@@ -48,7 +59,26 @@ pub fn manifest(data: &[u8]) {
     if loaded.problems.kept.is_empty() {
         loaded.documents.iter().for_each(means_the_same_as_json);
     }
+    explanation(&text);
     report(text, lines);
+}
+
+/// What a run could touch is told in lines that fit, with nothing in them that a terminal acts on.
+fn explanation(text: &str) {
+    let mut session = Session::new("default");
+    session.add("fuzz.yaml".to_owned(), Ok(text.to_owned()));
+    let planning = SCHEMAS.with_borrow_mut(|schemas| {
+        let make = |planned: &Planned<'_>| Ok(explain(&planned.plan));
+        plan_session(session, schemas, None, NIL_UID, make)
+    });
+    let page = crate::explain::text_of(&planning);
+    for line in page.lines() {
+        assert!(line.chars().all(is_printable), "{line:?}");
+        assert!(line.width() <= WIDTH, "{line:?}");
+    }
+    for (_, explanation) in planning.made() {
+        assert_eq!(compare(explanation, explanation).0, []);
+    }
 }
 
 /// What separates the files of a skill in the input of [`agent_skill`].
@@ -172,7 +202,8 @@ fn means_the_same_as_json(document: &Node) {
         return;
     }
     let value = document.to_json();
-    let text = serde_json::to_string(&value).expect("a tree is JSON");
+    // JSON takes characters as they are that YAML wants escaped.
+    let text = escaped(serde_json::to_string(&value).expect("a tree is JSON"));
     let again = load(&text, &mut Budget::default());
     assert_eq!(again.problems.kept, [], "as JSON: {text}");
     let again: Vec<_> = again.documents.iter().map(Node::to_json).collect();
@@ -190,10 +221,6 @@ fn has_long_key(node: &Node) -> bool {
 }
 
 fn validated(name: &str, text: String) -> Report {
-    // Made once for each thread: they are the dearest part, and do not change.
-    thread_local! {
-        static SCHEMAS: RefCell<Schemas> = RefCell::default();
-    }
     let mut session = Session::new("default");
     session.add(name.to_owned(), Ok(text));
     SCHEMAS.with_borrow_mut(|schemas| session.finish(schemas, Completeness::Partial))

@@ -31,7 +31,7 @@ pub fn json(value: &impl Serialize) -> Result<String, Failure> {
 }
 
 /// JSON in which texts have escapes for what is not printed. Between texts there is nothing of the kind but line breaks.
-fn escaped(text: String) -> String {
+pub fn escaped(text: String) -> String {
     if text.chars().all(|it| it == '\n' || is_printable(it)) {
         return text;
     }

@@ -92,7 +92,8 @@ pub fn plan_runs<T>(
     make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
 ) -> Result<Planning<T>, Failure> {
     let session = Session::read(request.namespace, request.files, request.floor);
-    let planning = plan_session(session, request.run, request.uid, make);
+    let schemas = &mut Schemas::default();
+    let planning = plan_session(session, schemas, request.run, request.uid, make);
     if planning.runs.is_empty() && !planning.report.has_unreadable() {
         return Err(nothing(request));
     }
@@ -102,6 +103,7 @@ pub fn plan_runs<T>(
 /// The same for files that have been read.
 pub fn plan_session<T>(
     session: Session<'_>,
+    schemas: &mut Schemas,
     run: Option<&str>,
     uid: &str,
     mut make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
@@ -134,7 +136,7 @@ pub fn plan_session<T>(
         uid: Some(uid),
         purpose: Purpose::Use(&mut look),
     };
-    let report = session.finish_for(&mut Schemas::default(), Completeness::Partial, demand);
+    let report = session.finish_for(schemas, Completeness::Partial, demand);
     Planning { report, runs }
 }
 

@@ -444,14 +444,13 @@ fn limits(page: &mut Page, it: &Explanation) {
         })
         .collect();
     page.table(&["PART", "CPU", "MEMORY", "TIME"], &rows);
-    let sub = &it.limits.sub_runs;
-    match sub.levels {
-        0 => page.line(2, "It starts no other runs."),
-        levels => page.line(
+    match &it.limits.sub_runs {
+        None => page.line(2, "It starts no other runs."),
+        Some(sub) => page.line(
             2,
             &format!(
-                "It may start {} other runs, {} at a time in the whole tree, {levels} levels deep.",
-                sub.children, sub.concurrent
+                "It may start {} other runs, {} at a time in the whole tree, {} levels deep.",
+                sub.children, sub.concurrent, sub.levels
             ),
         ),
     }

@@ -5,9 +5,11 @@ use sympozium_api::agent_run::Cleanup;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::policy::ApproverKind;
 use sympozium_api::run_plan::{
-    AmountsPlan, Deadlines, RunLimits, RunPlan, SubagentPlan, ToolLimits,
+    AmountsPlan, Deadlines, Gate, RunLimits, RunPlan, SubagentPlan, ToolLimits, ToolPlan,
 };
 use sympozium_api::sandbox::SeccompProfileType;
+
+use crate::policy::tools::SPAWN_SUBAGENTS;
 
 /// How much of everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,8 +21,9 @@ pub struct Limits {
     pub parts: Vec<PartLimits>,
     /// Of each tool.
     pub tools: Vec<ToolCallLimits>,
-    /// Runs that this one may start.
-    pub sub_runs: SubagentPlan,
+    /// Runs that this one may start; nothing where it has no tool for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sub_runs: Option<SubagentPlan>,
 }
 
 /// How much one part may use.
@@ -119,8 +122,15 @@ pub fn limits(plan: &RunPlan) -> Limits {
                 limits: tool.limits.clone(),
             })
             .collect(),
-        sub_runs: plan.subagents.clone(),
+        sub_runs: starts_runs(plan).then(|| plan.subagents.clone()),
     }
+}
+
+/// Whether the run may start others: there are levels left, and the tool for it is not denied.
+pub fn starts_runs(plan: &RunPlan) -> bool {
+    let mut tools = plan.tools.iter();
+    plan.subagents.levels > 0
+        && tools.any(|it| it.name == SPAWN_SUBAGENTS && it.pack.is_none() && it.gate != Gate::Deny)
 }
 
 /// `tool` or `pack/tool`, as policies write it.
@@ -181,8 +191,7 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
 }
 
 pub fn approval(plan: &RunPlan) -> ApprovalAbout {
-    let asks =
-        |it: &sympozium_api::run_plan::ToolPlan| it.gate == sympozium_api::run_plan::Gate::Ask;
+    let asks = |it: &ToolPlan| it.gate == Gate::Ask;
     let approvers = match &plan.approval.approvers {
         None => vec!["everybody who may write the status of a ToolApproval".to_owned()],
         Some(approvers) => approvers

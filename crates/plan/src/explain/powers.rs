@@ -245,8 +245,7 @@ impl Explanation {
                 }
             }
         }
-        let sub = &self.limits.sub_runs;
-        if sub.levels > 0 {
+        if let Some(sub) = &self.limits.sub_runs {
             for (what, number) in [
                 ("levels of runs below this one", sub.levels),
                 ("runs at a time in the tree", sub.concurrent),

@@ -31,7 +31,7 @@ pub fn of(plan: &RunPlan) -> Summary {
     commands(plan, &mut can, &mut cannot);
     network(plan, &mut can, &mut cannot);
     secrets(plan, &mut can, &mut cannot);
-    if plan.subagents.levels > 0 {
+    if super::bounds::starts_runs(plan) {
         can.push(format!(
             "start {} other runs, {} at a time",
             plan.subagents.children, plan.subagents.concurrent
