@@ -410,7 +410,7 @@ pub fn install(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 

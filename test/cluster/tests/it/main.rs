@@ -1,9 +1,10 @@
 //! The smoke suite of the test cluster: what other suites rely on, each line of it tried for real. And our kinds and
-//! packs, on a real API server.
+//! packs, and what `explain` says about rights, on a real API server.
 
 mod agent_sandbox;
 mod control_plane;
 mod cycles;
+mod explain;
 mod given;
 mod gvisor;
 mod kinds;
