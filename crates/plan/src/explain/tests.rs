@@ -1,4 +1,5 @@
-//! Every power of a plan is explained, and a comparison loses none.
+//! Every power of a plan is explained, a comparison loses none, and remarks are made where they apply.
 
 mod plans;
 mod properties;
+mod remarks;

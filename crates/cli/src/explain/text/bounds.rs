@@ -1,0 +1,121 @@
+//! How much, how well held, and how long.
+
+use sympozium_api::agent_run::Cleanup;
+use sympozium_api::guarantee::Guarantee;
+use sympozium_plan::explain::{Explanation, duration};
+
+use crate::page::Page;
+
+pub fn limits(page: &mut Page, it: &Explanation) {
+    page.section("Limits");
+    let run = &it.limits.run;
+    let tokens = run.model_tokens.map_or_else(
+        || "no limit of tokens".to_owned(),
+        |it| format!("{it} tokens"),
+    );
+    page.line(
+        2,
+        &format!(
+            "{} rounds; {} requests to the model, {} in a minute, {tokens}; {} calls of tools, {} at a time",
+            run.iterations,
+            run.model_requests,
+            run.model_requests_per_minute,
+            run.tool_calls,
+            run.concurrent_tool_calls
+        ),
+    );
+    let rows: Vec<Vec<String>> = it
+        .limits
+        .parts
+        .iter()
+        .map(|part| {
+            let time = part.timeout_seconds.map_or_else(
+                || "as long as the run".to_owned(),
+                |seconds| format!("{seconds} s"),
+            );
+            vec![
+                part.part.clone(),
+                part.amounts.cpu_limit.to_string(),
+                part.amounts.memory_limit.to_string(),
+                time,
+            ]
+        })
+        .collect();
+    page.table(&["PART", "CPU", "MEMORY", "TIME"], &rows);
+    match &it.limits.sub_runs {
+        None => page.line(2, "It starts no other runs."),
+        Some(sub) => page.line(
+            2,
+            &format!(
+                "It may start {} other runs, {} at a time in the whole tree, {} levels deep.",
+                sub.children, sub.concurrent, sub.levels
+            ),
+        ),
+    }
+}
+
+pub fn isolation(page: &mut Page, it: &Explanation) {
+    page.section("Isolation");
+    let list = |all: &[Guarantee]| -> String {
+        let names: Vec<&str> = all.iter().map(|it| it.as_str()).collect();
+        match names.is_empty() {
+            true => "nothing".to_owned(),
+            false => names.join(", "),
+        }
+    };
+    let isolation = &it.isolation;
+    page.hanging(2, "refused without  ", &list(&isolation.floor));
+    page.hanging(2, "not required     ", &list(&isolation.not_required));
+    page.hanging(2, "seccomp          ", &isolation.seccomp);
+    let class = isolation.runtime_class.as_deref();
+    page.hanging(
+        2,
+        "RuntimeClass     ",
+        class.unwrap_or("the cluster's default"),
+    );
+    if !isolation.node_selector.is_empty() {
+        let labels = isolation.node_selector.iter();
+        let labels: Vec<String> = labels
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        page.hanging(2, "nodes with       ", &labels.join(", "));
+    }
+}
+
+pub fn lifetime(page: &mut Page, it: &Explanation) {
+    page.section("Lifetime");
+    let life = &it.lifetime;
+    let times = &life.deadlines;
+    let mut works = format!("{} at most", duration(times.run_seconds));
+    if it.approval.is_asked {
+        works.push_str(&format!(
+            ", and {} more while people are asked ({} a question)",
+            duration(times.waiting_seconds),
+            duration(times.approval_seconds)
+        ));
+    }
+    page.hanging(2, "the agent works  ", &works);
+    page.hanging(
+        2,
+        "everything ends  ",
+        &format!(
+            "after {}, whoever keeps the clock",
+            duration(times.ceiling_seconds)
+        ),
+    );
+    for (number, words) in life.rights_end.iter().enumerate() {
+        let mark = match number {
+            0 => "rights end       ",
+            _ => "                 ",
+        };
+        page.hanging(2, mark, words);
+    }
+    let cleanup = match life.cleanup {
+        Cleanup::Delete => "is deleted",
+        Cleanup::Keep => "stays to be looked at, without any rights",
+    };
+    page.hanging(2, "the pod          ", cleanup);
+    for what in &life.outlasts {
+        page.hanging(2, "outlasts the run ", what);
+    }
+}

@@ -1,0 +1,219 @@
+//! What a run may do: tools, rights, network, secrets.
+
+use std::collections::BTreeMap;
+
+use sympozium_api::run_plan::Gate;
+use sympozium_plan::explain::{ActsBy, Arguments, Explanation, ToolAbout};
+use sympozium_plan::rbac::{Implication, Scope, Weight};
+
+use crate::page::Page;
+
+pub fn tools(page: &mut Page, it: &Explanation) {
+    page.section("Tools");
+    let mut rows = Vec::new();
+    for gate in [Gate::Allow, Gate::Ask] {
+        for tool in it.tools.iter().filter(|it| it.gate == gate) {
+            rows.push(vec![
+                match gate {
+                    Gate::Allow => "allow".to_owned(),
+                    _ => "ask".to_owned(),
+                },
+                named(tool),
+                acts(tool),
+                match tool.arguments {
+                    Arguments::FreeText => "FREE TEXT".to_owned(),
+                    Arguments::Schema => "by schema".to_owned(),
+                },
+            ]);
+        }
+    }
+    match rows.is_empty() {
+        true => page.line(2, "None."),
+        false => page.table(&["GATE", "TOOL", "WHO ACTS", "ARGUMENTS"], &rows),
+    }
+    let denied: Vec<String> = it
+        .tools
+        .iter()
+        .filter(|it| it.gate == Gate::Deny)
+        .map(named)
+        .collect();
+    if !denied.is_empty() {
+        page.hanging(2, "denied: ", &denied.join(", "));
+    }
+    if it.approval.is_asked {
+        let approval = &it.approval;
+        let who = match approval.approvers.is_empty() {
+            true => "nobody, so that every answer is no".to_owned(),
+            false => approval.approvers.join(", "),
+        };
+        let mut words = format!("decided by {who}; {} must agree", approval.required);
+        if !approval.run_author {
+            words.push_str("; not whoever started the run");
+        }
+        if approval.run_scope {
+            words.push_str("; one yes may be for every repetition of the identical call");
+        }
+        page.hanging(2, "ask: ", &words);
+    }
+}
+
+fn named(tool: &ToolAbout) -> String {
+    match &tool.pack {
+        Some(pack) => format!("{pack}/{}", tool.tool),
+        None => tool.tool.clone(),
+    }
+}
+
+fn acts(tool: &ToolAbout) -> String {
+    let part = tool.part.as_deref().unwrap_or_default();
+    match tool.by {
+        ActsBy::Agent => "the agent itself".to_owned(),
+        ActsBy::Bridge => "the bridge".to_owned(),
+        ActsBy::Shell => format!("a shell in {part}"),
+        ActsBy::Program => format!("{} in {part}", tool.program.join(" ")),
+    }
+}
+
+pub fn kubernetes(page: &mut Page, it: &Explanation) {
+    page.section("Kubernetes permissions");
+    if it.kubernetes.is_empty() {
+        page.line(2, "None: no part has a token for the Kubernetes API.");
+        return;
+    }
+    for (number, identity) in it.kubernetes.iter().enumerate() {
+        if number > 0 {
+            page.blank();
+        }
+        let whose = match &identity.pack {
+            Some(pack) => format!("pack {pack}"),
+            None => "the hooks".to_owned(),
+        };
+        let holders = match identity.used_by.is_empty() {
+            true => "nobody".to_owned(),
+            false => identity.used_by.join(", "),
+        };
+        page.line(
+            2,
+            &format!("{whose}, as ServiceAccount {}", identity.service_account),
+        );
+        page.line(2, &format!("token held by {holders}"));
+        let rows: Vec<Vec<String>> = identity
+            .grants
+            .iter()
+            .map(|grant| {
+                let place = match grant.scope {
+                    Scope::Cluster => "CLUSTER".to_owned(),
+                    Scope::Namespace => "namespace".to_owned(),
+                };
+                vec![place, grant.words.clone()]
+            })
+            .collect();
+        page.table(&["WHERE", "MAY"], &rows);
+        let all = identity.grants.iter().flat_map(|it| &it.implies);
+        let implied = merged(all);
+        if implied.is_empty() {
+            continue;
+        }
+        page.line(2, "Which means:");
+        for implication in implied {
+            let mark = match implication.weight {
+                Weight::MoreRights => "!! ",
+                Weight::Disturbance => "!  ",
+                Weight::Disclosure => "-  ",
+            };
+            let rights = together(&implication.rights);
+            let text = format!("{rights}: {}", implication.consequence);
+            page.hanging(4, mark, &text);
+        }
+    }
+    page.blank();
+    page.line(
+        2,
+        "!! more rights follow; ! others can be disturbed; - others' data can be read",
+    );
+}
+
+/// Single rights, with those that have the same verbs in one: `get/list pods, services`.
+fn together(rights: &[String]) -> String {
+    let mut verbs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for right in rights {
+        let (verb, resource) = right.split_once(' ').unwrap_or((right, ""));
+        verbs.entry(resource).or_default().push(verb);
+    }
+    let mut resources: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (resource, verbs) in verbs {
+        resources.entry(verbs.join("/")).or_default().push(resource);
+    }
+    let rights = resources.iter();
+    let rights = rights.map(|(verbs, resources)| format!("{verbs} {}", resources.join(", ")));
+    rights.collect::<Vec<_>>().join("; ")
+}
+
+/// Every consequence once, with all rights that it follows from, the heaviest first.
+fn merged<'i>(all: impl Iterator<Item = &'i Implication>) -> Vec<Implication> {
+    let mut by_text: BTreeMap<(Weight, &str), Vec<String>> = BTreeMap::new();
+    for implication in all {
+        let key = (implication.weight, implication.consequence.as_str());
+        let rights = by_text.entry(key).or_default();
+        for right in &implication.rights {
+            if !rights.contains(right) {
+                rights.push(right.clone());
+            }
+        }
+    }
+    by_text
+        .into_iter()
+        .map(|((weight, consequence), rights)| Implication {
+            weight,
+            rights,
+            consequence: consequence.to_owned(),
+        })
+        .collect()
+}
+
+pub fn network(page: &mut Page, it: &Explanation) {
+    page.section("Network");
+    let rows: Vec<Vec<String>> = it
+        .parts
+        .iter()
+        .map(|part| {
+            let reaches = match part.reaches.is_empty() {
+                true => "nothing".to_owned(),
+                false => part.reaches.join(", "),
+            };
+            vec![part.part.clone(), reaches]
+        })
+        .collect();
+    page.table(&["PART", "MAY REACH"], &rows);
+    let pod = &it.network.pod;
+    let enforced = match pod.enforced_or_refused {
+        true => "where a cluster does not enforce that, the run is refused",
+        false => "where a cluster does not enforce that, the run says so and goes on",
+    };
+    page.hanging(
+        2,
+        "whole pod: ",
+        &format!(
+            "{}, which looks up names and lets each part through to its hosts; no DNS, no incoming connections; {enforced}",
+            pod.egress.iter().rev().copied().collect::<Vec<_>>().join(" and ")
+        ),
+    );
+}
+
+pub fn secrets(page: &mut Page, it: &Explanation) {
+    page.section("Secrets");
+    let mut rows = Vec::new();
+    for secret in &it.secrets {
+        for seen in &secret.seen {
+            rows.push(vec![
+                secret.secret.clone(),
+                seen.part.clone().unwrap_or_else(|| "kubelet".to_owned()),
+                seen.how.clone(),
+            ]);
+        }
+    }
+    match rows.is_empty() {
+        true => page.line(2, "None."),
+        false => page.table(&["SECRET", "SEEN BY", "HOW"], &rows),
+    }
+}

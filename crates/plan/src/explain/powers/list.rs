@@ -1,0 +1,98 @@
+//! Powers one by one.
+
+use sympozium_api::rbac::RbacRule;
+
+use super::{MAX_SINGLE_RIGHTS, Power, Section};
+use crate::explain::grants::{Grant, IdentityAbout};
+use crate::rbac::{Rule, Scope, Weight, implications};
+
+/// Rights one by one, because two rules can say in other words what one did before.
+pub fn add_grant(list: &mut List, identity: &IdentityAbout, grant: &Grant) {
+    let owner = identity.pack.as_deref().unwrap_or("hooks");
+    let rule = &grant.rule;
+    let names = rule.resource_names.len().max(1);
+    let count = [&rule.api_groups, &rule.resources, &rule.verbs]
+        .iter()
+        .map(|words| words.len())
+        .fold(names, usize::saturating_mul);
+    if count > MAX_SINGLE_RIGHTS {
+        list.right(owner, grant.scope, &grant.words, &Rule::from(rule));
+        return;
+    }
+    for verb in &rule.verbs {
+        for resource in &rule.resources {
+            for group in &rule.api_groups {
+                let named = rule.resource_names.iter().map(Some);
+                let all = rule.resource_names.is_empty().then_some(None);
+                for name in named.chain(all) {
+                    let single = Rule::from(&RbacRule {
+                        api_groups: vec![group.clone()],
+                        resources: vec![resource.clone()],
+                        verbs: vec![verb.clone()],
+                        resource_names: name.cloned().into_iter().collect(),
+                    });
+                    let group = match group.as_str() {
+                        "" => String::new(),
+                        group => format!(" ({group})"),
+                    };
+                    let name = name.map_or_else(String::new, |name| format!(", only {name}"));
+                    let words = format!("{verb} {resource}{group}{name}");
+                    list.right(owner, grant.scope, &words, &single);
+                }
+            }
+        }
+    }
+}
+
+/// Powers as they come.
+#[derive(Default)]
+pub struct List(pub Vec<Power>);
+
+impl List {
+    pub fn add(&mut self, section: Section, of: &str, what: &str) {
+        self.0.push(Power {
+            section,
+            is_heavy: false,
+            of: of.to_owned(),
+            what: what.to_owned(),
+            value: None,
+            means: Vec::new(),
+            rank: None,
+        });
+    }
+
+    pub fn valued(
+        &mut self,
+        section: Section,
+        of: &str,
+        what: &str,
+        value: &str,
+        rank: Option<u128>,
+    ) {
+        self.add(section, of, what);
+        if let Some(power) = self.0.last_mut() {
+            power.value = Some(value.to_owned());
+            power.rank = rank;
+        }
+    }
+
+    /// A bound. None at all is more than any number.
+    pub fn number(&mut self, section: Section, of: &str, what: &str, number: Option<u64>) {
+        let value = number.map_or_else(|| "no limit".to_owned(), |it| it.to_string());
+        let rank = number.map_or(u128::MAX, u128::from);
+        self.valued(section, of, what, &value, Some(rank));
+    }
+
+    fn right(&mut self, of: &str, scope: Scope, words: &str, rule: &Rule) {
+        let place = match scope {
+            Scope::Namespace => "in the namespace",
+            Scope::Cluster => "in the whole cluster",
+        };
+        self.add(Section::Kubernetes, of, &format!("{words}, {place}"));
+        let follows = implications(rule, scope);
+        if let Some(power) = self.0.last_mut() {
+            power.is_heavy = follows.iter().any(|it| it.weight == Weight::MoreRights);
+            power.means = follows.into_iter().map(|it| it.consequence).collect();
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Each remark is made where it applies, and nowhere else.
+
+use serde_json::{Value, json};
+use sympozium_api::RunPlan;
+
+use crate::explain::{Arguments, explain};
+
+/// A plan about which there is nothing to remark.
+fn base() -> Value {
+    let amounts =
+        json!({"cpuRequest": "1", "cpuLimit": "1", "memoryRequest": "1Gi", "memoryLimit": "1Gi"});
+    let part = |name: &str, role: &str| {
+        json!({
+            "name": name, "role": {"kind": role}, "image": format!("example.com/i@sha256:{}", "a".repeat(64)),
+            "start": {"kind": "image"}, "mounts": [], "amounts": amounts,
+        })
+    };
+    json!({
+        "format": "sympozium.ai/run-plan/v1",
+        "run": {
+            "namespace": "team", "name": "r", "uid": "00000000-0000-0000-0000-000000000000",
+            "agentKind": "Agent", "agent": "a", "agentId": "default", "sessionKey": "s",
+        },
+        "resolved": [],
+        "task": {"useContext": false, "mode": "task"},
+        "model": {"provider": "scripted", "model": "m", "wire": "openAi"},
+        "workload": {"kind": "job"},
+        "isolation": {"floor": ["network"], "seccomp": {"type": "RuntimeDefault"}},
+        "parts": [part("agent", "agent"), part("ipc-bridge", "bridge")],
+        "volumes": [{"name": "workspace", "source": {"kind": "scratch", "medium": "disk", "size": "1Gi"}}],
+        "tools": [],
+        "approval": {"required": 1, "runScope": false, "runAuthor": true},
+        "subagents": {"levels": 0, "concurrent": 1, "children": 1},
+        "limits": {
+            "iterations": 1, "modelRequests": 1, "modelRequestsPerMinute": 1, "modelRequestBytes": 1,
+            "modelAnswerBytes": 1, "toolCalls": 1, "concurrentToolCalls": 1, "resultBytes": 1, "transcriptBytes": 1,
+        },
+        "deadlines": {
+            "runSeconds": 1, "approvalSeconds": 1, "waitingSeconds": 1, "connectSeconds": 1, "graceSeconds": 1,
+            "ceilingSeconds": 1,
+        },
+        "placement": {},
+        "cleanup": "delete",
+    })
+}
+
+fn plan(change: impl FnOnce(&mut Value)) -> RunPlan {
+    let mut plan = base();
+    change(&mut plan);
+    serde_json::from_value(plan).expect("a plan")
+}
+
+fn remarks(change: impl FnOnce(&mut Value)) -> Vec<&'static str> {
+    let remarks = explain(&plan(change)).remarks;
+    remarks.iter().map(|it| it.id).collect()
+}
+
+fn add(list: &mut Value, item: Value) {
+    list.as_array_mut().expect("a list").push(item);
+}
+
+fn skill(start: &str) -> Value {
+    let mut part = base()["parts"][0].clone();
+    part["name"] = json!("skill-a");
+    part["role"] = json!({"kind": "skill", "pack": "a"});
+    part["start"] = json!({"kind": start});
+    part
+}
+
+fn workspace(read_only: bool) -> Value {
+    json!({"volume": "workspace", "path": "/workspace", "readOnly": read_only})
+}
+
+fn tool(gate: &str, acts: Value, parameters: Value) -> Value {
+    json!({
+        "name": "t", "gate": gate, "acts": acts, "description": "", "parameters": parameters,
+        "limits": {"timeoutSeconds": 1, "argumentBytes": 1, "outputBytes": 1, "concurrent": 1, "perMinute": 1},
+    })
+}
+
+#[test]
+fn nothing_is_remarked_about_a_plan_that_holds_nothing() {
+    assert_eq!(remarks(|_| {}), [] as [&str; 0]);
+}
+
+#[test]
+fn what_is_in_the_run_is_remarked() {
+    assert_eq!(
+        remarks(|it| add(&mut it["parts"], skill("injected"))),
+        ["shared-pod"]
+    );
+    assert_eq!(
+        remarks(|it| add(&mut it["parts"], skill("image"))),
+        ["not-attested", "shared-pod"]
+    );
+    assert_eq!(
+        remarks(|it| it["parts"][0]["image"] = json!("example.com/i:1")),
+        ["image-tags"]
+    );
+    let access = |enabled: bool| {
+        let mut part = skill("injected");
+        part["hostAccess"] = json!({"enabled": enabled, "privileged": true});
+        remarks(|it| add(&mut it["parts"], part))
+    };
+    assert_eq!(access(true), ["node-access", "shared-pod"]);
+    assert_eq!(access(false), ["shared-pod"]);
+    assert_eq!(
+        remarks(|it| it["isolation"]["floor"] = json!([])),
+        ["network-unenforced"]
+    );
+    let texts =
+        json!([{"source": {"kind": "configMap", "configMap": "c"}, "directory": "/skills/c"}]);
+    assert_eq!(remarks(|it| it["skills"] = texts), ["texts-by-reference"]);
+    let claim = json!({"name": "v", "source": {"kind": "declared", "volume": {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}}});
+    assert_eq!(remarks(|it| add(&mut it["volumes"], claim)), ["storage"]);
+}
+
+#[test]
+fn files_that_parts_share_are_remarked_when_somebody_may_write() {
+    let shared = |agent: bool, skills: bool| {
+        remarks(|it| {
+            it["parts"][0]["mounts"] = json!([workspace(agent)]);
+            let mut part = skill("injected");
+            part["mounts"] = json!([workspace(skills)]);
+            add(&mut it["parts"], part);
+        })
+    };
+    assert_eq!(shared(true, true), ["shared-pod"]);
+    assert_eq!(shared(true, false), ["shared-pod", "shared-workspace"]);
+}
+
+#[test]
+fn who_holds_rights_is_remarked() {
+    let of_secret = ["creating-runs", "namespace"];
+    let key = json!([{"variable": "KEY", "secret": "s"}]);
+    assert_eq!(remarks(|it| it["model"]["keys"] = key), of_secret);
+    let identity = json!([{"name": "skill-0", "pack": "a", "tokenSeconds": 600}]);
+    assert_eq!(
+        remarks(|it| it["identities"] = identity),
+        ["creating-runs", "namespace", "api-server-reachable"]
+    );
+}
+
+#[test]
+fn where_data_can_go_is_remarked() {
+    let endpoint = json!({"encrypted": true, "host": "h", "port": 443, "path": "/"});
+    assert_eq!(
+        remarks(|it| it["model"]["endpoint"] = endpoint),
+        ["model-reads"]
+    );
+    let reach = |public: bool| {
+        let credential =
+            json!([{"name": "web", "part": "ipc-bridge", "reach": {"public": public}}]);
+        remarks(|it| it["credentials"] = credential)
+    };
+    assert_eq!(reach(true), ["any-public-host"]);
+    assert_eq!(reach(false), [] as [&str; 0]);
+}
+
+#[test]
+fn what_gates_do_not_hold_is_remarked() {
+    let with = |gate: &str, acts: Value, mounts: Value| {
+        remarks(|it| {
+            it["parts"][0]["mounts"] = mounts;
+            add(&mut it["tools"], tool(gate, acts, json!({})));
+        })
+    };
+    let agent = || json!({"by": "agent"});
+    let shell = || json!({"by": "shell", "part": "agent"});
+    assert_eq!(with("allow", agent(), json!([])), ["native-file-tools"]);
+    assert_eq!(with("deny", agent(), json!([])), [] as [&str; 0]);
+    assert_eq!(with("allow", shell(), json!([])), ["free-text"]);
+    assert_eq!(with("deny", shell(), json!([])), [] as [&str; 0]);
+    let bridge = json!({"by": "bridge"});
+    assert_eq!(with("ask", bridge.clone(), json!([])), [] as [&str; 0]);
+    assert_eq!(
+        with("ask", bridge, json!([workspace(true)])),
+        ["approval-files"]
+    );
+}
+
+#[test]
+fn a_program_that_runs_what_it_is_told_takes_free_text() {
+    let with = |exec: Value, parameters: Value| {
+        let acts = json!({"by": "program", "part": "agent", "exec": exec, "inputMode": "args"});
+        let tool = tool("allow", acts, parameters);
+        explain(&plan(|it| add(&mut it["tools"], tool))).tools[0].arguments
+    };
+    let text = || json!({"type": "object", "properties": {"x": {"type": "string"}}});
+    let nothing = || json!({"type": "object", "properties": {}});
+    for (exec, parameters, expected) in [
+        (json!(["kubectl", "get"]), text(), Arguments::Schema),
+        (json!(["/bin/sh", "-c"]), text(), Arguments::FreeText),
+        (
+            json!(["timeout", "5", "bash", "-c"]),
+            text(),
+            Arguments::FreeText,
+        ),
+        (
+            json!(["/usr/bin/python3", "-c"]),
+            text(),
+            Arguments::FreeText,
+        ),
+        (
+            json!(["sh", "/skills/a/b.sh"]),
+            nothing(),
+            Arguments::Schema,
+        ),
+        // Nobody says what it takes.
+        (json!(["sh"]), json!({}), Arguments::FreeText),
+    ] {
+        assert_eq!(with(exec.clone(), parameters), expected, "{exec}");
+    }
+}
