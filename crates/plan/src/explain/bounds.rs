@@ -178,7 +178,8 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
     let mut outlasts = Vec::new();
     for volume in super::files::all(plan) {
         if volume.kind == super::files::VolumeKind::Storage {
-            outlasts.push(volume.what);
+            let what = volume.what.trim_end_matches(", which outlasts the run");
+            outlasts.push(what.to_owned());
         }
     }
     Lifetime {

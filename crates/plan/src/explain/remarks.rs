@@ -144,7 +144,7 @@ fn about_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     });
     if !own.is_empty() {
         let text = format!(
-            "{} runs what its image starts: its isolation is that of the pod's spec, and nobody attests to more. `executor: injected` confines each command and reports what was live.",
+            "In {} runs what the image starts: isolation is that of the pod's spec, and nobody attests to more. `executor: injected` of a pack confines each command and reports what was live.",
             own.join(", ")
         );
         add(remarks, "not-attested", text);
