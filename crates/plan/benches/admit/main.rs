@@ -9,18 +9,15 @@
     reason = "a measurement that cannot be made must stop, and its table is its output"
 )]
 
+#[path = "../shared/objects.rs"]
 mod objects;
 mod validate;
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use sympozium_api::names::SkillPackName;
-use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
-use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit,
-};
+use objects::Objects;
+use sympozium_plan::admit::{Decision, admit};
 use sympozium_testkit::bench::{Suite, Target, median};
 
 /// Decisions, or readings, in one round of one side.
@@ -70,44 +67,9 @@ fn timed(work: impl Fn()) -> Duration {
 
 /// Everything that a caller does with objects at hand.
 fn decide(objects: &Objects) {
-    let packs: BTreeMap<SkillPackName, PackCandidates<'_>> = objects
-        .packs
-        .iter()
-        .map(|pack| {
-            let name = SkillPackName::new(pack.metadata.name.clone().unwrap_or_default());
-            let system = Some(PackObject { pack, author: None });
-            (name, PackCandidates { own: None, system })
-        })
-        .collect();
-    let settings = Settings::default();
-    let input = Input {
-        run: &objects.run,
-        namespace: "default",
-        agents: Agents {
-            agent: Some(&objects.agent),
-            instance: None,
-        },
-        packs: &packs,
-        policies: Candidates {
-            own: Some(&objects.policy),
-            system: None,
-        },
-        floor: Some(&objects.floor.spec),
-        models: Candidates::default(),
-        author: None,
-        facts: Facts::default(),
-        settings: &settings,
-    };
-    let decision = admit(black_box(&input));
-    assert!(matches!(decision, Decision::Admitted(_)), "{decision:?}");
-    black_box(decision);
-}
-
-/// What a decision needs.
-struct Objects {
-    run: AgentRun,
-    agent: Agent,
-    packs: Vec<SkillPack>,
-    policy: SympoziumPolicy,
-    floor: SympoziumPolicy,
+    objects.with_input(|input| {
+        let decision = admit(black_box(input));
+        assert!(matches!(decision, Decision::Admitted(_)), "{decision:?}");
+        black_box(decision);
+    });
 }

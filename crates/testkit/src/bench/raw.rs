@@ -3,10 +3,44 @@
     unsafe_code,
     reason = "posix_spawn is the reference, and has no safe wrapper"
 )]
+#![expect(
+    clippy::expect_used,
+    reason = "a measurement that cannot be made must stop"
+)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
+use std::path::Path;
 use std::ptr;
+
+use super::{in_threads, median};
+
+/// Processes in one round of one side, of [`against_true`].
+const ROUND: u32 = 100;
+const ROUNDS: usize = 21;
+
+/// How many times as long a program takes, as a whole process, as starting `/bin/true`. The two alternate, so whatever else
+/// the machine does hits both.
+pub fn against_true(program: &Path, arguments: &[&CStr]) -> f64 {
+    let program = c_string(program);
+    let ours = || spawn(&program, arguments);
+    let reference = || spawn(c"/bin/true", &[]);
+    in_threads(1, ROUND, ours);
+    let round = |_| {
+        let raw = in_threads(1, ROUND, reference);
+        in_threads(1, ROUND, ours).as_secs_f64() / raw.as_secs_f64()
+    };
+    median((0..ROUNDS).map(round).collect())
+}
+
+/// A path as an argument of [`spawn`].
+///
+/// # Panics
+///
+/// When there is a NUL in it, which no path has.
+pub fn c_string(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_encoded_bytes()).expect("a path has no NUL in it")
+}
 
 /// `posix_spawn` of a program, its output thrown away, and a wait: as cheap as it gets.
 ///

@@ -1,9 +1,57 @@
 //! A run with four skills, as it is in a cluster: two packs read the Kubernetes API, one has a Secret, one is texts.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sympozium_api::names::SkillPackName;
+use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
+use sympozium_plan::admit::{
+    Agents, Candidates, Facts, Input, PackCandidates, PackObject, Settings,
+};
 
-use super::Objects;
+/// What a decision needs.
+pub struct Objects {
+    run: AgentRun,
+    agent: Agent,
+    packs: Vec<SkillPack>,
+    policy: SympoziumPolicy,
+    floor: SympoziumPolicy,
+}
+
+impl Objects {
+    /// Puts them together as a caller does who has them at hand.
+    pub fn with_input<T>(&self, look: impl FnOnce(&Input<'_>) -> T) -> T {
+        let packs: BTreeMap<SkillPackName, PackCandidates<'_>> = self
+            .packs
+            .iter()
+            .map(|pack| {
+                let name = SkillPackName::new(pack.metadata.name.clone().unwrap_or_default());
+                let system = Some(PackObject { pack, author: None });
+                (name, PackCandidates { own: None, system })
+            })
+            .collect();
+        let settings = Settings::default();
+        look(&Input {
+            run: &self.run,
+            namespace: "default",
+            agents: Agents {
+                agent: Some(&self.agent),
+                instance: None,
+            },
+            packs: &packs,
+            policies: Candidates {
+                own: Some(&self.policy),
+                system: None,
+            },
+            floor: Some(&self.floor.spec),
+            models: Candidates::default(),
+            author: None,
+            facts: Facts::default(),
+            settings: &settings,
+        })
+    }
+}
 
 /// Each object as JSON: run, agent, policy, floor, then the packs.
 pub fn texts() -> Vec<Vec<u8>> {
