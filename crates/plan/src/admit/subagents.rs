@@ -17,30 +17,23 @@ pub struct SubagentBounds {
     pub children: u32,
 }
 
-/// What policy and agent leave. Whatever nobody limits has the limits of the API.
+/// What policy and agent leave. An agent that does not say may start as few as one that says nothing but that it may.
 pub fn subagent_bounds(policy: &EffectivePolicy, agent: Option<&AgentSpec>) -> SubagentBounds {
     let number = |number: i32| u32::try_from(number).unwrap_or(0);
-    let agent = agent.and_then(|it| it.agents.default.subagents.as_ref());
-    let least = |policy: Option<u32>, agent: Option<i32>, most: i32| {
-        let all = [policy, agent.map(number), Some(number(most))];
-        all.into_iter().flatten().min().unwrap_or(0)
+    let agent = agent.and_then(|it| it.agents.default.subagents.clone());
+    let agent = agent.unwrap_or_default();
+    let least = |policy: Option<u32>, agent: i32, most: i32| {
+        let own = number(agent).min(number(most));
+        policy.map_or(own, |policy| policy.min(own))
     };
     SubagentBounds {
-        depth: least(
-            policy.max_depth,
-            agent.map(|it| it.max_depth),
-            limits::DEPTH,
-        ),
+        depth: least(policy.max_depth, agent.max_depth, limits::DEPTH),
         concurrent: least(
             policy.max_concurrent,
-            agent.map(|it| it.max_concurrent),
+            agent.max_concurrent,
             limits::CONCURRENCY,
         ),
-        children: least(
-            None,
-            agent.map(|it| it.max_children_per_agent),
-            limits::DELEGATES as i32,
-        ),
+        children: least(None, agent.max_children_per_agent, limits::DELEGATES as i32),
     }
 }
 

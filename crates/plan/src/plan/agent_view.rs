@@ -6,7 +6,7 @@ use serde_json::json;
 use sympozium_api::RunPlan;
 use sympozium_api::open::OpenObject;
 use sympozium_api::run_plan::{
-    Acts, Format, Gate, RunLimits, SkillPlan, TaskPlan, ToolPlan, WireFormat,
+    Acts, Format, Gate, Role, RunLimits, SkillPlan, TaskPlan, ToolPlan, WireFormat, place,
 };
 
 use crate::policy::tools::EXECUTE_COMMAND;
@@ -34,10 +34,22 @@ pub struct AgentView {
     pub tools: Vec<OfferedTool>,
     /// The texts that it can read.
     pub skills: Vec<SkillPlan>,
+    /// Where it has files: the workspace, its scratch space, skills, and what its author mounted for it.
+    pub roots: Vec<Root>,
     /// How much the run may use.
     pub limits: RunLimits,
     /// Seconds that it may work.
     pub run_seconds: u64,
+}
+
+/// A directory in which the agent has files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Root {
+    /// Where it is.
+    pub path: String,
+    /// Whether the agent may write to it. The mount holds that too.
+    pub writable: bool,
 }
 
 /// A tool as the model sees it.
@@ -66,9 +78,25 @@ pub fn agent_view(plan: &RunPlan) -> AgentView {
         thinking: plan.model.thinking.clone(),
         tools: offered(&plan.tools),
         skills: plan.skills.clone(),
+        roots: roots(plan),
         limits: plan.limits.clone(),
         run_seconds: plan.deadlines.run_seconds,
     }
+}
+
+/// All that the agent mounts, but for what is ours and its shared memory.
+fn roots(plan: &RunPlan) -> Vec<Root> {
+    let agent = plan.parts.iter().find(|part| part.role == Role::Agent);
+    let mounts = agent.map_or(&[][..], |part| &part.mounts);
+    let ours = [place::INPUT, place::DOOR, place::SHM];
+    mounts
+        .iter()
+        .filter(|mount| !ours.contains(&mount.path.as_str()))
+        .map(|mount| Root {
+            path: mount.path.as_str().to_owned(),
+            writable: !mount.read_only,
+        })
+        .collect()
 }
 
 fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
