@@ -1,7 +1,10 @@
 //! What may be reached.
 
 use serde::Serialize;
-use sympozium_api::run_plan::{Destination, Part, Reach, RunPlan};
+use sympozium_api::run_plan::{Destination, Part, Reach, Role, RunPlan};
+
+/// What is reached in the node's network.
+const NODE: &str = "whatever the node reaches";
 
 /// What may be reached, part by part and by the whole pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,7 +28,7 @@ pub struct PartNetwork {
     pub hosts: Vec<String>,
     /// Whether it has a token for the Kubernetes API.
     pub kubernetes_api: bool,
-    /// Whether it has the node's network instead of the pod's.
+    /// Whether it has the node's network instead of the pod's: parts of one pod all do, or none.
     pub node_network: bool,
 }
 
@@ -47,6 +50,10 @@ pub fn of(plan: &RunPlan) -> Network {
     let mut egress = vec!["the gateway"];
     if !plan.identities.is_empty() {
         egress.push("the Kubernetes API server");
+    }
+    if has_node_network(plan) {
+        // No NetworkPolicy holds for it.
+        egress = vec![NODE];
     }
     let floor = &plan.isolation.floor;
     Network {
@@ -71,7 +78,7 @@ fn of_part(plan: &RunPlan, part: &Part) -> PartNetwork {
         any_public_host: reaches(plan, part).any(|it| it.public),
         hosts,
         kubernetes_api: part.identity.is_some(),
-        node_network: has_node_network(part),
+        node_network: has_node_network(plan) && !matches!(part.role, Role::PostRun { .. }),
     }
 }
 
@@ -90,9 +97,10 @@ pub fn destination(destination: &Destination) -> String {
     }
 }
 
-fn has_node_network(part: &Part) -> bool {
-    let access = part.host_access.as_ref();
-    access.is_some_and(|it| it.enabled && it.host_network)
+/// Whether the run's pod has the node's network. One part that asks for it is enough: Kubernetes gives it to a whole pod.
+pub fn has_node_network(plan: &RunPlan) -> bool {
+    let mut access = plan.parts.iter().filter_map(|it| it.host_access.as_ref());
+    access.any(|it| it.enabled && it.host_network)
 }
 
 /// What a part may reach, in words; empty when nothing.
@@ -100,7 +108,7 @@ pub fn in_words(plan: &RunPlan, part: &Part) -> Vec<String> {
     let network = of_part(plan, part);
     let mut words = Vec::new();
     if network.node_network {
-        words.push("whatever the node reaches".to_owned());
+        words.push(NODE.to_owned());
     }
     if network.any_public_host {
         words.push("any public host".to_owned());

@@ -155,6 +155,9 @@ impl Explanation {
             for host in &part.hosts {
                 list.add(Section::Network, &part.part, host);
             }
+            if part.node_network {
+                list.add(Section::Node, &part.part, "whatever the node reaches");
+            }
             if part.kubernetes_api {
                 list.add(Section::Network, &part.part, "Kubernetes API");
             }

@@ -7,7 +7,7 @@ use sympozium_api::run_plan::{Acts, Gate, Part, Role, RunPlan, SkillSource, plac
 use super::about::{Executor, executor};
 use super::files::{self, VolumeKind};
 use super::tools::{Arguments, ToolAbout};
-use super::{secrets, tools};
+use super::{network, secrets, tools};
 use crate::image::Image;
 
 /// A caveat.
@@ -23,6 +23,7 @@ pub struct Remark {
 pub fn of(plan: &RunPlan) -> Vec<Remark> {
     let mut remarks = Vec::new();
     about_node(plan, &mut remarks);
+    about_node_of_pod(plan, &mut remarks);
     about_rights(plan, &mut remarks);
     about_network(plan, &mut remarks);
     about_commands(plan, &mut remarks);
@@ -54,6 +55,25 @@ fn about_node(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             on_node.join(", ")
         );
         add(remarks, "node-access", text);
+    }
+}
+
+/// Kubernetes gives some things of the node to a whole pod, whichever container they are for.
+fn about_node_of_pod(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+    if network::has_node_network(plan) {
+        add(
+            remarks,
+            "node-network",
+            "The node's network is given to a whole pod: every part is in it, and no NetworkPolicy holds there.",
+        );
+    }
+    let mut access = plan.parts.iter().filter_map(|it| it.host_access.as_ref());
+    if access.any(|it| it.enabled && it.host_pid) {
+        add(
+            remarks,
+            "node-processes",
+            "The node's processes are shown to a whole pod: every part sees them.",
+        );
     }
 }
 

@@ -164,6 +164,10 @@ fn network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     if !public.is_empty() {
         reached.insert(0, format!("any public host ({})", listed(&public)));
     }
+    if network::has_node_network(plan) {
+        can.push("reach whatever the node reaches".to_owned());
+        return;
+    }
     match reached.is_empty() {
         true => cannot.push("reach the network".to_owned()),
         false => {

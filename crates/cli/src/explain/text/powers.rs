@@ -186,6 +186,11 @@ pub fn network(page: &mut Page, it: &Explanation) {
         .collect();
     page.table(&["PART", "MAY REACH"], &rows);
     let pod = &it.network.pod;
+    if it.network.parts.iter().any(|it| it.node_network) {
+        let words = "whatever the node reaches; no NetworkPolicy holds in the node's network";
+        page.hanging(2, "whole pod: ", words);
+        return;
+    }
     let enforced = match pod.enforced_or_refused {
         true => "where a cluster does not enforce that, the run is refused",
         false => "where a cluster does not enforce that, the run says so and goes on",

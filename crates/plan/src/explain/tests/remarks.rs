@@ -104,6 +104,26 @@ fn what_is_in_the_run_is_remarked() {
     };
     assert_eq!(access(true), ["node-access", "shared-pod"]);
     assert_eq!(access(false), ["shared-pod"]);
+    let mut part = skill("injected");
+    part["hostAccess"] = json!({"enabled": true, "hostNetwork": true, "hostPID": true});
+    assert_eq!(
+        remarks(|it| add(&mut it["parts"], part.clone())),
+        [
+            "node-access",
+            "node-network",
+            "node-processes",
+            "shared-pod"
+        ]
+    );
+    // What one part asks for, the whole pod gets.
+    let explanation = explain(&plan(|it| add(&mut it["parts"], part)));
+    assert!(explanation.network.parts.iter().all(|it| it.node_network));
+    assert_eq!(
+        explanation.network.pod.egress,
+        ["whatever the node reaches"]
+    );
+    let cannot = explanation.summary.cannot.join("; ");
+    assert!(!cannot.contains("reach"), "{cannot}");
     assert_eq!(
         remarks(|it| it["isolation"]["floor"] = json!([])),
         ["network-unenforced"]
