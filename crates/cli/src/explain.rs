@@ -15,7 +15,9 @@ use sympozium_plan::explain::{Explanation, explain};
 use crate::arguments::{ExplainArguments, ExplainFormat};
 use crate::failure::{ADDED, DENIED, FAILED, Failure};
 use crate::output::{answer, json, note, yaml};
-use crate::planning::{self, Denial, NIL_UID, Planning, Request, Run, RunOutcome, plan_runs};
+use crate::planning::{
+    self, Denial, NIL_UID, Planning, Request, Run, RunOutcome, plan_any, plan_runs,
+};
 use crate::validate::{Finding, ObjectName, Verdict};
 
 /// Explains what the arguments name.
@@ -23,7 +25,8 @@ pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     if arguments.diff {
         return compare(arguments);
     }
-    let planning = planned(arguments, &arguments.files)?;
+    let request = request(arguments, &arguments.files);
+    let planning = plan_runs(&request, |planned| Ok(explain(&planned.plan)))?;
     match arguments.output {
         ExplainFormat::Text => {
             answer(&text::render(&planning))?;
@@ -47,8 +50,15 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
             "put what belongs together into one directory: sympozium explain --diff OLD NEW",
         ));
     };
-    let old = planned(arguments, std::slice::from_ref(old))?;
-    let new = planned(arguments, std::slice::from_ref(new))?;
+    let planned = |path: &PathBuf| {
+        let request = request(arguments, std::slice::from_ref(path));
+        plan_any(&request, |planned| Ok(explain(&planned.plan)))
+    };
+    // A run that one side does not have is new, or gone.
+    let (old, new) = (planned(old), planned(new));
+    if old.is_empty() && new.is_empty() {
+        return Err(planning::nothing(&request(arguments, &arguments.files)));
+    }
     let differences = difference::of(&old, &new);
     match arguments.output {
         ExplainFormat::Text => {
@@ -68,18 +78,14 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-fn planned(
-    arguments: &ExplainArguments,
-    files: &[PathBuf],
-) -> Result<Planning<Explanation>, Failure> {
-    let request = Request {
+fn request<'r>(arguments: &'r ExplainArguments, files: &'r [PathBuf]) -> Request<'r> {
+    Request {
         files,
         floor: arguments.floor.as_deref(),
         namespace: &arguments.namespace,
         run: arguments.run.as_deref(),
         uid: NIL_UID,
-    };
-    plan_runs(&request, |planned| Ok(explain(&planned.plan)))
+    }
 }
 
 fn exit_code(verdict: Option<Verdict>) -> ExitCode {

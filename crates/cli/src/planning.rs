@@ -91,13 +91,21 @@ pub fn plan_runs<T>(
     request: &Request<'_>,
     make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
 ) -> Result<Planning<T>, Failure> {
+    let planning = plan_any(request, make);
+    match planning.is_empty() {
+        true => Err(nothing(request)),
+        false => Ok(planning),
+    }
+}
+
+/// The same, where it is no error that there is nothing.
+pub fn plan_any<T>(
+    request: &Request<'_>,
+    make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
+) -> Planning<T> {
     let session = Session::read(request.namespace, request.files, request.floor);
     let schemas = &mut Schemas::default();
-    let planning = plan_session(session, schemas, request.run, request.uid, make);
-    if planning.runs.is_empty() && !planning.report.has_unreadable() {
-        return Err(nothing(request));
-    }
-    Ok(planning)
+    plan_session(session, schemas, request.run, request.uid, make)
 }
 
 /// The same for files that have been read.
@@ -140,7 +148,8 @@ pub fn plan_session<T>(
     Planning { report, runs }
 }
 
-fn nothing(request: &Request<'_>) -> Failure {
+/// That the files have no run of the name, or neither runs nor agents.
+pub fn nothing(request: &Request<'_>) -> Failure {
     let what = match request.run {
         Some(name) => format!(
             "no AgentRun called {} is among the files",
@@ -173,6 +182,11 @@ fn denial(reason: &Reason, own_namespace: &str) -> Denial {
 }
 
 impl<T> Planning<T> {
+    /// Whether files that could be read have nothing to plan.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && !self.report.has_unreadable()
+    }
+
     /// What decides the exit code; nothing when all is well.
     pub fn verdict(&self) -> Option<Verdict> {
         let failed = |run: &Run<T>| matches!(run.outcome, RunOutcome::Failed(_));

@@ -238,8 +238,17 @@ fn counted(run: &RunDifference) -> String {
         .iter()
         .filter(|it| made_of(it) || it.direction == Direction::Other)
         .count();
+    let powers = |count: usize| match count {
+        1 => "1 power".to_owned(),
+        count => format!("{count} powers"),
+    };
+    let changes = match other {
+        1 => "1 other change".to_owned(),
+        count => format!("{count} other changes"),
+    };
     format!(
-        "{added} powers added or widened, {removed} removed or narrowed, {other} other changes, {} as before",
+        "{} added or widened, {removed} removed or narrowed, {changes}, {} as before",
+        powers(added),
         run.kept.0
     )
 }

@@ -149,11 +149,10 @@ fn skills(page: &mut Page, it: &Explanation) {
                 Some(tools) => format!("for {}", tools.join(", ")),
                 None => String::new(),
             };
-            let rest = [
-                skill.description.clone().unwrap_or_default(),
-                tools,
-                programs,
-            ];
+            let description = skill.description.as_deref().unwrap_or_default();
+            // What follows is divided from it by a semicolon.
+            let description = description.trim_end_matches('.').to_owned();
+            let rest = [description, tools, programs];
             let rest: Vec<String> = rest.into_iter().filter(|it| !it.is_empty()).collect();
             vec![name, rest.join("; ")]
         })

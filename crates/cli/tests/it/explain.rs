@@ -279,6 +279,57 @@ fn a_change_that_adds_nothing_is_no_failure() {
 }
 
 #[test]
+fn a_run_may_be_on_one_side_only() {
+    let compared = |old: &str, new: &str| {
+        let output = sympozium(&["explain", "--diff", old, new, "--run", "one"]);
+        let first = stdout(&output)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        (output.status.code(), first)
+    };
+    let (with, without) = ("../explain/two-runs.yaml", "../explain/ops.yaml");
+    assert_eq!(
+        compared(without, with),
+        (
+            Some(4),
+            "AgentRun default/one: was not there, is admitted now".to_owned()
+        )
+    );
+    assert_eq!(
+        compared(with, without),
+        (
+            Some(0),
+            "AgentRun default/one: was admitted, is not there now".to_owned()
+        )
+    );
+    assert_eq!(compared(without, without), (Some(1), String::new()));
+    assert_eq!(compared("no-such-file.yaml", with).0, Some(1));
+}
+
+#[test]
+fn a_directory_with_a_skill_counts_as_its_pack() {
+    let directory = tempfile::tempdir().unwrap();
+    let skill = directory.path().join("calm");
+    std::fs::create_dir(&skill).unwrap();
+    let text = "---\nname: calm\ndescription: Keep calm.\n---\nBreathe.\n";
+    std::fs::write(skill.join("SKILL.md"), text).unwrap();
+    let two = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
+    let agent = two.replace(
+        "policyRef: default\n",
+        "policyRef: default\n  skills: [{skillPackRef: calm}]\n",
+    );
+    std::fs::write(directory.path().join("agent.yaml"), agent).unwrap();
+    let answer = explained(&[directory.path().to_str().unwrap()]);
+    let skill = &answer["runs"][0]["skills"][0];
+    assert_eq!(
+        (&skill["pack"], &skill["description"]),
+        (&"calm".into(), &"Keep calm.".into())
+    );
+}
+
+#[test]
 fn a_comparison_wants_two_paths() {
     let output = sympozium(&["explain", "--diff", "../explain/old"]);
     insta::assert_snapshot!(shown(&output), @r"
