@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::{Image, Tier};
 
-use super::start::{Start, start};
+use super::start::{Scene, Start, start};
 
 /// MORE is where a run says what it runs in.
 const RUN: &str = r#"
@@ -53,9 +53,21 @@ fn execute(tier: Tier, more: &str, line: &str) -> Result<Option<Value>> {
          mv .part exec-request-1.json; await exec-result-1.json; cat exec-result-1.json"
     );
     let said = scene.exec("ipc-bridge", &ask)?;
+    the_door_opens(&scene)?;
     serde_json::from_str(&said)
         .map(Some)
         .with_context(|| format!("the skill said {said}"))
+}
+
+/// Agent and bridge find each other at their socket. In gVisor they do only where the pod's annotations share the volume.
+fn the_door_opens(scene: &Scene) -> Result<()> {
+    let serve = "cluster-probe serve-socket /run/door/socket > /tmp/served 2>&1 &";
+    scene.exec("ipc-bridge", serve)?;
+    let said = scene.exec("agent", "cluster-probe call-socket /run/door/socket knock")?;
+    assert_eq!(said, "echo knock\n");
+    let written = scene.exec("agent", "touch /run/door/mine 2>/dev/null || echo held")?;
+    assert_eq!(written, "held\n");
+    Ok(())
 }
 
 /// What the skill's commands may do to the executor, and to what they are meant to write.
