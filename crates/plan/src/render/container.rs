@@ -38,7 +38,7 @@ const NO_PROXY: &str = "$(KUBERNETES_SERVICE_HOST),127.0.0.1,localhost";
 /// The container of a part.
 pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
     let (command, mut args) = match &part.start {
-        Start::Image { command, args } => (command.clone(), args.clone()),
+        Start::Image { command, args } => (literals(command), literals(args)),
         Start::Injected => (vec![EXECUTOR_FILE.to_owned()], vec!["ipc".to_owned()]),
     };
     if part.role == Role::Bridge {
@@ -173,7 +173,7 @@ fn proxy(secret: &str) -> impl Iterator<Item = EnvVar> {
 fn variable(variable: &environment::EnvVar) -> EnvVar {
     EnvVar {
         name: variable.name.as_str().to_owned(),
-        value: variable.value.clone(),
+        value: variable.value.as_deref().map(literal),
         value_from: variable.value_from.as_ref().map(source),
     }
 }
@@ -235,6 +235,16 @@ const fn pull_policy(policy: ImagePullPolicy) -> &'static str {
         ImagePullPolicy::IfNotPresent => "IfNotPresent",
         ImagePullPolicy::Never => "Never",
     }
+}
+
+/// A text as it is. Kubernetes would put other variables of the container where it says `$(NAME)`: whoever sets one could
+/// have a Secret's value shown in it.
+fn literal(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+fn literals(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|text| literal(text)).collect()
 }
 
 /// Kubernetes writes no empty lists.

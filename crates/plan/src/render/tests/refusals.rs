@@ -7,8 +7,8 @@ use sympozium_api::environment::{EnvVar, EnvVarSource, KeyReference};
 use sympozium_api::names::MountPath;
 use sympozium_api::open;
 use sympozium_api::run_plan::{
-    GatewayCredential, IdentityName, Mount, Part, PlanVolume, Reach, VolumeName, VolumeSource,
-    Workload,
+    GatewayCredential, IdentityName, Mount, Part, PlanVolume, Reach, Start, VolumeName,
+    VolumeSource, Workload,
 };
 use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
 use sympozium_api::skill_pack::HostAccess;
@@ -307,6 +307,23 @@ fn access_to_the_node_loosens_its_own_container_only() {
         matches!(error, RenderError::HostAccessInUserNamespace { .. }),
         "{error}"
     );
+}
+
+/// A parameter of a run that names a variable of the pack must not show that variable's Secret.
+#[test]
+fn texts_of_users_mean_nothing_to_the_kubelet() {
+    let rendered = changed(|plan| {
+        let skill = &mut plan.parts[2];
+        skill.env[0].value = Some("$(TOKEN) $$ $".to_owned());
+        skill.start = Start::Image {
+            command: vec!["run".to_owned(), "$(TOKEN)".to_owned()],
+            args: vec!["$HOME".to_owned()],
+        };
+    });
+    let skill = &pod(&rendered.expect("a rendered plan"))["initContainers"][1];
+    assert_eq!(skill["env"][0]["value"], "$$(TOKEN) $$$$ $$");
+    assert_eq!(skill["command"], json!(["run", "$$(TOKEN)"]));
+    assert_eq!(skill["args"], json!(["$$HOME"]));
 }
 
 #[test]

@@ -50,7 +50,13 @@ kind: SkillPack
 metadata: {name: notes}
 spec:
   skills: [{name: note, content: Note.}]
-  sidecar: {image: IMAGE, volumes: [{name: own, emptyDir: {}}], volumeMounts: [{name: own, mountPath: /own}]}
+  sidecar:
+    image: IMAGE
+    volumes: [{name: own, emptyDir: {}}]
+    volumeMounts: [{name: own, mountPath: /own}]
+    env:
+      - {name: HELD, valueFrom: {secretKeyRef: {name: cluster-secret, key: password}}}
+      - {name: SAID, value: "$(HELD) $$ $(OTHER)"}
 "#;
 
 /// Places that every container has mounted, whatever its pod says.
@@ -191,6 +197,9 @@ fn inputs_are_read(scene: &Scene) -> Result<()> {
     assert_eq!(files, "ca.crt proxy\nvalue of proxy\nlooked\nlooked\n");
     let agent = scene.exec("agent", "echo /run/sympozium/*; cat /skills/cluster/look/SKILL.md; test -x /skills/cluster/look/scripts/look.sh || echo ' no program'")?;
     assert_eq!(agent, "/run/sympozium/agent.json\nLook. no program\n");
+    // What users write is what containers get.
+    let said = scene.exec("skill-notes", r#"echo "$HELD: $SAID""#)?;
+    assert_eq!(said, "value: $(HELD) $$ $(OTHER)\n");
     // A name that is looked up is not found, but the gateway's.
     let hosts = scene.exec(
         "skill-notes",
