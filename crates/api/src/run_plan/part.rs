@@ -107,7 +107,11 @@ pub enum Start {
         args: Vec<String>,
     },
     /// Our executor, put into the image.
-    Injected,
+    #[serde(rename_all = "camelCase")]
+    Injected {
+        /// The image that it is taken from. A local backend has it built in.
+        executor: ImageRef,
+    },
 }
 
 /// What a part asks for, and may not exceed.

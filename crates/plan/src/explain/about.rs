@@ -230,8 +230,8 @@ fn skill(skill: &SkillPlan) -> SkillAbout {
 
 pub fn executor(role: &Role, start: &Start) -> Executor {
     match (role, start) {
+        (_, Start::Injected { .. }) => Executor::Injected,
         (Role::Agent | Role::Bridge | Role::Sandbox, _) => Executor::Ours,
-        (_, Start::Injected) => Executor::Injected,
         (_, Start::Image { .. }) => Executor::Image,
     }
 }

@@ -97,7 +97,7 @@ fn about(plan: &RunPlan, part: &Part) -> PartAbout {
     };
     let command = match &part.start {
         Start::Image { command, args } => command.iter().chain(args).cloned().collect(),
-        Start::Injected => Vec::new(),
+        Start::Injected { .. } => Vec::new(),
     };
     let identity = part.identity.as_ref();
     PartAbout {

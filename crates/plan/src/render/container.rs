@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use sympozium_api::environment;
 use sympozium_api::guarantee::Guarantee;
+use sympozium_api::names::ImageRef;
 use sympozium_api::run_plan::{AmountsPlan, Mount, Part, Role, Start};
 use sympozium_api::sandbox::ImagePullPolicy;
 
@@ -39,7 +40,7 @@ const NO_PROXY: &str = "$(KUBERNETES_SERVICE_HOST),127.0.0.1,localhost";
 pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
     let (command, mut args) = match &part.start {
         Start::Image { command, args } => (literals(command), literals(args)),
-        Start::Injected => (vec![EXECUTOR_FILE.to_owned()], vec!["ipc".to_owned()]),
+        Start::Injected { .. } => (vec![EXECUTOR_FILE.to_owned()], vec!["ipc".to_owned()]),
     };
     if part.role == Role::Bridge {
         let gateway = &run.settings.gateway;
@@ -48,7 +49,7 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
         args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
     }
     let mut mounts: Vec<VolumeMount> = part.mounts.iter().map(mount).collect();
-    if part.start == Start::Injected {
+    if matches!(part.start, Start::Injected { .. }) {
         mounts.push(VolumeMount {
             name: EXECUTOR.to_owned(),
             mount_path: EXECUTOR_DIRECTORY.to_owned(),
@@ -99,9 +100,8 @@ pub fn check_network(run: &Run<'_>) -> Result<Container, RenderError> {
 }
 
 /// Copies the executor to where skills without one find it.
-pub fn copy_executor(run: &Run<'_>) -> Container {
-    let image = run.settings.executor_image.as_str();
-    let mut container = own(run, COPY_EXECUTOR, image, None);
+pub fn copy_executor(run: &Run<'_>, image: &ImageRef) -> Container {
+    let mut container = own(run, COPY_EXECUTOR, image.as_str(), None);
     container.command = Some(vec![
         "cp".to_owned(),
         EXECUTOR_FILE.to_owned(),

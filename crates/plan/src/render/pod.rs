@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{
     Container, HostAlias, LocalObjectReference, PodDNSConfig, PodSpec, PodTemplateSpec,
 };
 use sympozium_api::labels::component;
+use sympozium_api::names::ImageRef;
 use sympozium_api::run_plan::{Part, Role, Start};
 
 use super::metadata::Run;
@@ -57,14 +58,18 @@ pub fn afterwards(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateS
 /// What goes before everything else.
 fn our_own(run: &Run<'_>, parts: &[&Part]) -> Result<Vec<Container>, RenderError> {
     let mut own = vec![container::check_network(run)?];
-    if injects(parts) {
-        own.push(container::copy_executor(run));
+    if let Some(image) = injected(parts) {
+        own.push(container::copy_executor(run, image));
     }
     Ok(own)
 }
 
-fn injects(parts: &[&Part]) -> bool {
-    parts.iter().any(|part| part.start == Start::Injected)
+/// The image of the executor that is put into others, if it is into any: a plan names one.
+fn injected<'p>(parts: &[&'p Part]) -> Option<&'p ImageRef> {
+    parts.iter().find_map(|part| match &part.start {
+        Start::Injected { executor } => Some(executor),
+        Start::Image { .. } => None,
+    })
 }
 
 fn template(
@@ -76,7 +81,7 @@ fn template(
     texts: &[PackTexts<'_>],
 ) -> Result<PodTemplateSpec, RenderError> {
     let plan = run.plan;
-    let injected = injects(parts);
+    let injected = injected(parts).is_some();
     let mut volumes = volumes::of_parts(run, parts, texts)?;
     if injected {
         volumes.push(volumes::executor());

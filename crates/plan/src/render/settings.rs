@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use sympozium_api::labels;
-use sympozium_api::names::{ImageRef, NamespaceName, ObjectName};
-
-use crate::plan::PlanSettings;
+use sympozium_api::names::{NamespaceName, ObjectName};
 
 /// Seconds that a finished Job stays where nobody removes it.
 const TTL_SECONDS: i32 = 300;
@@ -29,8 +27,6 @@ pub struct RenderSettings {
     pub ttl_seconds_after_finished: Option<i32>,
     /// The StorageClass of workspaces that outlive their pod; the cluster's default when absent.
     pub storage_class: Option<ObjectName>,
-    /// The image that the executor is copied from, for skills that bring none.
-    pub executor_image: ImageRef,
 }
 
 /// How the gateway is reached.
@@ -71,7 +67,6 @@ impl Default for RenderSettings {
             sandbox_version: Some(SandboxVersion::V1Beta1),
             ttl_seconds_after_finished: Some(TTL_SECONDS),
             storage_class: None,
-            executor_image: PlanSettings::default().images.sidecar,
         }
     }
 }

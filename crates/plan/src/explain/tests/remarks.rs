@@ -63,7 +63,7 @@ fn skill(start: &str) -> Value {
     let mut part = base()["parts"][0].clone();
     part["name"] = json!("skill-a");
     part["role"] = json!({"kind": "skill", "pack": "a"});
-    part["start"] = json!({"kind": start});
+    part["start"] = json!({"kind": start, "executor": "ghcr.io/org/executor:1"});
     part
 }
 

@@ -70,7 +70,7 @@ impl<'a> Builder<'_, 'a> {
             image: sidecar.image.clone(),
             image_pull_policy: sidecar.image_pull_policy,
             start: match sidecar.executor {
-                Executor::Injected => Start::Injected,
+                Executor::Injected => self.injected(),
                 Executor::Image => Start::Image {
                     command: sidecar.command.clone(),
                     args: Vec::new(),
@@ -100,7 +100,7 @@ impl<'a> Builder<'_, 'a> {
             args: Vec::new(),
         };
         let (image, start) = match sandbox.image {
-            Some(image) => (image, Start::Injected),
+            Some(image) => (image, self.injected()),
             None => (self.settings.images.sidecar.clone(), ours),
         };
         Some(Part {
@@ -117,6 +117,12 @@ impl<'a> Builder<'_, 'a> {
             ports: Vec::new(),
             timeout_seconds: None,
         })
+    }
+
+    fn injected(&self) -> Start {
+        Start::Injected {
+            executor: self.settings.images.sidecar.clone(),
+        }
     }
 
     /// Whether there is a container `sandbox`.

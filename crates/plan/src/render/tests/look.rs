@@ -132,7 +132,7 @@ pub fn same_mounts(part: &Part, container: &Container) {
         .iter()
         .map(|it| (it.volume.0.as_str(), it.path.as_str(), it.read_only))
         .collect();
-    if part.start == Start::Injected {
+    if matches!(part.start, Start::Injected { .. }) {
         planned.push(("executor", "/opt/sympozium/bin", true));
     }
     let mounts = container.volume_mounts.iter().flatten();

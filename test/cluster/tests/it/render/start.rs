@@ -74,7 +74,7 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
         images: Images {
             agent: ours.clone(),
             bridge: ours.clone(),
-            sidecar: ours.clone(),
+            sidecar: executor.unwrap_or_else(|| ours.clone()),
         },
         ..PlanSettings::default()
     };
@@ -88,7 +88,6 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
             ..GatewayAddress::default()
         },
         api_server: vec![api_server],
-        executor_image: executor.unwrap_or(ours),
         // What the test cluster's agent-sandbox serves.
         sandbox_version: Some(SandboxVersion::V1Alpha1),
         ..RenderSettings::default()
