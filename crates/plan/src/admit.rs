@@ -20,6 +20,7 @@ mod input;
 mod model;
 mod network;
 mod objects;
+mod ours;
 mod packs;
 mod policies;
 mod sandbox;
@@ -148,6 +149,7 @@ fn decide<'a>(
         images::check(&case, &mut findings);
         env::check(&case, &mut findings);
         secrets::check(&case, &mut findings);
+        ours::check(&case, &mut findings);
         hooks::check(&case, &mut findings);
         host_access::check(&case, &mut findings);
         grants::check(&case, &mut findings);

@@ -7,6 +7,7 @@ pub const MAX_PATH_BYTES: usize = 1024;
 pub const RESERVED: &[&str] = &[
     "/dev",
     "/ipc",
+    "/opt/sympozium",
     "/proc",
     "/run",
     "/skills",

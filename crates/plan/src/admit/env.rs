@@ -11,7 +11,7 @@ use crate::environment::{is_denied, looks_like_a_credential};
 
 /// What every parameter's variable starts with.
 const PARAMETER_PREFIX: &str = "SKILL_";
-/// Fields of a pod that a variable or a file may show.
+/// Fields of a pod that a variable may show.
 pub(super) const POD_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -22,6 +22,9 @@ pub(super) const POD_FIELDS: &[&str] = &[
     "status.podIP",
     "status.podIPs",
 ];
+/// Fields of a pod that a file may show: of the others the kubelet makes none.
+pub(super) const POD_FIELDS_IN_FILES: &[&str] =
+    &["metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// The variable that a parameter of a pack becomes.
 pub fn parameter_variable(key: &str) -> String {
@@ -132,6 +135,26 @@ fn check_source(
                 "keep one source",
             ),
         );
+    }
+    for (kind, reference) in [
+        ("secretKeyRef", &source.secret_key_ref),
+        ("configMapKeyRef", &source.config_map_key_ref),
+    ] {
+        if let Some(reference) = reference
+            .as_ref()
+            .filter(|it| !crate::text::is_key(&it.key))
+        {
+            let message = format!("`{}` cannot be a key", crate::text::shown(&reference.key));
+            findings.deny(
+                subject,
+                told(
+                    format!("{field}.valueFrom.{kind}.key"),
+                    "env-key",
+                    message,
+                    "use letters, digits, `-`, `_` and `.`",
+                ),
+            );
+        }
     }
     if let Some(reference) = &source.field_ref
         && !POD_FIELDS.contains(&reference.field_path.as_str())

@@ -95,6 +95,25 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         }
     }
     check_headers(case, model, findings);
+    check_node_selector(case, model, findings);
+}
+
+/// That every label of a node is one.
+fn check_node_selector(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
+    for (key, value) in &model.node_selector {
+        if !crate::text::is_label_key(key) || !crate::text::is_label_value(value) {
+            let shown = crate::text::shown(key);
+            findings.deny(
+                &case.subject,
+                told(
+                    format!("spec.model.nodeSelector.{shown}"),
+                    "node-selector",
+                    format!("`{shown}` with this value is no label of a node"),
+                    "write it as `kubectl get nodes --show-labels` prints it",
+                ),
+            );
+        }
+    }
 }
 
 /// Headers go out with every request: each is one header, and none is a place for a secret.

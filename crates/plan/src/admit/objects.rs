@@ -7,7 +7,8 @@ use super::finding::{Findings, told};
 use super::grants::{Author, Reach, check_author, check_rules};
 use super::tools::SANDBOX_PACK;
 use super::{
-    Denied, Rights, Subject, amounts, env, hooks, images, network, packs, skills, tools, volumes,
+    Denied, Rights, Subject, amounts, env, hooks, images, network, ours, packs, skills, tools,
+    volumes,
 };
 use crate::policy::EffectivePolicy;
 
@@ -61,6 +62,7 @@ pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rig
 /// The part of a pack's rules that runs look at again without more to know.
 pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     skills::check(subject, spec, findings);
+    ours::check_pack(subject, spec, findings);
     let Some(sidecar) = &spec.sidecar else {
         return;
     };

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::Subject;
-use super::env::POD_FIELDS;
+use super::env::POD_FIELDS_IN_FILES;
 use super::finding::{Findings, told};
 use crate::quantity::Amount;
 
@@ -21,6 +21,8 @@ enum Form {
     Flag,
     /// A text that is not empty.
     Text,
+    /// A key of a Secret or ConfigMap.
+    Key,
     /// The name of an object.
     Name,
     /// A plain path below the volume.
@@ -88,7 +90,7 @@ const SOURCES: &[(&str, Form)] = &[
 ];
 
 const FILE: Form = Form::Keys(&[
-    ("key", Form::Text),
+    ("key", Form::Key),
     ("mode", Form::Mode),
     ("path", Form::Below),
 ]);
@@ -98,7 +100,7 @@ const SHOWN: Form = Form::Keys(&[
         "fieldRef",
         Form::Keys(&[
             ("apiVersion", Form::One(&["v1"])),
-            ("fieldPath", Form::One(POD_FIELDS)),
+            ("fieldPath", Form::One(POD_FIELDS_IN_FILES)),
         ]),
     ),
     ("mode", Form::Mode),
@@ -173,12 +175,43 @@ pub fn check(subject: &Subject, field: &str, kind: &str, source: &Value, finding
     look(subject, field, form, source, findings);
 }
 
+/// That a Secret is named as its place asks for: Kubernetes has two words for it.
+pub fn check_secret_name(
+    subject: &Subject,
+    field: &str,
+    place: SecretPlace,
+    source: &Value,
+    findings: &mut Findings,
+) {
+    let (word, other) = match place {
+        SecretPlace::Volume => ("secretName", "name"),
+        SecretPlace::Projected => ("name", "secretName"),
+    };
+    if source.get(word).is_none() || source.get(other).is_some() {
+        let message = format!("it names its Secret in `{word}`, and nowhere else");
+        deny(subject, field, &message, findings);
+    }
+}
+
+/// Where a Secret is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretPlace {
+    /// In a volume of its own.
+    Volume,
+    /// Among the sources of a projected one.
+    Projected,
+}
+
 fn look(subject: &Subject, field: &str, form: &Form, value: &Value, findings: &mut Findings) {
     let text = value.as_str();
     let (fits, expected) = match form {
         Form::Any => (true, ""),
         Form::Flag => (value.is_boolean(), "`true` or `false`"),
         Form::Text => (text.is_some_and(|it| !it.is_empty()), "a text"),
+        Form::Key => (
+            text.is_some_and(crate::text::is_key),
+            "a key: letters, digits, `-`, `_` and `.`",
+        ),
         Form::Name => (text.is_some_and(is_name), "the name of an object"),
         Form::Below => (
             text.is_some_and(crate::path::is_plain_below),

@@ -8,7 +8,8 @@ use sympozium_api::skill_pack::Sidecar;
 
 use super::finding::{Findings, told};
 use super::host_access::check_directory;
-use super::{Case, Subject, sources};
+use super::sources::{self, SecretPlace};
+use super::{Case, Subject};
 use crate::path::{self, Container};
 
 /// Types of volumes that hold nothing of anybody else's.
@@ -176,7 +177,16 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
     let mut look = || sources::check(&owner.subject, &field, kind, source, findings);
     match kind {
         _ if ANYBODY.contains(&kind) => look(),
-        _ if PACKS.contains(&kind) && !owner.is_agent => look(),
+        _ if PACKS.contains(&kind) && !owner.is_agent => {
+            look();
+            sources::check_secret_name(
+                &owner.subject,
+                &field,
+                SecretPlace::Volume,
+                source,
+                findings,
+            );
+        }
         "secret" => findings.deny(
             &owner.subject,
             told(
@@ -246,6 +256,10 @@ fn check_projected(owner: &Owner, field: &str, source: &Value, findings: &mut Fi
             let at = format!("{field}.sources[{index}].{}", crate::text::shown(kind));
             if allowed {
                 sources::check(&owner.subject, &at, kind, source, findings);
+                if PACKS.contains(&kind.as_str()) {
+                    let place = SecretPlace::Projected;
+                    sources::check_secret_name(&owner.subject, &at, place, source, findings);
+                }
                 continue;
             }
             let (rule, message) = match kind.as_str() {

@@ -85,6 +85,20 @@ pub(super) fn word(what: &'static str, name: &str) -> Result<String, RenderError
     Ok(word)
 }
 
+/// Whether a name has the form of [`object_name`]: it ends in the digits of a UID, or in those and a word.
+pub fn is_of_a_run(name: &str) -> bool {
+    let is_uid = |part: &str| {
+        part.len() == UID_DIGITS
+            && part
+                .bytes()
+                .all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let mut parts = name.rsplit('-');
+    let last = parts.next().unwrap_or_default();
+    let before = parts.next();
+    (is_uid(last) && before.is_some()) || (before.is_some_and(is_uid) && parts.next().is_some())
+}
+
 /// The UID of an object as an API server makes them, without dashes; of any other text its hash.
 fn uid_digits(uid: &str) -> String {
     let is_uuid = uid.len() == 36

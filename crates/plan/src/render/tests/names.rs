@@ -7,7 +7,7 @@ use sympozium_api::names::LabelName;
 use sympozium_api::run_plan::RunIdentity;
 
 use super::look::is_label_value;
-use crate::render::names::{WORD, label_value, object_name};
+use crate::render::names::{WORD, is_of_a_run, label_value, object_name};
 
 fn run(name: &str, uid: &str) -> RunIdentity {
     RunIdentity {
@@ -106,5 +106,24 @@ proptest! {
         } else {
             prop_assert_eq!(value, text);
         }
+    }
+}
+
+#[test]
+fn names_of_runs_are_known_by_their_form() {
+    let digits = "0123456789abcdef0123456789abcdef";
+    for (name, expected) in [
+        (format!("r-{digits}"), true),
+        (format!("r-{digits}-plan"), true),
+        (format!("sb-r-{digits}"), true),
+        (format!("a-b-{digits}-skill0token"), true),
+        (digits.to_owned(), false),
+        (format!("{digits}-plan"), false),
+        (format!("r-{digits}-a-b"), false),
+        (format!("r-{}", &digits[1..]), false),
+        (format!("r-{}", digits.to_uppercase()), false),
+        ("anthropic-key".to_owned(), false),
+    ] {
+        assert_eq!(is_of_a_run(&name), expected, "{name}");
     }
 }

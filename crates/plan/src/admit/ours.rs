@@ -1,0 +1,104 @@
+//! Objects that are made for runs. Their names are known as soon as a run is there, so nobody else may name them: a pack
+//! that could would read another's token.
+
+use serde_json::Value;
+use sympozium_api::SkillPackSpec;
+use sympozium_api::environment::EnvVar;
+use sympozium_api::open::Volume;
+
+use super::finding::{Findings, told};
+use super::{Case, Subject, hooks};
+use crate::render::names::is_of_a_run;
+
+/// Every Secret, ConfigMap and claim that the run itself names.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    let spec = &case.run.spec;
+    let mut look = Look {
+        subject: &case.subject,
+        findings,
+    };
+    for (index, skill) in spec.skills.iter().enumerate() {
+        let name = skill.config_map_ref.as_ref().map(|it| it.as_str());
+        look.at(format!("spec.skills[{index}].configMapRef"), name);
+    }
+    if let Some(model) = &spec.model {
+        let key = model.auth_secret_ref.as_ref().map(|it| it.as_str());
+        look.at("spec.model.authSecretRef".to_owned(), key);
+        let headers = model.provider_headers_secret_ref.as_ref();
+        let headers = headers.map(|it| it.as_str());
+        look.at("spec.model.providerHeadersSecretRef".to_owned(), headers);
+        // A scripted model is a ConfigMap.
+        look.at("spec.model.model".to_owned(), Some(&model.model));
+    }
+    for (index, secret) in spec.image_pull_secrets.iter().enumerate() {
+        let field = format!("spec.imagePullSecrets[{index}].name");
+        look.at(field, Some(secret.name.as_str()));
+    }
+    look.volumes("spec", &spec.volumes);
+    for (place, hook) in spec.lifecycle.iter().flat_map(hooks::all) {
+        look.variables(&format!("spec.lifecycle.{place}.env"), &hook.env);
+    }
+}
+
+/// Every one that a pack names.
+pub fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
+    let Some(sidecar) = &spec.sidecar else {
+        return;
+    };
+    let mut look = Look { subject, findings };
+    let secret = sidecar.secret_ref.as_ref().map(|it| it.as_str());
+    look.at("spec.sidecar.secretRef".to_owned(), secret);
+    look.variables("spec.sidecar.env", &sidecar.env);
+    look.volumes("spec.sidecar", &sidecar.volumes);
+}
+
+struct Look<'l> {
+    subject: &'l Subject,
+    findings: &'l mut Findings,
+}
+
+impl Look<'_> {
+    fn at(&mut self, field: String, name: Option<&str>) {
+        let Some(name) = name.filter(|it| is_of_a_run(it)) else {
+            return;
+        };
+        let message = format!(
+            "`{}` has the form of names of what is made for runs",
+            crate::text::shown(name)
+        );
+        let remedy = "give the object another name: one that does not end in 32 digits of a UID";
+        self.findings
+            .deny(self.subject, told(field, "name-of-a-run", message, remedy));
+    }
+
+    fn variables(&mut self, field: &str, env: &[EnvVar]) {
+        for (index, variable) in env.iter().enumerate() {
+            let from = variable.value_from.as_ref();
+            let secret = from.and_then(|it| it.secret_key_ref.as_ref());
+            let config_map = from.and_then(|it| it.config_map_key_ref.as_ref());
+            for (kind, reference) in [("secretKeyRef", secret), ("configMapKeyRef", config_map)] {
+                let field = format!("{field}[{index}].valueFrom.{kind}.name");
+                self.at(field, reference.map(|it| it.name.as_str()));
+            }
+        }
+    }
+
+    /// Volumes are taken over as they stand, so every text in them counts, wherever it is.
+    fn volumes(&mut self, field: &str, volumes: &[Volume]) {
+        for (index, volume) in volumes.iter().enumerate() {
+            for (kind, source) in &volume.source {
+                let field = format!("{field}.volumes[{index}].{}", crate::text::shown(kind));
+                self.texts(&field, source);
+            }
+        }
+    }
+
+    fn texts(&mut self, field: &str, value: &Value) {
+        match value {
+            Value::String(text) => self.at(field.to_owned(), Some(text)),
+            Value::Array(values) => values.iter().for_each(|value| self.texts(field, value)),
+            Value::Object(fields) => fields.values().for_each(|value| self.texts(field, value)),
+            _ => {}
+        }
+    }
+}
