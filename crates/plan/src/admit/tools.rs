@@ -13,7 +13,8 @@ use super::unused::policy_subject;
 use super::{Case, Subject};
 use crate::policy::allowed::Allowed;
 use crate::policy::tools::{
-    Action, BUILT_IN, EXECUTE_COMMAND, FETCH_URL, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool,
+    Action, BUILT_IN, EXECUTE_COMMAND, FETCH_URL, LOAD_SKILL, SEND_CHANNEL_MESSAGE,
+    SPAWN_SUBAGENTS, Tool,
 };
 
 pub use sympozium_api::run_plan::SANDBOX as SANDBOX_PACK;
@@ -79,6 +80,12 @@ fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
         };
         decision(case, None, name, Tool::BuiltIn(name), open)
     });
+    // Whoever attaches a skill wants it read: what holds for tools without a rule does not hold for this one.
+    let load_skill = has_texts(case).then(|| ToolDecision {
+        pack: None,
+        name: LOAD_SKILL.to_owned(),
+        action: policy.gates.written(LOAD_SKILL).unwrap_or(Action::Allow),
+    });
     let sandbox = super::sandbox::has_container(case);
     let packs = case
         .packs
@@ -110,7 +117,11 @@ fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
             )
         })
     });
-    native.chain(commands).chain(declared).collect()
+    native
+        .chain(commands)
+        .chain(declared)
+        .chain(load_skill)
+        .collect()
 }
 
 fn decision(
@@ -147,7 +158,16 @@ fn permits(policy: &ToolPolicy, tool: &ToolDecision) -> bool {
             .iter()
             .any(|pattern| is_about(pattern.as_str(), tool))
     };
-    policy.allow.as_deref().is_none_or(named) && !named(&policy.deny)
+    let is_allowed = tool.name == LOAD_SKILL || policy.allow.as_deref().is_none_or(named);
+    is_allowed && !named(&policy.deny)
+}
+
+/// Whether the agent has texts to read.
+fn has_texts(case: &Case<'_, '_>) -> bool {
+    let mut skills = case.run.spec.skills.iter();
+    let mut packs = case.packs.iter();
+    skills.any(|skill| skill.config_map_ref.is_some())
+        || packs.any(|pack| pack.starts && !pack.spec.skills.is_empty())
 }
 
 /// Whether a tool of a pack is for one of its skills: where each says which tools are, the others are for nobody.

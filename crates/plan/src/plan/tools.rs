@@ -11,12 +11,11 @@ use sympozium_api::skill_pack::Tool;
 
 use super::limits::{COMMAND, NATIVE, OUTWARD};
 use super::parts::PackPart;
-use super::skills::{config_maps, packs_with_texts};
 use crate::admit::{Admitted, SANDBOX_PACK, ToolDecision};
-use crate::policy::tools::{Action, EXECUTE_COMMAND, LOAD_SKILL, SPAWN_SUBAGENTS};
+use crate::policy::tools::{Action, EXECUTE_COMMAND, SPAWN_SUBAGENTS};
 use native::Native;
 
-/// Every tool that admission decided about, in its order, and the one that reads skills where there are any.
+/// Every tool that admission decided about, in its order.
 pub fn table(
     admitted: &Admitted<'_>,
     packs: &[PackPart<'_>],
@@ -26,18 +25,7 @@ pub fn table(
         .tools
         .iter()
         .filter_map(|decision| tool(decision, packs));
-    let has_texts =
-        packs_with_texts(admitted).next().is_some() || !config_maps(admitted).is_empty();
-    let load_skill = has_texts.then(|| {
-        // Whoever attaches a skill wants it read; no policy is asked again.
-        let decision = ToolDecision {
-            pack: None,
-            name: LOAD_SKILL.to_owned(),
-            action: Action::Allow,
-        };
-        tool(&decision, packs)
-    });
-    let mut table: Vec<ToolPlan> = decided.chain(load_skill.flatten()).collect();
+    let mut table: Vec<ToolPlan> = decided.collect();
     // A tool that could only fail is not offered.
     if subagents.levels == 0 || subagents.children == 0 {
         let spawns = |tool: &&mut ToolPlan| tool.name == SPAWN_SUBAGENTS;

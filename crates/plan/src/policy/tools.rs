@@ -119,6 +119,12 @@ impl Gates {
         strictest.unwrap_or(Action::Allow)
     }
 
+    /// What the rules say that name a tool and nothing else; the defaults do not count.
+    pub fn written(&self, name: &str) -> Option<Action> {
+        let rules = self.0.iter().filter_map(|gate| gate.rules.get(name));
+        rules.copied().min()
+    }
+
     /// Every pattern that a rule names.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.0

@@ -176,7 +176,8 @@ fn restrictive_requires_a_sandbox_and_denies_what_is_not_listed() {
     let (_, _, tools) = admitted(&with_policy(&sandboxed, RESTRICTIVE));
     for (name, action) in tools {
         let expected = match name.as_str() {
-            "read_file" | "list_directory" => Action::Allow,
+            // The last reads the text of the skill that the run names, and nothing else.
+            "read_file" | "list_directory" | "load_skill" => Action::Allow,
             "echo-demo/execute_command" | "sandbox/execute_command" => Action::Ask,
             _ => Action::Deny,
         };
@@ -465,7 +466,35 @@ fn a_run_narrows_its_own_tools() {
         .filter(|(_, action)| *action == Action::Allow)
         .map(|(name, _)| name.as_str())
         .collect();
-    assert_eq!(allowed, ["read_file", "echo-demo/execute_command"]);
+    assert_eq!(
+        allowed,
+        ["read_file", "echo-demo/execute_command", "load_skill"]
+    );
+}
+
+#[test]
+fn skills_are_read_unless_somebody_says_that_they_are_not() {
+    for (changes, expected) in [
+        ("", Action::Allow),
+        ("  toolPolicy: {allow: [read_file]}\n", Action::Allow),
+        ("  toolPolicy: {deny: [load_skill]}\n", Action::Deny),
+        (
+            "policy: {toolGating: {defaultAction: deny}}\n",
+            Action::Allow,
+        ),
+        (
+            "policy: {toolGating: {rules: [{tool: load_skill, action: ask}]}}\n",
+            Action::Ask,
+        ),
+    ] {
+        let (_, _, tools) = admitted(&World::new(&format!("{ECHO}{changes}")));
+        let found = tools.iter().find(|(name, _)| name == "load_skill");
+        assert_eq!(
+            found.map(|(_, action)| *action),
+            Some(expected),
+            "{changes}"
+        );
+    }
 }
 
 #[test]

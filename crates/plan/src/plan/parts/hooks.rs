@@ -57,16 +57,16 @@ impl Builder<'_, '_> {
     ) -> Part {
         let spec = &self.admitted.run.spec;
         let agent = spec.agent().map(|it| it.as_str()).unwrap_or_default();
-        let mut env = vec![
+        // The run's variables first: it must not change what a hook's author wrote, nor whom the hook is told it is for.
+        let of_run = spec.env.iter();
+        let mut env: Vec<_> = of_run.map(|(name, value)| variable(name, value)).collect();
+        let ours = [
             variable("AGENT_RUN_ID", &self.run_name),
             variable("INSTANCE_NAME", agent),
             variable("AGENT_NAMESPACE", self.namespace),
         ];
-        for variable in &hook.env {
-            set(&mut env, variable.clone());
-        }
-        for (name, value) in &spec.env {
-            set(&mut env, variable(name, value));
+        for variable in hook.env.iter().cloned().chain(ours) {
+            set(&mut env, variable);
         }
         let mut mounts = self.own_space(start);
         mounts.push(writable(workspace(), place::WORKSPACE));

@@ -38,7 +38,7 @@ impl Builder<'_, '_> {
             let place = format!("{}/{CONFIG_MAPS}/{config_map}", place::SKILLS);
             mounts.push(read_only(volume, &place));
         }
-        mounts.extend(self.declared(&VolumeOwner::Agent, &spec.volumes, &spec.volume_mounts));
+        mounts.extend(self.agent_volumes());
         Part {
             name,
             role: Role::Agent,
@@ -66,6 +66,19 @@ impl Builder<'_, '_> {
         }
         let reads = self.has_tool(&["read_file", "list_directory"]);
         reads.then(|| read_only(workspace(), place::WORKSPACE))
+    }
+
+    /// What the author mounted for the agent is as open to it as the workspace is.
+    fn agent_volumes(&mut self) -> Vec<Mount> {
+        let Some(Mount { read_only, .. }) = self.agent_workspace() else {
+            return Vec::new();
+        };
+        let spec = &self.admitted.run.spec;
+        let mut mounts = self.declared(&VolumeOwner::Agent, &spec.volumes, &spec.volume_mounts);
+        for mount in &mut mounts {
+            mount.read_only |= read_only;
+        }
+        mounts
     }
 
     /// Decides. It has the model's key and its end of every skill's files, and nothing of the workspace.

@@ -185,3 +185,45 @@ fn a_skill_narrows_the_tools_of_its_pack() {
         });
     }
 }
+
+#[test]
+fn what_is_mounted_for_the_agent_is_as_open_as_its_tools() {
+    for (denied, expected) in [
+        ("[]", Some(false)),
+        ("[write_file, edit_file]", Some(true)),
+        ("[read_file, write_file, edit_file, list_directory]", None),
+    ] {
+        let manifests = format!(
+            "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\n\
+             spec: {{agentRef: a, task: t, toolPolicy: {{deny: {denied}}}, volumes: [{{name: v, emptyDir: {{}}}}], volumeMounts: [{{name: v, mountPath: /data}}]}}\n---\n\
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}}}\n"
+        );
+        with_plan(&manifests, |planned| {
+            let mut mounts = planned.plan.parts[0].mounts.iter();
+            let found = mounts.find(|it| it.path == "/data");
+            assert_eq!(found.map(|it| it.read_only), expected, "{denied}");
+        });
+    }
+}
+
+#[test]
+fn a_run_does_not_change_what_hooks_are_told() {
+    let manifests = "kind: AgentRun\nmetadata: {name: r, namespace: team, uid: u}\n\
+        spec: {agentRef: a, task: t, env: {STRICT: '0', AGENT_RUN_ID: forged, OWN: x}}\n---\n\
+        kind: Agent\nmetadata: {name: a, namespace: team}\n\
+        spec: {agents: {default: {model: m, lifecycle: {postRun: [{name: h, image: 'ghcr.io/o/h:1', env: [{name: STRICT, value: '1'}]}]}}}}\n";
+    with_plan(manifests, |planned| {
+        let hook = planned.plan.parts.last().expect("the hook");
+        let env: Vec<_> = (hook.env.iter())
+            .map(|it| (it.name.as_str(), it.value.as_deref().unwrap_or_default()))
+            .collect();
+        let expected = [
+            ("AGENT_RUN_ID", "r"),
+            ("OWN", "x"),
+            ("STRICT", "1"),
+            ("INSTANCE_NAME", "a"),
+            ("AGENT_NAMESPACE", "team"),
+        ];
+        assert_eq!(env, expected);
+    });
+}

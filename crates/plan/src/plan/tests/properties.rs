@@ -136,13 +136,7 @@ proptest! {
             }
             for tool in &plan.tools {
                 let decision = admitted.tools.iter().find(|it| it.name == tool.name && it.pack == tool.pack);
-                let allowed = match decision {
-                    Some(decision) => decision.action,
-                    None => {
-                        prop_assert_eq!(&tool.name, "load_skill");
-                        Action::Allow
-                    }
-                };
+                let allowed = decision.expect("nothing is added").action;
                 let gate = match allowed { Action::Allow => Gate::Allow, Action::Ask => Gate::Ask, Action::Deny => Gate::Deny };
                 prop_assert!(tool.gate >= gate, "{} is {:?}, and {gate:?} was decided", tool.name, tool.gate);
             }
