@@ -93,6 +93,15 @@ pub struct Sidecar {
     pub tools: Vec<Tool>,
 }
 
+impl Sidecar {
+    /// Where it sees its Secret, if it names one.
+    pub fn secret_place(&self) -> Option<String> {
+        let secret = self.secret_ref.as_ref()?;
+        let written = self.secret_mount_path.as_ref().map(ToString::to_string);
+        Some(written.unwrap_or_else(|| format!("/secrets/{secret}")))
+    }
+}
+
 /// What starts in a sidecar.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -105,12 +105,7 @@ pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findin
     };
     check_volumes(&owner, &sidecar.volumes, findings);
     let mut places = Vec::new();
-    if let Some(secret) = &sidecar.secret_ref {
-        let usual = || format!("/secrets/{secret}");
-        let place = sidecar
-            .secret_mount_path
-            .as_ref()
-            .map_or_else(usual, ToString::to_string);
+    if let Some(place) = sidecar.secret_place() {
         places.push(("spec.sidecar.secretMountPath".to_owned(), place));
     }
     for (index, mount) in sidecar

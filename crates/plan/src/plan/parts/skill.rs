@@ -41,12 +41,7 @@ impl<'a> Builder<'_, 'a> {
             let place = format!("{}/{}", place::SKILLS, part.pack);
             mounts.push(read_only(volume, &place));
         }
-        if let Some(secret) = &sidecar.secret_ref {
-            let usual = || format!("/secrets/{secret}");
-            let place = sidecar
-                .secret_mount_path
-                .as_ref()
-                .map_or_else(usual, ToString::to_string);
+        if let (Some(secret), Some(place)) = (&sidecar.secret_ref, sidecar.secret_place()) {
             let source = VolumeSource::Secret {
                 secret: secret.clone(),
             };
