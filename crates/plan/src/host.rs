@@ -1,7 +1,11 @@
 //! Hosts that a run may reach: patterns as policies and packs write them, and the hosts in addresses.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
+
+mod range;
+
+pub use range::Range;
 
 /// Most bytes of a host's name.
 pub const MAX_HOST_BYTES: usize = 253;
@@ -98,15 +102,9 @@ impl Host {
     pub fn is_metadata(&self) -> bool {
         match self {
             Self::Name(name) => METADATA_NAMES.contains(&name.as_str()),
-            Self::Address(address) => match address.to_canonical() {
-                IpAddr::V4(address) => address.is_link_local() || address == METADATA_V4,
-                IpAddr::V6(address) => {
-                    address.is_unicast_link_local()
-                        || address == METADATA_V6
-                        || embedded(address)
-                            .is_some_and(|it| it.is_link_local() || it == METADATA_V4)
-                }
-            },
+            Self::Address(address) => {
+                matches!(Range::of(*address), Range::Metadata | Range::LinkLocal)
+            }
         }
     }
 
@@ -121,8 +119,7 @@ impl Host {
                         .any(|domain| is_at_or_below(name, domain))
                     && !name.ends_with(".svc")
             }
-            Self::Address(IpAddr::V4(address)) => is_public_v4(*address),
-            Self::Address(IpAddr::V6(address)) => is_public_v6(*address),
+            Self::Address(address) => Range::of(*address) == Range::Public,
         }
     }
 }
@@ -148,48 +145,6 @@ const METADATA_NAMES: &[&str] = &[
     "metadata.goog",
     "metadata.google.internal",
 ];
-/// A metadata service outside of the addresses of one link.
-const METADATA_V4: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
-/// A metadata service outside of the addresses of one link.
-const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
-
-/// The IPv4 address that translators take from an IPv6 one: `64:ff9b::/96`, and the old `::/96`.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [first, second, 0, 0, 0, 0, high, low] = address.segments() else {
-        return None;
-    };
-    let [a, b] = high.to_be_bytes();
-    let [c, d] = low.to_be_bytes();
-    [(0x64, 0xff9b), (0, 0)]
-        .contains(&(first, second))
-        .then(|| Ipv4Addr::new(a, b, c, d))
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [first, second, third, _] = address.octets();
-    let special = address.is_private()
-        || address.is_loopback()
-        || address.is_link_local()
-        || address.is_broadcast()
-        || address.is_documentation()
-        || address.is_multicast()
-        || first == 0
-        || first >= 240
-        || (first == 100 && (64..128).contains(&second))
-        || (first == 192 && second == 0 && third == 0)
-        || (first == 198 && (18..20).contains(&second));
-    !special
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    // Only 2000::/3 is given out; within it, documentation, 6to4 and Teredo carry other addresses or none.
-    let segments = address.segments();
-    segments[0] & 0xe000 == 0x2000
-        && segments[0] != 0x2002
-        && !(segments[0] == 0x2001 && (segments[1] == 0 || segments[1] == 0x0db8))
-        && segments[0] != 0x3fff
-}
-
 impl Destination {
     /// Reads a host pattern, with its port apart.
     ///
