@@ -9,6 +9,8 @@
 //! that could block, and every file has a size limit and is parsed once. This crate never runs a command and
 //! never decides whether one may run.
 //!
+//! [`strict_head`] is here as well: how our HTTP servers read the head of a message.
+//!
 //! Start reading at [`Inbox`] for the executor's side and at [`Requester`] for the other; [`message`] has what the
 //! files say, [`names`] what they are called, [`Volume`] how they are read and written. Nothing here is
 //! asynchronous: callers wait for the descriptors that the types give out.
@@ -24,6 +26,7 @@ pub mod inbox;
 pub mod message;
 pub mod names;
 pub mod requester;
+pub mod strict_head;
 pub mod volume;
 pub mod watch;
 

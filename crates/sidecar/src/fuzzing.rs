@@ -13,8 +13,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::serve::body::{Call, MAX_ARGS, MAX_TIMEOUT};
-use crate::serve::strict_head::{Framing, Scanner, Violation, check};
 use crate::serve::strict_io::{REFUSED_METHOD, StrictIo};
+use sympozium_ipc::strict_head::{Framing, Scanner, Violation, check};
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
 pub type Target = fn(data: &[u8]);

@@ -2,7 +2,7 @@
 //!
 //! One thread does all that is HTTP; each skill that runs has a thread of its own that waits for it. Start reading at
 //! [`routes`] for what can be asked for. On the way there a connection passes [`connections`] (how many there may
-//! be), [`strict_io`] and [`strict_head`] (what is a request at all) and [`requests`] (ids, log, errors).
+//! be), [`strict_io`] and [`strict_head`](sympozium_ipc::strict_head) (what is a request at all) and [`requests`] (ids, log, errors).
 //!
 //! Whatever callers send is bounded in bytes, count and time, by a constant that says so next to what it bounds.
 
@@ -17,7 +17,6 @@ pub mod metrics;
 pub mod requests;
 pub mod routes;
 pub mod site;
-pub mod strict_head;
 pub mod strict_io;
 pub mod tasks;
 pub mod tokens;

@@ -18,8 +18,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::strict_head::{MAX_HEAD_BYTES, MAX_HEADERS};
 use super::strict_io::StrictIo;
+use sympozium_ipc::strict_head::{MAX_HEAD_BYTES, MAX_HEADERS};
 
 /// What the parser keeps of a request that it has not handed on. A head has to fit, with a close that we add.
 const MAX_BUFFER_BYTES: usize = 2 * MAX_HEAD_BYTES;

@@ -17,8 +17,8 @@ use uuid::Uuid;
 use super::answer::{ErrorAnswer, milliseconds};
 use super::connections;
 use super::metrics::Metrics;
-use super::strict_head::Violation;
 use super::strict_io::REFUSED_METHOD;
+use sympozium_ipc::strict_head::Violation;
 
 /// Characters of a request id that a caller chose.
 pub const MAX_REQUEST_ID: usize = 128;

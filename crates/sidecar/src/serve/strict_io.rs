@@ -1,4 +1,4 @@
-//! The socket of a connection, as the HTTP parser sees it: only heads that [`strict_head`](super::strict_head) lets
+//! The socket of a connection, as the HTTP parser sees it: only heads that [`strict_head`](sympozium_ipc::strict_head) lets
 //! pass, each in time, and a peer that takes what it is sent.
 
 use std::future::Future as _;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::Connection;
-use super::strict_head::{Framing, Scanner, Violation, check};
+use sympozium_ipc::strict_head::{Framing, Scanner, Violation, check};
 
 /// From the first byte of a head to its last.
 pub const HEAD_DEADLINE: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
-//! The head of an HTTP request, read as strictly as the standard allows, before the real parser sees it.
+//! The heads of HTTP messages, read as strictly as the standard allows.
 //!
 //! Two programs that read one stream of bytes in two ways are how requests are smuggled. Whatever RFC 9112 lets a
-//! server be tolerant about is refused here, so there is only one way left to read a request.
+//! recipient be tolerant about is refused here, so there is only one way left to read a message. The sidecar looks at
+//! requests with this before its HTTP library does; the gateway reads everything that it passes on with it.
 
 use std::fmt;
 
@@ -19,7 +20,7 @@ pub enum Violation {
     LineEnding,
     /// A byte that no head may contain.
     ControlCharacter,
-    /// The first line is not `METHOD SP target SP HTTP/1.x`.
+    /// The first line is not `METHOD SP target SP HTTP/1.x`, or in a response not `HTTP/1.x SP status SP words`.
     RequestLine,
     /// A line that is not `name: value`.
     HeaderLine,
@@ -141,56 +142,154 @@ impl Scanner {
     }
 }
 
+/// What a request may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Targets {
+    /// A path or an `http` URL: what servers are asked for.
+    Server,
+    /// An `http` URL, or after `CONNECT` a host and its port: what proxies are asked for. Which of them it is, and
+    /// whether it is one, is for the proxy to say; here it is a word of visible characters.
+    Proxy,
+}
+
+/// A version of HTTP that has heads of this kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Which knows no chunks and needs no Host.
+    Http10,
+    /// Which knows both.
+    Http11,
+}
+
+/// Header fields in the order they came in, names as they were written, values without white space around them.
+pub type Fields<'a> = Vec<(&'a str, &'a [u8])>;
+
+/// The head of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RequestHead<'a> {
+    /// In capital letters.
+    pub method: &'a str,
+    /// What it is about.
+    pub target: &'a str,
+    /// Spoken by the client.
+    pub version: Version,
+    /// All fields.
+    pub fields: Fields<'a>,
+    /// What follows.
+    pub framing: Framing,
+}
+
+/// The head of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ResponseHead<'a> {
+    /// Three digits.
+    pub status: u16,
+    /// The words after them.
+    pub reason: &'a [u8],
+    /// All fields.
+    pub fields: Fields<'a>,
+    /// What follows, where the head says so. Else the body goes on until the connection ends.
+    pub framing: Option<Framing>,
+}
+
 /// Checks a whole head, its empty line included, and says what follows it.
 ///
 /// # Errors
 /// The first rule that it breaks.
 pub fn check(head: &[u8]) -> Result<Framing, Violation> {
+    read_request(head, Targets::Server).map(|head| head.framing)
+}
+
+/// Reads the whole head of a request, its empty line included.
+///
+/// # Errors
+/// The first rule that it breaks.
+pub fn read_request(head: &[u8], targets: Targets) -> Result<RequestHead<'_>, Violation> {
+    let mut lines = lines(head)?;
+    let (method, target, version) = request_line(lines.next().unwrap_or_default(), targets)?;
+    let read = fields(lines, version)?;
+    if read.hosts > 1 || (read.hosts == 0 && version == Version::Http11) {
+        return Err(Violation::Host);
+    }
+    Ok(RequestHead {
+        method,
+        target,
+        version,
+        fields: read.fields,
+        framing: read.framing.unwrap_or(Framing::Length(0)),
+    })
+}
+
+/// Reads the whole head of a response, its empty line included.
+///
+/// # Errors
+/// The first rule that it breaks.
+pub fn read_response(head: &[u8]) -> Result<ResponseHead<'_>, Violation> {
+    let mut lines = lines(head)?;
+    let (version, status, reason) = status_line(lines.next().unwrap_or_default())?;
+    let read = fields(lines, version)?;
+    Ok(ResponseHead {
+        status,
+        reason,
+        fields: read.fields,
+        framing: read.framing,
+    })
+}
+
+fn lines(head: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Violation> {
     let lines = head
         .strip_suffix(b"\r\n\r\n")
         .ok_or(Violation::LineEnding)?;
     let lines = lines.split(|&byte| byte == b'\n');
-    let mut lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let version = request_line(lines.next().unwrap_or_default())?;
-    let (mut length, mut chunked, mut hosts, mut count) = (None, false, 0, 0);
+    Ok(lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line)))
+}
+
+struct Read<'a> {
+    fields: Fields<'a>,
+    framing: Option<Framing>,
+    hosts: usize,
+}
+
+fn fields<'a>(
+    lines: impl Iterator<Item = &'a [u8]>,
+    version: Version,
+) -> Result<Read<'a>, Violation> {
+    let (mut length, mut chunked, mut hosts) = (None, false, 0);
+    let mut fields = Vec::new();
     for line in lines {
-        count += 1;
-        if count > MAX_HEADERS {
+        if fields.len() == MAX_HEADERS {
             return Err(Violation::TooManyHeaders);
         }
         let (name, value) = header(line)?;
-        if name.eq_ignore_ascii_case(b"content-length") {
+        if name.eq_ignore_ascii_case("content-length") {
             let number = content_length(value).ok_or(Violation::ContentLength)?;
             if length.replace(number).is_some() {
                 return Err(Violation::ContentLength);
             }
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
             if chunked || version == Version::Http10 || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Violation::TransferEncoding);
             }
             chunked = true;
-        } else if name.eq_ignore_ascii_case(b"host") {
+        } else if name.eq_ignore_ascii_case("host") {
             hosts += 1;
         }
+        fields.push((name, value));
     }
-    if hosts > 1 || (hosts == 0 && version == Version::Http11) {
-        return Err(Violation::Host);
-    }
-    match (length, chunked) {
-        (Some(_), true) => Err(Violation::BothLengths),
-        (None, true) => Ok(Framing::Chunked),
-        (length, false) => Ok(Framing::Length(length.unwrap_or(0))),
-    }
+    let framing = match (length, chunked) {
+        (Some(_), true) => return Err(Violation::BothLengths),
+        (None, true) => Some(Framing::Chunked),
+        (length, false) => length.map(Framing::Length),
+    };
+    Ok(Read {
+        fields,
+        framing,
+        hosts,
+    })
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    Http10,
-    Http11,
-}
-
-/// `METHOD SP target SP HTTP/1.x`, the method in capital letters, the target a path or an `http` URL.
-fn request_line(line: &[u8]) -> Result<Version, Violation> {
+/// `METHOD SP target SP HTTP/1.x`, the method in capital letters.
+fn request_line(line: &[u8], targets: Targets) -> Result<(&str, &str, Version), Violation> {
     let mut parts = line.split(|&byte| byte == b' ');
     let (Some(method), Some(target), Some(version), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
@@ -198,16 +297,47 @@ fn request_line(line: &[u8]) -> Result<Version, Violation> {
         return Err(Violation::RequestLine);
     };
     let is_method = (1..=16).contains(&method.len()) && method.iter().all(u8::is_ascii_uppercase);
-    let is_target = (target.starts_with(b"/") || target.starts_with(b"http://"))
-        && target.iter().all(u8::is_ascii_graphic);
-    match version {
-        b"HTTP/1.1" if is_method && is_target => Ok(Version::Http11),
-        b"HTTP/1.0" if is_method && is_target => Ok(Version::Http10),
+    let is_target = match targets {
+        Targets::Server => target.starts_with(b"/") || target.starts_with(b"http://"),
+        Targets::Proxy => !target.is_empty(),
+    };
+    let is_target = is_target && target.iter().all(u8::is_ascii_graphic);
+    let version = version_of(version).ok_or(Violation::RequestLine)?;
+    match (str::from_utf8(method), str::from_utf8(target)) {
+        (Ok(method), Ok(target)) if is_method && is_target => Ok((method, target, version)),
         _ => Err(Violation::RequestLine),
     }
 }
 
-fn header(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
+/// `HTTP/1.x SP status SP words`, the words possibly none.
+fn status_line(line: &[u8]) -> Result<(Version, u16, &[u8]), Violation> {
+    let mut parts = line.splitn(3, |&byte| byte == b' ');
+    let (Some(version), Some(status)) = (parts.next(), parts.next()) else {
+        return Err(Violation::RequestLine);
+    };
+    let version = version_of(version).ok_or(Violation::RequestLine)?;
+    let &[
+        first @ b'1'..=b'9',
+        second @ b'0'..=b'9',
+        third @ b'0'..=b'9',
+    ] = status
+    else {
+        return Err(Violation::RequestLine);
+    };
+    let digit = |byte: u8| u16::from(byte - b'0');
+    let status = digit(first) * 100 + digit(second) * 10 + digit(third);
+    Ok((version, status, parts.next().unwrap_or_default()))
+}
+
+fn version_of(word: &[u8]) -> Option<Version> {
+    match word {
+        b"HTTP/1.1" => Some(Version::Http11),
+        b"HTTP/1.0" => Some(Version::Http10),
+        _ => None,
+    }
+}
+
+fn header(line: &[u8]) -> Result<(&str, &[u8]), Violation> {
     if line
         .first()
         .is_some_and(|byte| matches!(byte, b' ' | b'\t'))
@@ -219,6 +349,7 @@ fn header(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
     if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) {
         return Err(Violation::HeaderLine);
     }
+    let name = str::from_utf8(name).map_err(|_| Violation::HeaderLine)?;
     Ok((name, value[1..].trim_ascii()))
 }
 
@@ -319,6 +450,58 @@ mod tests {
         for (text, violation) in cases {
             assert_eq!(read(&text), Err(violation), "{text:?}");
         }
+    }
+
+    #[test]
+    fn proxies_are_asked_for_hosts() {
+        let head = b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n";
+        assert_eq!(check(head), Err(Violation::RequestLine));
+        assert_eq!(
+            read_request(head, Targets::Proxy),
+            Ok(RequestHead {
+                method: "CONNECT",
+                target: "a.example:443",
+                version: Version::Http11,
+                fields: vec![("Host", b"a.example:443")],
+                framing: Framing::Length(0),
+            })
+        );
+    }
+
+    #[test]
+    fn responses_are_read_as_strictly() {
+        let head = b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\nX: y\r\n\r\n";
+        assert_eq!(
+            read_response(head),
+            Ok(ResponseHead {
+                status: 404,
+                reason: b"Not Found",
+                fields: vec![("Content-Length", b"7"), ("X", b"y")],
+                framing: Some(Framing::Length(7)),
+            })
+        );
+        for (first, status) in [("HTTP/1.0 200", 200), ("HTTP/1.1 204 ", 204)] {
+            let head = format!("{first}\r\n\r\n");
+            let read = read_response(head.as_bytes()).map(|it| (it.status, it.framing));
+            assert_eq!(read, Ok((status, None)), "{first}");
+        }
+        for first in [
+            "HTTP/1.1",
+            "HTTP/1.1 20",
+            "HTTP/1.1 2000 x",
+            "HTTP/1.1 020 x",
+            "HTTP/2 200 x",
+            "ICY 200 OK",
+        ] {
+            let head = format!("{first}\r\n\r\n");
+            assert_eq!(
+                read_response(head.as_bytes()),
+                Err(Violation::RequestLine),
+                "{first}"
+            );
+        }
+        let head = b"HTTP/1.1 200 x\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(read_response(head), Err(Violation::BothLengths));
     }
 
     #[test]
