@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::credential::{KEY_BYTES, KeyRing, MAX_USER_BYTES};
 use crate::id::RequestId;
 use crate::message::{
     DEFAULT_MAX_TIMEOUT, ExecRequest, ExecResult, MAX_ARGUMENTS, MAX_REQUEST_BYTES, MAX_WORD_BYTES,
@@ -27,6 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ipc_name", ipc_name),
     ("ipc_request", ipc_request),
     ("ipc_result", ipc_result),
+    ("proxy_credential", proxy_credential),
 ];
 
 /// A problem's text goes into results and logs; it must stay short whatever the file says.
@@ -161,4 +163,27 @@ pub fn ipc_result(data: &[u8]) {
         Ok(json) => assert_eq!(ExecResult::parse(&json, &id), Ok(result)),
         Err(problem) => assert!(matches!(problem, ResultProblem::TooLarge { .. })),
     }
+}
+
+/// A name and a password, with a line feed between them: what is taken is exactly what would be signed, and of the
+/// bounds that were promised.
+pub fn proxy_credential(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let ring = KeyRing::single("k1", [7; KEY_BYTES]).expect("a key");
+    let (user, password) = text.split_once('\n').unwrap_or((text, ""));
+    let Ok(claims) = ring.verify(user, password, 0) else {
+        let _ = KeyRing::parse(text);
+        return;
+    };
+    assert!(user.len() <= MAX_USER_BYTES);
+    assert!(user.bytes().all(|byte| byte.is_ascii_graphic()));
+    let signed = ring.sign(&claims).expect("it was signed before");
+    assert_eq!(
+        (signed.user.as_str(), signed.password.as_str()),
+        (user, password)
+    );
+    ring.verify(user, password, claims.expires)
+        .expect_err("it has expired");
 }

@@ -9,7 +9,8 @@
 //! that could block, and every file has a size limit and is parsed once. This crate never runs a command and
 //! never decides whether one may run.
 //!
-//! [`strict_head`] is here as well: how our HTTP servers read the head of a message.
+//! Two things that parts of ours say to each other over sockets are here as well: [`credential`] is how a part says at
+//! the gateway who it is, and [`strict_head`] is how both of our HTTP servers read the head of a message.
 //!
 //! Start reading at [`Inbox`] for the executor's side and at [`Requester`] for the other; [`message`] has what the
 //! files say, [`names`] what they are called, [`Volume`] how they are read and written. Nothing here is
@@ -18,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod beneath;
+pub mod credential;
 pub mod done;
 #[doc(hidden)]
 pub mod fuzzing;

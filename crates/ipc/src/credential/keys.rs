@@ -1,0 +1,136 @@
+//! The keys that sign credentials: the first signs, all are good for verifying, so that one can take the place of another.
+
+use std::fmt;
+
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::{KEY_BYTES, MAX_KEY_ID_BYTES};
+
+/// Keys at once: the one that signs, and those whose credentials have not all expired yet.
+pub const MAX_KEYS: usize = 8;
+/// Bytes of a text of keys, comments included.
+const MAX_TEXT_BYTES: usize = 16 * 1024;
+
+/// What a key is called.
+pub type KeyId = String;
+
+/// The keys in use.
+pub struct KeyRing {
+    keys: Vec<(KeyId, Zeroizing<[u8; KEY_BYTES]>)>,
+}
+
+/// Why a text holds no keys. It repeats nothing of the text: a line in the wrong place may be a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableKeys {
+    /// Too long.
+    #[error("it has more than {MAX_TEXT_BYTES} bytes")]
+    TooLong,
+    /// No line with a key.
+    #[error("it has no key")]
+    None,
+    /// Too many.
+    #[error("it has more than {MAX_KEYS} keys")]
+    TooMany,
+    /// Not `ID KEY`.
+    #[error(
+        "line {0} is not an id of lower-case letters, digits and `-`, a space, and 64 hexadecimal digits"
+    )]
+    Line(usize),
+    /// One id for two keys.
+    #[error("line {0} has the id of a key before it")]
+    Twice(usize),
+}
+
+impl KeyRing {
+    /// One key.
+    ///
+    /// # Errors
+    ///
+    /// When the id does not have the form of one.
+    pub fn single(id: &str, key: [u8; KEY_BYTES]) -> Result<Self, UnusableKeys> {
+        if !is_key_id(id) {
+            return Err(UnusableKeys::Line(1));
+        }
+        Ok(Self {
+            keys: vec![(id.to_owned(), Zeroizing::new(key))],
+        })
+    }
+
+    /// Reads keys: one a line, its id, a space, 64 hexadecimal digits. Blank lines and those that start with `#` say
+    /// nothing. The first key signs.
+    ///
+    /// # Errors
+    ///
+    /// When a line is no key, or there is none.
+    pub fn parse(text: &str) -> Result<Self, UnusableKeys> {
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(UnusableKeys::TooLong);
+        }
+        let mut keys: Vec<(KeyId, Zeroizing<[u8; KEY_BYTES]>)> = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (id, digits) = line.split_once(' ').ok_or(UnusableKeys::Line(number))?;
+            let key = key(digits.trim_start()).ok_or(UnusableKeys::Line(number))?;
+            if !is_key_id(id) {
+                return Err(UnusableKeys::Line(number));
+            }
+            if keys.iter().any(|(known, _)| known == id) {
+                return Err(UnusableKeys::Twice(number));
+            }
+            if keys.len() == MAX_KEYS {
+                return Err(UnusableKeys::TooMany);
+            }
+            keys.push((id.to_owned(), key));
+        }
+        if keys.is_empty() {
+            return Err(UnusableKeys::None);
+        }
+        Ok(Self { keys })
+    }
+
+    /// The ids, the signing one first.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|(id, _)| id.as_str())
+    }
+
+    pub(super) fn signing(&self) -> (&str, &[u8; KEY_BYTES]) {
+        let (id, key) = &self.keys[0];
+        (id, key)
+    }
+
+    pub(super) fn key(&self, id: &str) -> Option<&[u8; KEY_BYTES]> {
+        let found = self.keys.iter().find(|(known, _)| known == id);
+        found.map(|(_, key)| &**key)
+    }
+}
+
+/// Ids only.
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.ids()).finish()
+    }
+}
+
+pub(super) fn is_key_id(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=MAX_KEY_ID_BYTES).contains(&text.len()) && text.bytes().all(plain)
+}
+
+fn key(digits: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    if digits.len() != 2 * KEY_BYTES {
+        return None;
+    }
+    for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        let mut value = 0;
+        for digit in pair {
+            value = value * 16 + char::from(*digit).to_digit(16)?;
+        }
+        *byte = u8::try_from(value).ok()?;
+        value.zeroize();
+    }
+    Some(key)
+}
