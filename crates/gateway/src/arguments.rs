@@ -1,0 +1,323 @@
+//! What can be typed. Settings that have a flag have a variable `SYMPOZIUM_*` too.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use sympozium_plan::host::Host;
+
+use crate::egress::target::authority;
+use crate::forward::{Forward, GatewayAddress};
+use crate::settings::{
+    CONNECTION_LIMIT, IDLE_LIMIT, Loopback, MAX_BYTES_OF_CONNECTION, MAX_BYTES_OF_CREDENTIAL,
+    MAX_BYTES_OF_RUN, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_CREDENTIAL, MAX_CONNECTIONS_OF_RUN,
+    Settings,
+};
+
+/// The only way out of a run: a proxy that lets each part reach what its run's plan lists for it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sympozium-gateway",
+    version,
+    max_term_width = 100,
+    after_long_help = "\
+Examples:
+  Serve the plans of a directory, and read them again after one was added or removed:
+    printf 'k1 %s\\n' \"$(openssl rand -hex 32)\" > keys
+    sympozium-gateway serve --plans plans --key-file keys --listen 127.0.0.1:3128 &
+    kill -HUP %1
+
+  Be a part of a run, to see what it may reach:
+    export HTTPS_PROXY=$(sympozium-gateway sign --key-file keys --run UID --name web)
+    curl -sS https://example.org
+
+Exit codes:
+  0  it was asked to end: by SIGTERM or SIGINT
+  1  it could not start or go on; the last line says why
+  2  the command line was not understood"
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve runs until asked to end.
+    ///
+    /// SIGHUP reads plans and keys again. A run whose plan is gone is over: what it has open is cut.
+    Serve(Box<ServeArguments>),
+    /// Print the proxy's address with the credential of one part of a run in it.
+    ///
+    /// For trying things out: in a cluster the controller does this.
+    Sign(SignArguments),
+    /// Listen on loopback and lead each port through a gateway to one host.
+    #[command(hide = true)]
+    Forward(ForwardArguments),
+}
+
+/// The arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Where parts connect: an address, or unix:PATH for a socket in the file system.
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_LISTEN", default_value = "127.0.0.1:3128", value_parser = gateway_address)]
+    pub listen: GatewayAddress,
+    /// The directory of plans: each *.json in it is the plan of a run that is not over.
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_GATEWAY_PLANS")]
+    pub plans: PathBuf,
+    /// The keys of credentials: a line each of an id, a space and 64 hexadecimal digits.
+    #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_KEY_FILE")]
+    pub key_file: PathBuf,
+    /// The certificate to serve TLS with, and those that signed it [default: no TLS].
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SYMPOZIUM_GATEWAY_TLS_CERT",
+        requires = "tls_key"
+    )]
+    pub tls_cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SYMPOZIUM_GATEWAY_TLS_KEY",
+        requires = "tls_cert"
+    )]
+    pub tls_key: Option<PathBuf>,
+    /// A port that says hello to everybody. A pod that can reach it is not held in by its NetworkPolicy.
+    #[arg(long, value_name = "PORT", env = "SYMPOZIUM_GATEWAY_CANARY")]
+    pub canary: Option<u16>,
+    /// Where GET /healthz is answered, without a credential.
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_PROBE_LISTEN")]
+    pub probe_listen: Option<SocketAddr>,
+    /// A name server; up to three [default: those of /etc/resolv.conf].
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "SYMPOZIUM_GATEWAY_DNS",
+        value_delimiter = ','
+    )]
+    pub dns: Vec<SocketAddr>,
+    /// What completes names that end in .svc, such as cluster.local.
+    #[arg(long, value_name = "DOMAIN", env = "SYMPOZIUM_GATEWAY_CLUSTER_DOMAIN", value_parser = domain)]
+    pub cluster_domain: Option<String>,
+    /// Let plans that name localhost reach this machine. On a person's own, not in a cluster.
+    #[arg(long, env = "SYMPOZIUM_GATEWAY_ALLOW_LOOPBACK")]
+    pub allow_loopback: bool,
+    /// The bounds.
+    #[command(flatten)]
+    pub bounds: BoundArguments,
+    /// What is logged.
+    #[command(flatten)]
+    pub log: LogArguments,
+}
+
+/// The bounds that can be chosen.
+#[derive(Debug, Args)]
+pub struct BoundArguments {
+    /// Connections at once, of everybody.
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_CONNECTIONS", default_value_t = MAX_CONNECTIONS)]
+    pub max_connections: usize,
+    /// Connections at once of one run.
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_CONNECTIONS_OF_RUN", default_value_t = MAX_CONNECTIONS_OF_RUN)]
+    pub max_connections_of_run: usize,
+    /// Connections at once of one credential.
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_CONNECTIONS_OF_CREDENTIAL", default_value_t = MAX_CONNECTIONS_OF_CREDENTIAL)]
+    pub max_connections_of_credential: usize,
+    /// Bytes, both ways together, of one connection.
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_BYTES_OF_CONNECTION", default_value_t = MAX_BYTES_OF_CONNECTION)]
+    pub max_bytes_of_connection: u64,
+    /// Bytes, both ways together, of one credential.
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_BYTES_OF_CREDENTIAL", default_value_t = MAX_BYTES_OF_CREDENTIAL)]
+    pub max_bytes_of_credential: u64,
+    /// Bytes, both ways together, of one run.
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_BYTES_OF_RUN", default_value_t = MAX_BYTES_OF_RUN)]
+    pub max_bytes_of_run: u64,
+    /// How long a connection may last [seconds].
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_CONNECTION_LIMIT", default_value_t = CONNECTION_LIMIT.as_secs())]
+    pub connection_limit: u64,
+    /// How long a connection may go on without a byte [seconds].
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_IDLE_LIMIT", default_value_t = IDLE_LIMIT.as_secs())]
+    pub idle_limit: u64,
+}
+
+impl ServeArguments {
+    /// What they choose.
+    pub fn settings(&self) -> Settings {
+        let bounds = &self.bounds;
+        Settings {
+            connections: bounds.max_connections.max(1),
+            connections_of_run: bounds.max_connections_of_run,
+            connections_of_credential: bounds.max_connections_of_credential,
+            bytes_of_connection: bounds.max_bytes_of_connection,
+            bytes_of_credential: bounds.max_bytes_of_credential,
+            bytes_of_run: bounds.max_bytes_of_run,
+            connection_limit: Duration::from_secs(bounds.connection_limit.min(MOST_SECONDS)),
+            idle_limit: Duration::from_secs(bounds.idle_limit.min(MOST_SECONDS)),
+            loopback: if self.allow_loopback {
+                Loopback::AsPlanned
+            } else {
+                Loopback::Refused
+            },
+            ..Settings::default()
+        }
+    }
+}
+
+/// A year. Clocks need not be added to further than that.
+const MOST_SECONDS: u64 = 366 * 86_400;
+
+/// The arguments of `sign`.
+#[derive(Debug, Args)]
+pub struct SignArguments {
+    /// The keys of credentials; the first one signs.
+    #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_KEY_FILE")]
+    pub key_file: PathBuf,
+    /// The run's UID.
+    #[arg(long, value_name = "UID")]
+    pub run: String,
+    /// The credential's name in the run's plan.
+    #[arg(long, value_name = "NAME")]
+    pub name: String,
+    /// For how long it is good [seconds].
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub expires_in: u64,
+    /// Where the gateway is.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:3128")]
+    pub gateway: String,
+}
+
+/// The arguments of `forward`.
+#[derive(Debug, Args)]
+pub struct ForwardArguments {
+    /// A port on loopback and where it leads, such as 5432=db.team.svc:5432.
+    #[arg(long = "to", value_name = "PORT=HOST:PORT", required = true, value_parser = forward)]
+    pub forwards: Vec<Forward>,
+    /// Where the gateway is: an address, or unix:PATH.
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY", value_parser = gateway_address)]
+    pub gateway: GatewayAddress,
+    /// The file with the credential: the user part and the password of a proxy's address, with a colon between them.
+    #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_CREDENTIAL_FILE")]
+    pub credential_file: PathBuf,
+    /// What is logged.
+    #[command(flatten)]
+    pub log: LogArguments,
+}
+
+fn gateway_address(text: &str) -> Result<GatewayAddress, String> {
+    match text.strip_prefix("unix:") {
+        Some("") => Err("there is no path after `unix:`".to_owned()),
+        Some(path) => Ok(GatewayAddress::Unix(path.into())),
+        None => text
+            .parse()
+            .map(GatewayAddress::Tcp)
+            .map_err(|_| "it is neither ADDRESS:PORT nor unix:PATH".to_owned()),
+    }
+}
+
+fn forward(text: &str) -> Result<Forward, String> {
+    let no = || "it is not PORT=HOST:PORT".to_owned();
+    let (local, target) = text.split_once('=').ok_or_else(no)?;
+    let (host, port) = authority(target).ok_or_else(no)?;
+    Ok(Forward {
+        local_port: local.parse().map_err(|_| no())?,
+        host,
+        port: port.ok_or_else(no)?,
+    })
+}
+
+fn domain(text: &str) -> Result<String, String> {
+    match Host::parse(text) {
+        Ok(Host::Name(name)) => Ok(name),
+        _ => Err("it is not a domain".to_owned()),
+    }
+}
+
+/// What is logged.
+#[derive(Debug, Args)]
+pub struct LogArguments {
+    /// The least important messages that are logged.
+    #[arg(long, value_enum, env = "SYMPOZIUM_LOG_LEVEL", default_value_t = LogLevel::Info)]
+    pub log_level: LogLevel,
+    /// How they are written.
+    #[arg(long, value_enum, env = "SYMPOZIUM_LOG_FORMAT", default_value_t = LogFormat::Auto)]
+    pub log_format: LogFormat,
+}
+
+/// How important a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// What failed.
+    Error,
+    /// What is odd, such as refusals.
+    Warn,
+    /// Each decision.
+    Info,
+    /// More than that.
+    Debug,
+}
+
+impl From<LogLevel> for tracing::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+        }
+    }
+}
+
+/// How messages are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people on a terminal, JSON anywhere else.
+    Auto,
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound_and_its_defaults_are_the_constants() {
+        Arguments::command().debug_assert();
+        let words = ["x", "serve", "--plans", "p", "--key-file", "k"];
+        let Command::Serve(serve) = Arguments::parse_from(words).command else {
+            panic!("it was asked to serve");
+        };
+        assert_eq!(serve.settings(), Settings::default());
+    }
+
+    #[test]
+    fn places_and_forwards() {
+        assert_eq!(
+            gateway_address("127.0.0.1:1"),
+            Ok(GatewayAddress::Tcp("127.0.0.1:1".parse().unwrap()))
+        );
+        assert_eq!(
+            gateway_address("unix:/a"),
+            Ok(GatewayAddress::Unix("/a".into()))
+        );
+        for wrong in ["", "unix:", "localhost:1", "/a"] {
+            assert!(gateway_address(wrong).is_err(), "{wrong}");
+        }
+        let good = forward("5432=db.team.svc:6432").unwrap();
+        assert_eq!(
+            (good.local_port, good.host.to_string(), good.port),
+            (5432, "db.team.svc".into(), 6432)
+        );
+        for wrong in ["", "1", "1=", "1=a", "a=b:1", "1=b:0", "1=0x7f.1:1"] {
+            assert!(forward(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The client's side of a connection: its heads, and our own answers.
+
+use std::time::Duration;
+
+use sympozium_ipc::strict_head::Scanner;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::events::Reason;
+use crate::settings::Settings;
+
+/// Bytes that are read at a time while a head is looked for.
+const READ_BYTES: usize = 4096;
+/// How long, and for how much, a connection that is refused still listens: a client that is sending would else lose
+/// the answer to a reset.
+const LINGER: Duration = Duration::from_secs(2);
+const MAX_LINGER_BYTES: usize = 1 << 20;
+/// How long a client may take for an answer of ours.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A client, and what it sent that nobody has looked at yet.
+#[derive(Debug)]
+pub struct Client<C> {
+    /// The connection.
+    pub stream: C,
+    /// What came after the last head.
+    pub buffered: Vec<u8>,
+}
+
+/// Why there is no next head.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoHead {
+    /// The client has gone, or has had nothing to say for long enough. Nobody is to be told.
+    Gone,
+    /// What it sent is none.
+    Refused(Reason),
+}
+
+impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
+    /// Around a fresh connection.
+    pub fn new(stream: C) -> Self {
+        Self {
+            stream,
+            buffered: Vec::new(),
+        }
+    }
+
+    /// The next head, its empty line included. `patience` is how long its first byte may take.
+    pub async fn head(
+        &mut self,
+        settings: &Settings,
+        patience: Duration,
+    ) -> Result<Vec<u8>, NoHead> {
+        let mut scanner = Scanner::default();
+        let mut deadline = Instant::now() + patience;
+        if !self.buffered.is_empty() {
+            deadline = Instant::now() + settings.head_deadline;
+        }
+        loop {
+            match scanner.end(&self.buffered) {
+                Ok(Some(end)) => {
+                    let rest = self.buffered.split_off(end);
+                    return Ok(std::mem::replace(&mut self.buffered, rest));
+                }
+                Ok(None) => {}
+                Err(violation) => return Err(NoHead::Refused(violation.into())),
+            }
+            let first = self.buffered.is_empty();
+            self.buffered.reserve(READ_BYTES);
+            match timeout_at(deadline, self.stream.read_buf(&mut self.buffered)).await {
+                Ok(Ok(0)) | Ok(Err(_)) => return Err(NoHead::Gone),
+                Ok(Ok(_)) if first => deadline = Instant::now() + settings.head_deadline,
+                Ok(Ok(_)) => {}
+                Err(_) if first => return Err(NoHead::Gone),
+                Err(_) => return Err(NoHead::Refused(Reason::HeadSlow)),
+            }
+        }
+    }
+
+    /// Tells the client that it cannot have what it asked for, and that this is the end of the connection.
+    pub async fn refuse(&mut self, reason: Reason) {
+        let answer = refusal(reason);
+        let _ = timeout(ANSWER_DEADLINE, async {
+            self.stream.write_all(&answer).await?;
+            self.stream.shutdown().await
+        })
+        .await;
+        let _ = timeout(LINGER, self.drain()).await;
+    }
+
+    async fn drain(&mut self) {
+        let mut bytes = vec![0; READ_BYTES];
+        let mut left = MAX_LINGER_BYTES;
+        while let Ok(count @ 1..) = self.stream.read(&mut bytes).await {
+            left = left.saturating_sub(count);
+            if left == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// An answer of ours.
+pub fn refusal(reason: Reason) -> Vec<u8> {
+    let status = reason.status();
+    let words = match status {
+        400 => "Bad Request",
+        403 => "Forbidden",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Refused",
+    };
+    // Which reason it is helps whoever may ask, and is of no use to whoever may not.
+    let (challenge, header) = match status {
+        407 => (
+            "Proxy-Authenticate: Basic realm=\"sympozium\"\r\n",
+            String::new(),
+        ),
+        _ => ("", format!("Sympozium-Reason: {}\r\n", reason.as_str())),
+    };
+    let body = format!("error: {}\n", reason.text());
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} {words}\r\nContent-Type: text/plain; charset=utf-8\r\n{challenge}{header}\
+         Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use sympozium_ipc::strict_head::{Framing, Scanner, read_response};
+    use tokio::io::duplex;
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_one_that_we_would_read() {
+        for reason in Reason::ALL {
+            let answer = refusal(*reason);
+            let end = Scanner::default().end(&answer).unwrap().unwrap();
+            let head = read_response(&answer[..end]).unwrap();
+            assert_eq!(head.status, reason.status());
+            let body = (answer.len() - end) as u64;
+            assert_eq!(head.framing, Some(Framing::Length(body)));
+            let told = String::from_utf8_lossy(&answer).contains(reason.as_str());
+            assert_eq!(told && head.status != 407, head.status != 407, "{reason:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heads_have_deadlines_and_what_follows_them_stays() {
+        let settings = Settings::default();
+        let (mut peer, ours) = duplex(1024);
+        let mut client = Client::new(ours);
+        let head = b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n";
+        peer.write_all(&[head, &b"rest"[..]].concat())
+            .await
+            .unwrap();
+        let patience = Duration::from_secs(60);
+        assert_eq!(client.head(&settings, patience).await, Ok(head.to_vec()));
+        assert_eq!(client.buffered, b"rest");
+        let started = Instant::now();
+        let slow = client.head(&settings, patience).await;
+        assert_eq!(slow, Err(NoHead::Refused(Reason::HeadSlow)));
+        assert_eq!(started.elapsed(), settings.head_deadline);
+        client.buffered.clear();
+        assert_eq!(client.head(&settings, patience).await, Err(NoHead::Gone));
+        assert_eq!(started.elapsed(), settings.head_deadline + patience);
+    }
+}

@@ -1,0 +1,186 @@
+//! The first message of TLS, as far as it says which server the client wants.
+//!
+//! It may come in any number of records and pieces. What is not exactly a ClientHello is refused: a server that is more
+//! tolerant than we are would otherwise see another name than we do. With ECH the name here is the outer one, which is
+//! the one that the network sees and that counts.
+
+/// Bytes of the message. Those with keys for the time after quantum computers and an encrypted inner hello have about
+/// three thousand.
+pub const MAX_HELLO_BYTES: usize = 16 * 1024;
+/// Bytes on the wire, with the heads of records: clients may cut the message into small ones.
+pub const MAX_WIRE_BYTES: usize = 32 * 1024;
+/// Bytes of a record, by RFC 8446.
+const MAX_RECORD_BYTES: usize = 1 << 14;
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const SERVER_NAME: u16 = 0;
+const HOST_NAME: u8 = 0;
+
+/// What the bytes so far are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hello {
+    /// The beginning of a ClientHello.
+    Incomplete,
+    /// A ClientHello and whatever follows it, with the server's name in lower case.
+    Complete(Option<String>),
+}
+
+/// No ClientHello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this is no ClientHello")]
+pub struct Malformed;
+
+/// Whether a connection that begins like this could be one of TLS.
+pub fn may_be_tls(bytes: &[u8]) -> bool {
+    let expected = [
+        Some(HANDSHAKE),
+        Some(3),
+        None,
+        None,
+        None,
+        Some(CLIENT_HELLO),
+    ];
+    let fits = |(byte, expected): (&u8, &Option<u8>)| expected.is_none_or(|it| it == *byte);
+    bytes.iter().zip(&expected).all(fits)
+}
+
+/// Reads what came first on a connection, from its first byte on.
+///
+/// # Errors
+///
+/// When it cannot become a ClientHello any more.
+pub fn read(wire: &[u8]) -> Result<Hello, Malformed> {
+    let mut message = Vec::new();
+    let mut rest = wire;
+    loop {
+        let Some((head, after)) = rest.split_at_checked(5) else {
+            // Part of a record's head. Its first bytes must fit all the same.
+            let fits = may_be_tls(&rest[..rest.len().min(2)]);
+            return incomplete(fits, wire);
+        };
+        let length = usize::from(u16::from_be_bytes([head[3], head[4]]));
+        if !may_be_tls(&head[..2]) || length == 0 || length > MAX_RECORD_BYTES {
+            return Err(Malformed);
+        }
+        let whole = after.len() >= length;
+        message.extend_from_slice(&after[..length.min(after.len())]);
+        if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
+            return Err(Malformed);
+        }
+        if let Some((head, body)) = message.split_at_checked(4) {
+            let expected =
+                usize::from(head[1]) << 16 | usize::from(head[2]) << 8 | usize::from(head[3]);
+            // A message after it in the same record would be one that we let through unseen.
+            if expected > MAX_HELLO_BYTES || body.len() > expected {
+                return Err(Malformed);
+            }
+            if body.len() == expected {
+                // The record ends with it, or what is still to come of the record is too much.
+                return if whole {
+                    client_hello(body).map(Hello::Complete).ok_or(Malformed)
+                } else {
+                    Err(Malformed)
+                };
+            }
+        }
+        if !whole {
+            return incomplete(true, wire);
+        }
+        rest = &after[length..];
+    }
+}
+
+fn incomplete(fits: bool, wire: &[u8]) -> Result<Hello, Malformed> {
+    if fits && wire.len() < MAX_WIRE_BYTES {
+        Ok(Hello::Incomplete)
+    } else {
+        Err(Malformed)
+    }
+}
+
+/// The server's name in a whole message, if it has one. `None` when it is no such message.
+#[expect(
+    clippy::option_option,
+    reason = "no message, and a message without a name, are two things"
+)]
+fn client_hello(body: &[u8]) -> Option<Option<String>> {
+    let mut body = Bytes(body);
+    body.take(2 + 32)?;
+    let session = body.short()?;
+    let ciphers = body.long()?;
+    let compressions = body.short()?;
+    if session.len() > 32 || ciphers.is_empty() || ciphers.len() % 2 != 0 || compressions.is_empty()
+    {
+        return None;
+    }
+    if body.0.is_empty() {
+        return Some(None);
+    }
+    let mut extensions = Bytes(body.long()?);
+    if !body.0.is_empty() {
+        return None;
+    }
+    let mut name = None;
+    while !extensions.0.is_empty() {
+        let kind = extensions.number()?;
+        let value = extensions.long()?;
+        if kind == SERVER_NAME {
+            let found = server_name(value)?;
+            // Servers differ in which of two they take.
+            if name.replace(found).is_some() {
+                return None;
+            }
+        }
+    }
+    Some(name)
+}
+
+/// Exactly one name.
+fn server_name(value: &[u8]) -> Option<String> {
+    let mut value = Bytes(value);
+    let mut list = Bytes(value.long()?);
+    let &[kind] = list.take(1)? else { return None };
+    let name = list.long()?;
+    let plain =
+        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
+    let is_name = !name.is_empty() && name.len() <= 255 && name.iter().all(plain);
+    if kind != HOST_NAME || !is_name || !list.0.is_empty() || !value.0.is_empty() {
+        return None;
+    }
+    Some(str::from_utf8(name).ok()?.to_ascii_lowercase())
+}
+
+/// What is left to read.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u16> {
+        let &[high, low] = self.take(2)? else {
+            return None;
+        };
+        Some(u16::from_be_bytes([high, low]))
+    }
+
+    /// With its length in one byte before it.
+    fn short(&mut self) -> Option<&'a [u8]> {
+        let &[length] = self.take(1)? else {
+            return None;
+        };
+        self.take(usize::from(length))
+    }
+
+    /// With its length in two.
+    fn long(&mut self) -> Option<&'a [u8]> {
+        let length = self.number()?;
+        self.take(usize::from(length))
+    }
+}
+
+#[cfg(test)]
+mod tests;

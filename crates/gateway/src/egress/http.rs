@@ -1,0 +1,398 @@
+//! One plain request, passed on to the host that it is for, and its answer back.
+//!
+//! The host gets a head that is written here from what was read, never the client's bytes, and with none of what is
+//! between client and proxy only. Each request has a connection of its own to the host, so each is decided anew.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sympozium_ipc::strict_head::{
+    Fields, Framing, MAX_HEAD_BYTES, RequestHead, ResponseHead, Scanner, Version, read_response,
+};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, split};
+
+use super::body::{Encode, Fault, Passing, Source};
+use super::client::Client;
+use super::meter::{Meter, Way};
+use super::target::{Kind, Target};
+use crate::events::Reason;
+
+/// Answers like `100 Continue` before the one that counts.
+const MAX_INTERIM: usize = 8;
+
+/// A request as it is passed on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    head: Vec<u8>,
+    framing: Framing,
+    /// The client waits for leave to send the body.
+    expects: bool,
+    is_head: bool,
+    version: Version,
+    /// The client would like to ask again on this connection.
+    again: bool,
+}
+
+/// What becomes of the client's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It may be used for a next request.
+    Again,
+    /// It ends.
+    Close,
+}
+
+/// A request that was not answered to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Why.
+    pub reason: Reason,
+    /// Whether the client can still be told.
+    pub silent: bool,
+}
+
+impl Outgoing {
+    /// Writes the head for the host.
+    pub fn new(head: &RequestHead<'_>, target: &Target) -> Self {
+        let Kind::Request { method, path } = &target.kind else {
+            unreachable!("tunnels are not passed on as requests");
+        };
+        let mut out = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\n",
+            target.authority()
+        )
+        .into_bytes();
+        write_fields(&mut out, &head.fields);
+        // A request that says nothing about its body has none, but a body of no bytes is said.
+        let says = |it: &(&str, &[u8])| it.0.eq_ignore_ascii_case("content-length");
+        match head.framing {
+            Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Framing::Length(length) if head.fields.iter().any(says) => {
+                out.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+            }
+            Framing::Length(_) => {}
+        }
+        out.extend_from_slice(b"Connection: close\r\n\r\n");
+        let listed = |wanted: &str| tokens(&head.fields, "connection").any(|it| it == wanted);
+        let proxy_closes = tokens(&head.fields, "proxy-connection").any(|it| it == "close");
+        Self {
+            head: out,
+            framing: head.framing,
+            expects: tokens(&head.fields, "expect").any(|it| it == "100-continue"),
+            is_head: method == "HEAD",
+            version: head.version,
+            again: head.version == Version::Http11 && !listed("close") && !proxy_closes,
+        }
+    }
+}
+
+/// Passes a request on, and its answer back.
+///
+/// # Errors
+///
+/// When one of them could not be passed on to its end.
+pub async fn pass<C, S>(
+    client: &mut Client<C>,
+    mut server: S,
+    request: &Outgoing,
+    meter: &Meter,
+) -> Result<Next, Unanswered>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    // Until something of an answer has been written.
+    let silent = AtomicBool::new(true);
+    let untold = |reason| Unanswered {
+        reason,
+        silent: true,
+    };
+    meter.count(Way::Sent, request.head.len()).map_err(untold)?;
+    if server.write_all(&request.head).await.is_err() {
+        return Err(untold(Reason::Broken));
+    }
+    let (client_reader, mut client_writer) = split(&mut client.stream);
+    let (server_reader, server_writer) = split(server);
+    if request.expects && request.framing != Framing::Length(0) {
+        let leave = client_writer
+            .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")
+            .await;
+        leave.map_err(|_| untold(Reason::Broken))?;
+    }
+    let mut up = Passing {
+        source: Source {
+            reader: client_reader,
+            buffered: &mut client.buffered,
+        },
+        sink: server_writer,
+        meter,
+        way: Way::Sent,
+    };
+    let uploading = async {
+        match request.framing {
+            Framing::Length(length) => up.length(length).await,
+            Framing::Chunked => up.chunked(Encode::Chunks).await,
+        }
+    };
+    let mut answer_bytes = Vec::new();
+    let answering = answer(
+        Source {
+            reader: server_reader,
+            buffered: &mut answer_bytes,
+        },
+        client_writer,
+        request,
+        meter,
+        &silent,
+    );
+    tokio::pin!(uploading, answering);
+    let mut uploaded = None;
+    let answered = loop {
+        tokio::select! {
+            // Whether all was sent decides whether the connection may be used again.
+            biased;
+            result = &mut uploading, if uploaded.is_none() => match result {
+                // A host that wants no more may answer all the same.
+                Ok(()) | Err(Fault::Sink) => uploaded = Some(result),
+                Err(fault) => break Err(match fault {
+                    Fault::Malformed => Reason::BodyMalformed,
+                    Fault::Limit(reason) => reason,
+                    Fault::Source | Fault::Sink => Reason::Broken,
+                }),
+            },
+            result = &mut answering => break result,
+        }
+    };
+    match answered {
+        Err(reason) => Err(Unanswered {
+            reason,
+            silent: silent.load(Ordering::Relaxed),
+        }),
+        Ok(Next::Again) if uploaded == Some(Ok(())) => Ok(Next::Again),
+        Ok(_) => Ok(Next::Close),
+    }
+}
+
+/// Reads an answer and passes it on.
+async fn answer<R, W>(
+    mut source: Source<'_, R>,
+    client: W,
+    request: &Outgoing,
+    meter: &Meter,
+    silent: &AtomicBool,
+) -> Result<Next, Reason>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let bytes = final_head(&mut source).await?;
+    let head = read_response(&bytes).map_err(|_| Reason::AnswerMalformed)?;
+    let body = Body::of(&head, request)?;
+    let again = request.again && body != Body::ToEnd(Encode::Plain);
+    let out = answer_head(&head, body, again);
+    meter.count(Way::Received, bytes.len())?;
+    let mut passing = Passing {
+        source,
+        sink: client,
+        meter,
+        way: Way::Received,
+    };
+    silent.store(false, Ordering::Relaxed);
+    let written = passing.sink.write_all(&out).await;
+    written.map_err(|_| Reason::Broken)?;
+    let passed = match body {
+        Body::None => Ok(()),
+        Body::Length(length) => passing.length(length).await,
+        Body::Chunked(encode) => passing.chunked(encode).await,
+        Body::ToEnd(encode) => passing.until_end(encode).await,
+    };
+    let flushed = passing.sink.flush().await;
+    match passed {
+        Ok(()) => flushed.map_err(|_| Reason::Broken)?,
+        Err(Fault::Malformed) => return Err(Reason::AnswerMalformed),
+        Err(Fault::Limit(reason)) => return Err(reason),
+        Err(Fault::Source | Fault::Sink) => return Err(Reason::Broken),
+    }
+    Ok(if again { Next::Again } else { Next::Close })
+}
+
+/// The head that is not of an interim answer.
+async fn final_head<R: AsyncRead + Unpin>(source: &mut Source<'_, R>) -> Result<Vec<u8>, Reason> {
+    for _ in 0..=MAX_INTERIM {
+        let mut scanner = Scanner::default();
+        let end = loop {
+            match scanner.end(source.buffered) {
+                Ok(Some(end)) => break end,
+                Ok(None) => {}
+                Err(_) => return Err(Reason::AnswerMalformed),
+            }
+            match source.more().await {
+                Ok(true) => {}
+                Ok(false) if source.buffered.is_empty() => return Err(Reason::Broken),
+                Ok(false) => return Err(Reason::AnswerMalformed),
+                Err(_) => return Err(Reason::Broken),
+            }
+        };
+        debug_assert!(end <= MAX_HEAD_BYTES);
+        let rest = source.buffered.split_off(end);
+        let bytes = std::mem::replace(source.buffered, rest);
+        match read_response(&bytes)
+            .map_err(|_| Reason::AnswerMalformed)?
+            .status
+        {
+            // Nobody asked for another protocol: the wish for one is not passed on.
+            101 => return Err(Reason::AnswerMalformed),
+            100..200 => {}
+            _ => return Ok(bytes),
+        }
+    }
+    Err(Reason::AnswerMalformed)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Body {
+    None,
+    Length(u64),
+    Chunked(Encode),
+    ToEnd(Encode),
+}
+
+impl Body {
+    fn of(head: &ResponseHead<'_>, request: &Outgoing) -> Result<Self, Reason> {
+        if request.is_head || matches!(head.status, 204 | 304) {
+            return Ok(Self::None);
+        }
+        // Clients of HTTP/1.0 know no chunks: for them the end of the connection is the end of the body.
+        let encode = match request.version {
+            Version::Http11 => Encode::Chunks,
+            Version::Http10 => Encode::Plain,
+        };
+        Ok(match head.framing {
+            Some(Framing::Length(length)) => Self::Length(length),
+            Some(Framing::Chunked) => Self::Chunked(encode),
+            None => Self::ToEnd(encode),
+        })
+    }
+}
+
+fn answer_head(head: &ResponseHead<'_>, body: Body, again: bool) -> Vec<u8> {
+    let mut out = format!("HTTP/1.1 {} ", head.status).into_bytes();
+    out.extend_from_slice(head.reason);
+    out.extend_from_slice(b"\r\n");
+    write_fields(&mut out, &head.fields);
+    match (body, head.framing) {
+        (Body::Length(length), _) | (Body::None, Some(Framing::Length(length))) => {
+            out.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+        }
+        (Body::Chunked(Encode::Chunks) | Body::ToEnd(Encode::Chunks), _) => {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        _ => {}
+    }
+    let connection: &[u8] = if again { b"keep-alive" } else { b"close" };
+    out.extend_from_slice(&[b"Connection: ", connection, b"\r\n\r\n"].concat());
+    out
+}
+
+/// Fields that are between two neighbours only, or that are written anew.
+const NOT_PASSED_ON: &[&str] = &[
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Writes the fields that are for the other end: none of a proxy's, and none that `Connection` names.
+fn write_fields(out: &mut Vec<u8>, fields: &Fields<'_>) {
+    let named: Vec<String> = tokens(fields, "connection").collect();
+    for (name, value) in fields {
+        let lower = name.to_ascii_lowercase();
+        if NOT_PASSED_ON.contains(&lower.as_str())
+            || lower.starts_with("proxy-")
+            || named.contains(&lower)
+        {
+            continue;
+        }
+        out.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
+    }
+}
+
+/// The words of a field that is a list, in lower case.
+fn tokens<'a>(fields: &'a Fields<'_>, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    let of_name = fields
+        .iter()
+        .filter(move |(it, _)| it.eq_ignore_ascii_case(name));
+    let words = of_name.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+    words.map(|word| String::from_utf8_lossy(word.trim_ascii()).to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use sympozium_ipc::strict_head::{Targets, read_request};
+
+    use super::*;
+
+    fn outgoing(head: &str) -> Outgoing {
+        let head = read_request(head.as_bytes(), Targets::Proxy).unwrap();
+        Outgoing::new(&head, &Target::read(&head).unwrap())
+    }
+
+    #[test]
+    fn the_host_gets_what_is_for_it_and_nothing_else() {
+        let out = outgoing(
+            "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: a.example:8080\r\nProxy-Authorization: Basic c2VjcmV0\r\n\
+             Proxy-Connection: keep-alive\r\nConnection: X-Hop, keep-alive\r\nX-Hop: 1\r\nX-End: 2\r\nTE: trailers\r\n\
+             Upgrade: websocket\r\nExpect: 100-continue\r\nKeep-Alive: 5\r\nTrailer: x\r\nAuthorization: Bearer t\r\n\
+             Content-Length: 3\r\n\r\n",
+        );
+        assert_eq!(
+            String::from_utf8_lossy(&out.head),
+            "POST /x?y HTTP/1.1\r\nHost: a.example:8080\r\nX-End: 2\r\nAuthorization: Bearer t\r\n\
+             Content-Length: 3\r\nConnection: close\r\n\r\n"
+        );
+        assert!(out.expects && out.again);
+    }
+
+    #[test]
+    fn clients_that_close_are_not_kept() {
+        let get = |version: &str, field: &str| {
+            let head = format!("GET http://a/ HTTP/{version}\r\nHost: a\r\n{field}\r\n\r\n");
+            outgoing(&head).again
+        };
+        assert!(get("1.1", "X: y"));
+        assert!(!get("1.1", "Connection: Close"));
+        assert!(!get("1.1", "Proxy-Connection: close"));
+        assert!(!get("1.0", "Connection: keep-alive"));
+    }
+
+    #[test]
+    fn answers_are_framed_anew() {
+        let request = outgoing("GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n");
+        for (head, body, expected) in [
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n",
+                Body::Length(3),
+                "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\n",
+            ),
+            (
+                "HTTP/1.0 200\r\nProxy-Authenticate: Basic\r\n\r\n",
+                Body::ToEnd(Encode::Chunks),
+                "HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n",
+            ),
+            (
+                "HTTP/1.1 304 x\r\nContent-Length: 9\r\n\r\n",
+                Body::None,
+                "HTTP/1.1 304 x\r\nContent-Length: 9\r\nConnection: keep-alive\r\n\r\n",
+            ),
+        ] {
+            let read = read_response(head.as_bytes()).unwrap();
+            assert_eq!(Body::of(&read, &request), Ok(body));
+            let out = answer_head(&read, body, true);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
+    }
+}

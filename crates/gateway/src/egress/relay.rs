@@ -1,0 +1,218 @@
+//! Bytes from one side to the other and back.
+//!
+//! A tunnel that is idle holds no buffer: buffers belong to the thread, and a tunnel has one only while there is
+//! something in it that the other side has not taken yet.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::inspector::Inspector;
+use super::meter::{Meter, Way};
+use crate::events::Reason;
+
+/// Bytes that are read at once. Larger ones do not fit the processor's cache, smaller ones cost more calls.
+const BUFFER_BYTES: usize = 128 * 1024;
+/// Buffers that a thread keeps.
+const KEPT_BUFFERS: usize = 4;
+
+thread_local! {
+    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer of its full length.
+fn borrow() -> Vec<u8> {
+    let kept = BUFFERS.with_borrow_mut(Vec::pop);
+    kept.unwrap_or_else(|| vec![0; BUFFER_BYTES])
+}
+
+fn give_back(buffer: Vec<u8>) {
+    // What an inspector held back is smaller, and not of ours.
+    if buffer.len() == BUFFER_BYTES {
+        BUFFERS.with_borrow_mut(|kept| {
+            if kept.len() < KEPT_BUFFERS {
+                kept.push(buffer);
+            }
+        });
+    }
+}
+
+/// Passes bytes both ways until both sides have ended, or one breaks, or `meter` says that it is enough.
+///
+/// `first` is what the client sent already. Nothing from the client passes before `inspector` has seen enough.
+pub async fn relay<C, S>(
+    client: &mut C,
+    server: &mut S,
+    meter: &Meter,
+    inspector: Inspector,
+    first: Vec<u8>,
+) -> Result<(), Reason>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut up = Direction::new(Way::Sent, Some(inspector));
+    let mut down = Direction::new(Way::Received, None);
+    up.take(&first, meter)?;
+    drop(first);
+    poll_fn(|context| {
+        let sent = up.poll(context, client, server, meter)?;
+        let received = down.poll(context, server, client, meter)?;
+        match (sent, received) {
+            (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
+struct Direction {
+    way: Way,
+    inspector: Option<Box<Inspector>>,
+    /// What has been read and not been written, and how far it has.
+    waiting: Option<(Vec<u8>, usize, usize)>,
+    unflushed: bool,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// The reading side has ended; the writing one is to be told.
+    Ending,
+    Over,
+}
+
+impl Direction {
+    fn new(way: Way, inspector: Option<Inspector>) -> Self {
+        Self {
+            way,
+            inspector: inspector.map(Box::new),
+            waiting: None,
+            unflushed: false,
+            phase: Phase::Open,
+        }
+    }
+
+    /// Takes bytes that were read before.
+    fn take(&mut self, bytes: &[u8], meter: &Meter) -> Result<(), Reason> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        meter.count(self.way, bytes.len())?;
+        if let Some(inspector) = &mut self.inspector {
+            let Some(passed) = inspector.push(bytes)? else {
+                return Ok(());
+            };
+            self.inspector = None;
+            self.waiting = Some((passed.clone(), 0, passed.len()));
+        } else {
+            self.waiting = Some((bytes.to_vec(), 0, bytes.len()));
+        }
+        Ok(())
+    }
+
+    fn poll<R, W>(
+        &mut self,
+        context: &mut Context<'_>,
+        reader: &mut R,
+        writer: &mut W,
+        meter: &Meter,
+    ) -> Result<Poll<()>, Reason>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        loop {
+            if let Some((buffer, from, to)) = &mut self.waiting {
+                let written = Pin::new(&mut *writer).poll_write(context, &buffer[*from..*to]);
+                let Poll::Ready(written) = written else {
+                    return Ok(Poll::Pending);
+                };
+                *from += some(written)?;
+                self.unflushed = true;
+                if from == to
+                    && let Some((buffer, ..)) = self.waiting.take()
+                {
+                    give_back(buffer);
+                }
+                continue;
+            }
+            match self.phase {
+                Phase::Over => return Ok(Poll::Ready(())),
+                Phase::Ending => {
+                    let Poll::Ready(ended) = Pin::new(&mut *writer).poll_shutdown(context) else {
+                        return Ok(Poll::Pending);
+                    };
+                    // Whoever is gone already needs not be told.
+                    let _ = ended;
+                    self.phase = Phase::Over;
+                }
+                Phase::Open => match self.read(context, reader, meter)? {
+                    Poll::Ready(()) => {}
+                    Poll::Pending => {
+                        if self.unflushed
+                            && let Poll::Ready(flushed) = Pin::new(&mut *writer).poll_flush(context)
+                        {
+                            flushed.map_err(|_| Reason::Broken)?;
+                            self.unflushed = false;
+                        }
+                        return Ok(Poll::Pending);
+                    }
+                },
+            }
+        }
+    }
+
+    fn read<R: AsyncRead + Unpin>(
+        &mut self,
+        context: &mut Context<'_>,
+        reader: &mut R,
+        meter: &Meter,
+    ) -> Result<Poll<()>, Reason> {
+        let mut buffer = borrow();
+        let read = read_into(context, reader, &mut buffer);
+        let count = match read {
+            Poll::Ready(Ok(count)) => count,
+            Poll::Ready(Err(_)) => return Err(Reason::Broken),
+            Poll::Pending => {
+                give_back(buffer);
+                return Ok(Poll::Pending);
+            }
+        };
+        if count == 0 {
+            give_back(buffer);
+            // What an inspector still holds never was enough to be let through.
+            self.phase = Phase::Ending;
+        } else if self.inspector.is_some() {
+            self.take(&buffer[..count], meter)?;
+            give_back(buffer);
+        } else {
+            meter.count(self.way, count)?;
+            self.waiting = Some((buffer, 0, count));
+        }
+        Ok(Poll::Ready(()))
+    }
+}
+
+fn read_into<R: AsyncRead + Unpin>(
+    context: &mut Context<'_>,
+    reader: &mut R,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    let mut read = ReadBuf::new(buffer);
+    ready!(Pin::new(reader).poll_read(context, &mut read))?;
+    Poll::Ready(Ok(read.filled().len()))
+}
+
+/// Nothing written is as bad as an error: the other side takes no more.
+fn some(written: io::Result<usize>) -> Result<usize, Reason> {
+    match written {
+        Ok(count @ 1..) => Ok(count),
+        Ok(0) | Err(_) => Err(Reason::Broken),
+    }
+}

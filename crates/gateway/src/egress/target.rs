@@ -1,0 +1,275 @@
+//! What a request asks for: a tunnel to a host and port, or a page of one.
+
+use sympozium_ipc::strict_head::{Fields, Framing, RequestHead, Version};
+use sympozium_plan::host::{Endpoint, Host};
+
+use crate::events::{Reason, What};
+
+/// A request, as far as it decides where to connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The host.
+    pub host: Host,
+    /// Its port.
+    pub port: u16,
+    /// What for.
+    pub kind: Kind,
+}
+
+/// What for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A tunnel.
+    Tunnel,
+    /// One request, for this path and query.
+    Request {
+        /// The method.
+        method: String,
+        /// Begins with `/`.
+        path: String,
+    },
+}
+
+impl Target {
+    /// Reads it. There is one way to write each host and port; what programs could read differently is refused.
+    ///
+    /// # Errors
+    ///
+    /// When it is none, or its Host header names another host.
+    pub fn read(head: &RequestHead<'_>) -> Result<Self, Reason> {
+        let target = if head.method == "CONNECT" {
+            if head.framing != Framing::Length(0) || has(&head.fields, "content-length") {
+                return Err(Reason::BodyMalformed);
+            }
+            let (host, port) = authority(head.target).ok_or(Reason::TargetMalformed)?;
+            Self {
+                host,
+                port: port.ok_or(Reason::TargetMalformed)?,
+                kind: Kind::Tunnel,
+            }
+        } else {
+            let endpoint = Endpoint::parse(head.target).map_err(|_| Reason::TargetMalformed)?;
+            // A request for https would end its encryption here.
+            if endpoint.encrypted || head.target.contains('#') {
+                return Err(Reason::TargetMalformed);
+            }
+            let path = match endpoint.path.as_bytes().first() {
+                Some(b'/') => endpoint.path,
+                _ => format!("/{}", endpoint.path),
+            };
+            Self {
+                host: endpoint.host,
+                port: endpoint.port,
+                kind: Kind::Request {
+                    method: head.method.to_owned(),
+                    path,
+                },
+            }
+        };
+        target.check_host(head)?;
+        Ok(target)
+    }
+
+    /// That the Host header names the same. Without a port it means the usual one, or for a tunnel the tunnel's.
+    fn check_host(&self, head: &RequestHead<'_>) -> Result<(), Reason> {
+        let mut hosts = head
+            .fields
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let Some((_, value)) = hosts.next() else {
+            // The strict reader has seen to it that only HTTP/1.0 has none.
+            return match head.version {
+                Version::Http10 => Ok(()),
+                Version::Http11 => Err(Reason::HostMismatch),
+            };
+        };
+        let written = str::from_utf8(value).ok().and_then(authority);
+        let (host, port) = written.ok_or(Reason::HostMismatch)?;
+        let usual = match self.kind {
+            Kind::Tunnel => self.port,
+            Kind::Request { .. } => 80,
+        };
+        if host == self.host && port.unwrap_or(usual) == self.port {
+            Ok(())
+        } else {
+            Err(Reason::HostMismatch)
+        }
+    }
+
+    /// For events.
+    pub fn what(&self) -> What {
+        What {
+            method: match &self.kind {
+                Kind::Tunnel => "CONNECT".to_owned(),
+                Kind::Request { method, .. } => method.clone(),
+            },
+            host: self.host.to_string(),
+            port: self.port,
+        }
+    }
+
+    /// As a Host header has it.
+    pub fn authority(&self) -> String {
+        match self.port {
+            80 => self.host.to_string(),
+            port => format!("{}:{port}", self.host),
+        }
+    }
+}
+
+fn has(fields: &Fields<'_>, wanted: &str) -> bool {
+    fields
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+}
+
+/// `host` or `host:port`, IPv6 addresses in brackets.
+pub(crate) fn authority(text: &str) -> Option<(Host, Option<u16>)> {
+    let (host, port) = match text.rsplit_once(':') {
+        // A colon inside of brackets is part of an address.
+        Some((_, after)) if after.contains(']') => (text, None),
+        Some((host, port)) => (host, Some(self::port(port)?)),
+        None => (text, None),
+    };
+    // An address without brackets has been cut at its last colon.
+    if host.contains(':') && !host.starts_with('[') {
+        return None;
+    }
+    Some((Host::parse(host).ok()?, port))
+}
+
+/// One way to write each: decimal, without zeros before it.
+fn port(text: &str) -> Option<u16> {
+    let plain =
+        text.len() <= 5 && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use sympozium_ipc::strict_head::{Targets, read_request};
+
+    use super::*;
+
+    fn read(method: &str, target: &str, host: &str) -> Result<(String, String), Reason> {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let head = read_request(head.as_bytes(), Targets::Proxy).map_err(Reason::from)?;
+        let target = Target::read(&head)?;
+        let path = match &target.kind {
+            Kind::Tunnel => String::new(),
+            Kind::Request { path, .. } => path.clone(),
+        };
+        Ok((format!("{}:{}", target.host, target.port), path))
+    }
+
+    #[test]
+    fn tunnels_and_pages() {
+        for (method, target, host, expected, path) in [
+            (
+                "CONNECT",
+                "A.example:443",
+                "a.EXAMPLE:443",
+                "a.example:443",
+                "",
+            ),
+            ("CONNECT", "a.example:22", "a.example", "a.example:22", ""),
+            ("CONNECT", "[::1]:443", "[0::1]:443", "[::1]:443", ""),
+            ("CONNECT", "10.0.0.1:1", "10.0.0.1:1", "10.0.0.1:1", ""),
+            ("GET", "http://a.example", "a.example", "a.example:80", "/"),
+            (
+                "GET",
+                "http://a.example:80/x?y",
+                "a.example",
+                "a.example:80",
+                "/x?y",
+            ),
+            (
+                "GET",
+                "http://a.example?y=http://b",
+                "a.example:80",
+                "a.example:80",
+                "/?y=http://b",
+            ),
+            (
+                "GET",
+                "http://a.example:8080/",
+                "a.example:8080",
+                "a.example:8080",
+                "/",
+            ),
+        ] {
+            let expected = Ok((expected.to_owned(), path.to_owned()));
+            assert_eq!(read(method, target, host), expected, "{method} {target}");
+        }
+    }
+
+    #[test]
+    fn what_programs_read_differently_is_no_target() {
+        for (method, target) in [
+            ("CONNECT", "a.example"),
+            ("CONNECT", "a.example:"),
+            ("CONNECT", "a.example:0"),
+            ("CONNECT", "a.example:0443"),
+            ("CONNECT", "a.example:65536"),
+            ("CONNECT", "a.example:+443"),
+            ("CONNECT", "a.example:443/"),
+            ("CONNECT", "http://a.example:443"),
+            ("CONNECT", "user@a.example:443"),
+            ("CONNECT", "a.example:443:443"),
+            ("CONNECT", "::1:443"),
+            ("CONNECT", "[::1]"),
+            ("CONNECT", "[::1:443"),
+            ("CONNECT", "[fe80::1%eth0]:443"),
+            ("CONNECT", "[fe80::1%25eth0]:443"),
+            ("CONNECT", "[127.0.0.1]:443"),
+            ("CONNECT", "2130706433:443"),
+            ("CONNECT", "0x7f000001:443"),
+            ("CONNECT", "0177.0.0.1:443"),
+            ("CONNECT", "127.1:443"),
+            ("CONNECT", "127.0.0.1.:443"),
+            ("CONNECT", "a.example.:443"),
+            ("CONNECT", "a_b.example:443"),
+            ("CONNECT", "a%2eexample:443"),
+            ("CONNECT", "*:443"),
+            ("CONNECT", ":443"),
+            ("GET", "/"),
+            ("GET", "*"),
+            ("GET", "a.example:80"),
+            ("GET", "https://a.example/"),
+            ("GET", "HTTP://a.example/"),
+            ("GET", "ftp://a.example/"),
+            ("GET", "http://u:p@a.example/"),
+            ("GET", "http://a.example\\@b.example/"),
+            ("GET", "http://a.example/#x"),
+            ("GET", "http:///x"),
+            ("GET", "http://0x7f.1/"),
+        ] {
+            let refused = read(method, target, "a.example");
+            assert_eq!(refused, Err(Reason::TargetMalformed), "{method} {target}");
+        }
+    }
+
+    #[test]
+    fn the_host_header_is_the_host() {
+        for (method, target, host) in [
+            ("CONNECT", "a.example:443", "b.example:443"),
+            ("CONNECT", "a.example:443", "a.example:80"),
+            ("CONNECT", "a.example:443", ""),
+            ("GET", "http://a.example/", "b.example"),
+            ("GET", "http://a.example/", "a.example:8080"),
+            ("GET", "http://a.example:8080/", "a.example"),
+            ("GET", "http://a.example/", "a.example, b.example"),
+            ("GET", "http://a.example/", "a.example@b.example"),
+        ] {
+            let refused = read(method, target, host);
+            assert_eq!(refused, Err(Reason::HostMismatch), "{target} {host}");
+        }
+        let with_body =
+            b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nContent-Length: 0\r\n\r\n";
+        let head = read_request(with_body, Targets::Proxy).unwrap();
+        assert_eq!(Target::read(&head), Err(Reason::BodyMalformed));
+        let old = b"CONNECT a.example:443 HTTP/1.0\r\n\r\n";
+        let head = read_request(old, Targets::Proxy).unwrap();
+        assert!(Target::read(&head).is_ok());
+    }
+}

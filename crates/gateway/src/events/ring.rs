@@ -1,0 +1,232 @@
+//! The last events, for watchers that come later, and for those who watch now.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+
+use super::{Event, Outcome, What, Who};
+
+/// The events of a gateway. Telling of one never waits for whoever watches.
+#[derive(Debug)]
+pub struct Events {
+    ring: Mutex<Ring>,
+    /// The sequence number of the newest event.
+    newest: watch::Sender<u64>,
+    capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    events: VecDeque<Arc<Event>>,
+    newest: u64,
+}
+
+/// Reads events one after the other.
+#[derive(Debug)]
+pub struct Watcher {
+    events: Arc<Events>,
+    newest: watch::Receiver<u64>,
+    next: u64,
+}
+
+/// Some events were gone before they were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{count} events were missed; the next is number {next}")]
+pub struct Missed {
+    /// How many.
+    pub count: u64,
+    /// The one that is read next.
+    pub next: u64,
+}
+
+impl Events {
+    /// Keeps the last `capacity`, at least one.
+    pub fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self {
+            ring: Mutex::default(),
+            newest: watch::Sender::new(0),
+            capacity: capacity.max(1),
+        })
+    }
+
+    /// Adds one; gives its number.
+    pub fn tell(
+        &self,
+        connection: u64,
+        who: Option<Who>,
+        what: Option<What>,
+        outcome: Outcome,
+    ) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let at_milliseconds = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        let mut ring = self.lock();
+        ring.newest += 1;
+        let sequence = ring.newest;
+        let event = Arc::new(Event {
+            sequence,
+            at_milliseconds,
+            connection,
+            who,
+            what,
+            outcome,
+        });
+        if ring.events.len() == self.capacity {
+            ring.events.pop_front();
+        }
+        ring.events.push_back(Arc::clone(&event));
+        // Under the lock, so that numbers only grow.
+        self.newest.send_replace(sequence);
+        drop(ring);
+        event.log();
+        sequence
+    }
+
+    /// Watches from the event with this number on: 1 for all that are kept, or [`Events::next`] for new ones only.
+    pub fn subscribe(self: &Arc<Self>, from: u64) -> Watcher {
+        Watcher {
+            events: Arc::clone(self),
+            newest: self.newest.subscribe(),
+            next: from.max(1),
+        }
+    }
+
+    /// The number that the next event will have.
+    pub fn next(&self) -> u64 {
+        self.lock().newest + 1
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        // A panic elsewhere leaves the ring whole.
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watcher {
+    /// The next event; waits for it.
+    ///
+    /// # Errors
+    ///
+    /// When events were gone before they were read: once for each such gap, and then it goes on behind it.
+    pub async fn next(&mut self) -> Result<Arc<Event>, Missed> {
+        loop {
+            if let Some(found) = self.try_next() {
+                return found;
+            }
+            let next = self.next;
+            // The sender lives as long as the events that we hold.
+            let _ = self.newest.wait_for(|newest| *newest >= next).await;
+        }
+    }
+
+    /// The next event, if it is there.
+    pub fn try_next(&mut self) -> Option<Result<Arc<Event>, Missed>> {
+        let ring = self.events.lock();
+        let oldest = ring.events.front()?.sequence;
+        if self.next < oldest {
+            let count = oldest - self.next;
+            self.next = oldest;
+            return Some(Err(Missed {
+                count,
+                next: oldest,
+            }));
+        }
+        let place = usize::try_from(self.next - oldest).ok()?;
+        let event = Arc::clone(ring.events.get(place)?);
+        self.next += 1;
+        Some(Ok(event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Reason;
+    use super::*;
+
+    fn tell(events: &Events, connection: u64) {
+        let outcome = Outcome::Refused {
+            reason: Reason::NotInPlan,
+            detail: None,
+        };
+        events.tell(connection, None, None, outcome);
+    }
+
+    fn read(watcher: &mut Watcher) -> Vec<Result<u64, Missed>> {
+        let mut read = Vec::new();
+        while let Some(next) = watcher.try_next() {
+            read.push(next.map(|event| event.connection));
+        }
+        read
+    }
+
+    #[test]
+    fn watchers_get_what_is_kept_and_are_told_what_is_not() {
+        let events = Events::new(3);
+        let mut from_start = events.subscribe(1);
+        for connection in 1..=2 {
+            tell(&events, connection);
+        }
+        assert_eq!(read(&mut from_start), [Ok(1), Ok(2)]);
+        let mut new_only = events.subscribe(events.next());
+        assert_eq!(read(&mut new_only), []);
+        for connection in 3..=6 {
+            tell(&events, connection);
+        }
+        let gap = |count, next| Err(Missed { count, next });
+        assert_eq!(read(&mut from_start), [gap(1, 4), Ok(4), Ok(5), Ok(6)]);
+        assert_eq!(read(&mut new_only), [gap(1, 4), Ok(4), Ok(5), Ok(6)]);
+        assert_eq!(
+            read(&mut events.subscribe(0)),
+            [gap(3, 4), Ok(4), Ok(5), Ok(6)]
+        );
+        assert_eq!(read(&mut events.subscribe(5)), [Ok(5), Ok(6)]);
+        assert_eq!(read(&mut events.subscribe(99)), []);
+    }
+
+    #[tokio::test]
+    async fn a_watcher_waits_for_the_next() {
+        let events = Events::new(3);
+        let mut watcher = events.subscribe(1);
+        let told = tokio::spawn({
+            let events = Arc::clone(&events);
+            async move { tell(&events, 7) }
+        });
+        let event = watcher.next().await.unwrap();
+        told.await.unwrap();
+        assert_eq!((event.sequence, event.connection), (1, 7));
+    }
+
+    #[test]
+    fn an_event_is_one_flat_object() {
+        let events = Events::new(1);
+        let who = Who {
+            run: "r".into(),
+            credential: "web".into(),
+            part: None,
+        };
+        let what = What {
+            method: "CONNECT".into(),
+            host: "a.example".into(),
+            port: 443,
+        };
+        let outcome = Outcome::Ended {
+            reason: Reason::Closed,
+            bytes_sent: 1,
+            bytes_received: 2,
+            milliseconds: 3,
+        };
+        events.tell(4, Some(who), Some(what), outcome);
+        let event = events.subscribe(1).try_next().unwrap().unwrap();
+        let mut value = serde_json::to_value(&*event).unwrap();
+        value["atMilliseconds"] = 0.into();
+        let expected = serde_json::json!({
+            "sequence": 1, "atMilliseconds": 0, "connection": 4,
+            "who": {"run": "r", "credential": "web"},
+            "what": {"method": "CONNECT", "host": "a.example", "port": 443},
+            "outcome": "ended", "reason": "closed",
+            "bytesSent": 1, "bytesReceived": 2, "milliseconds": 3,
+        });
+        assert_eq!(value, expected);
+    }
+}

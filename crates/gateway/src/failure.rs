@@ -1,0 +1,39 @@
+//! How the program says that it could not do what it was asked: `error: …`, then `hint: …`.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// Exit code of a program that failed. Usage errors are 2; clap gives that by itself.
+const FAILED: u8 = 1;
+
+/// An error, and the next thing to try where we know one.
+#[derive(Debug)]
+pub struct Failure {
+    error: anyhow::Error,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// `error`, with the next thing to try.
+    pub fn new(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> Self {
+        Self {
+            error: error.into(),
+            hint: Some(hint.into()),
+        }
+    }
+
+    /// Writes it to stderr, and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        let hint = self.hint.iter().map(|hint| format!("\nhint: {hint}"));
+        let text = format!("error: {:#}{}", self.error, hint.collect::<String>());
+        // When stderr is gone there is nobody left to tell.
+        let _ = writeln!(io::stderr().lock(), "{text}");
+        ExitCode::from(FAILED)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self { error, hint: None }
+    }
+}

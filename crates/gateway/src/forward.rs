@@ -1,0 +1,227 @@
+//! The other end, for programs that know no proxy: a port on loopback that leads through the gateway to one host.
+//!
+//! It runs where the program runs, in the skill's own network namespace, which has nothing but loopback. `psql`, `git`
+//! over ssh and the like connect to the port as to the host itself. It decides nothing: the gateway does.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sympozium_ipc::credential::Credential;
+use sympozium_ipc::strict_head::{Scanner, read_response};
+use sympozium_plan::host::Host;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+/// Connections of one forwarder at once.
+pub const MAX_FORWARDED: usize = 256;
+/// How long the gateway may take to say yes or no; it may have to find and try several addresses.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
+/// How long to wait when the system has no room for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where the gateway is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GatewayAddress {
+    /// At an address.
+    Tcp(SocketAddr),
+    /// At a socket in the file system, which reaches through network namespaces.
+    Unix(PathBuf),
+}
+
+/// A port here, and where it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forward {
+    /// The port on 127.0.0.1; 0 for any.
+    pub local_port: u16,
+    /// The host as the plan lists it.
+    pub host: Host,
+    /// Its port.
+    pub port: u16,
+}
+
+/// Listens, and has not begun to accept.
+#[derive(Debug)]
+pub struct Forwarder {
+    listeners: Vec<(TcpListener, String)>,
+    gateway: Arc<GatewayAddress>,
+    authorization: Arc<Zeroizing<String>>,
+}
+
+/// Why a connection could not be forwarded.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The gateway cannot be reached.
+    #[error("the gateway cannot be reached")]
+    Gateway(#[source] io::Error),
+    /// It says no.
+    #[error("the gateway answers {0}")]
+    Refused(u16),
+    /// It does not say anything that can be understood.
+    #[error("the gateway does not answer as a proxy")]
+    NoProxy,
+    /// Nor in time.
+    #[error("the gateway does not answer in time")]
+    Slow,
+}
+
+impl Forwarder {
+    /// Listens on each of the ports.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be had.
+    pub async fn bind(
+        forwards: &[Forward],
+        gateway: GatewayAddress,
+        credential: &Credential,
+    ) -> io::Result<Self> {
+        let mut listeners = Vec::new();
+        for forward in forwards {
+            let local = SocketAddr::from((Ipv4Addr::LOCALHOST, forward.local_port));
+            let listener = TcpListener::bind(local).await?;
+            listeners.push((listener, format!("{}:{}", forward.host, forward.port)));
+        }
+        let pair = Zeroizing::new(format!("{}:{}", credential.user, *credential.password));
+        Ok(Self {
+            listeners,
+            gateway: Arc::new(gateway),
+            authorization: Arc::new(Zeroizing::new(STANDARD.encode(pair.as_bytes()))),
+        })
+    }
+
+    /// The ports, in the order of what they lead to.
+    ///
+    /// # Errors
+    ///
+    /// When a socket has no address, which does not happen to sockets that listen.
+    pub fn ports(&self) -> io::Result<Vec<u16>> {
+        let ports = self.listeners.iter();
+        ports.map(|(it, _)| Ok(it.local_addr()?.port())).collect()
+    }
+
+    /// Forwards for as long as it is polled. What is open goes on for as long as the runtime lives.
+    pub async fn run(self) {
+        let room = Arc::new(Semaphore::new(MAX_FORWARDED));
+        let mut listening = tokio::task::JoinSet::new();
+        for (listener, target) in self.listeners {
+            let gateway = Arc::clone(&self.gateway);
+            let authorization = Arc::clone(&self.authorization);
+            let room = Arc::clone(&room);
+            listening.spawn(async move {
+                loop {
+                    // The semaphore is never closed.
+                    let Ok(seat) = Arc::clone(&room).acquire_owned().await else {
+                        return;
+                    };
+                    let local = match listener.accept().await {
+                        Ok((local, _)) => local,
+                        Err(error) => {
+                            tracing::warn!(%error, "a connection could not be accepted");
+                            tokio::time::sleep(ACCEPT_PAUSE).await;
+                            continue;
+                        }
+                    };
+                    let (gateway, target) = (Arc::clone(&gateway), target.clone());
+                    let authorization = Arc::clone(&authorization);
+                    tokio::spawn(async move {
+                        if let Err(error) = forward(local, &gateway, &target, &authorization).await
+                        {
+                            let cause = std::error::Error::source(&error).map(ToString::to_string);
+                            tracing::warn!(%error, cause, target, "a connection was not forwarded");
+                        }
+                        drop(seat);
+                    });
+                }
+            });
+        }
+        while listening.join_next().await.is_some() {}
+    }
+}
+
+async fn forward(
+    local: TcpStream,
+    gateway: &GatewayAddress,
+    target: &str,
+    authorization: &str,
+) -> Result<(), ForwardError> {
+    match gateway {
+        GatewayAddress::Tcp(address) => {
+            let stream = TcpStream::connect(address).await;
+            tunnel(
+                local,
+                stream.map_err(ForwardError::Gateway)?,
+                target,
+                authorization,
+            )
+            .await
+        }
+        GatewayAddress::Unix(path) => {
+            let stream = UnixStream::connect(path).await;
+            tunnel(
+                local,
+                stream.map_err(ForwardError::Gateway)?,
+                target,
+                authorization,
+            )
+            .await
+        }
+    }
+}
+
+async fn tunnel<G: AsyncRead + AsyncWrite + Unpin>(
+    mut local: TcpStream,
+    mut gateway: G,
+    target: &str,
+    authorization: &str,
+) -> Result<(), ForwardError> {
+    let opening = open(&mut gateway, target, authorization);
+    let first = timeout(ANSWER_DEADLINE, opening)
+        .await
+        .unwrap_or(Err(ForwardError::Slow))?;
+    // A tunnel that breaks is for the program to notice.
+    if local.write_all(&first).await.is_ok() {
+        let _ = copy_bidirectional(&mut local, &mut gateway).await;
+    }
+    Ok(())
+}
+
+/// Asks for a tunnel; gives what came through it already.
+async fn open<G: AsyncRead + AsyncWrite + Unpin>(
+    gateway: &mut G,
+    target: &str,
+    authorization: &str,
+) -> Result<Vec<u8>, ForwardError> {
+    let head = Zeroizing::new(format!(
+        "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Basic {authorization}\r\n\r\n"
+    ));
+    let sent = gateway.write_all(head.as_bytes()).await;
+    sent.map_err(ForwardError::Gateway)?;
+    let mut bytes = Vec::new();
+    let mut scanner = Scanner::default();
+    loop {
+        match scanner.end(&bytes) {
+            Ok(Some(end)) => {
+                let head = read_response(&bytes[..end]).map_err(|_| ForwardError::NoProxy)?;
+                return match head.status {
+                    200 => Ok(bytes.split_off(end)),
+                    status => Err(ForwardError::Refused(status)),
+                };
+            }
+            Ok(None) => {}
+            Err(_) => return Err(ForwardError::NoProxy),
+        }
+        match gateway.read_buf(&mut bytes).await {
+            Ok(0) => return Err(ForwardError::NoProxy),
+            Ok(_) => {}
+            Err(error) => return Err(ForwardError::Gateway(error)),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The bodies of the fuzz targets: bytes that a client chose, before anything of them is trusted.
+//!
+//! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
+//! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
+
+use sympozium_ipc::strict_head::{Scanner, Targets, read_request};
+use sympozium_plan::host::Host;
+
+use crate::egress::client_hello::{Hello, MAX_WIRE_BYTES, may_be_tls, read};
+use crate::egress::target::{Kind, Target};
+
+/// A body: it returns when every property holds for `data`, and panics otherwise.
+pub type Body = fn(data: &[u8]);
+
+/// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
+pub const TARGETS: &[(&str, Body)] = &[
+    ("client_hello", client_hello),
+    ("connect_head", connect_head),
+];
+
+/// A head that names a host names one in one way: the host is in the head as it is read, and reading it again gives the
+/// same.
+pub fn connect_head(data: &[u8]) {
+    let Ok(Some(end)) = Scanner::default().end(data) else {
+        return;
+    };
+    let Ok(head) = read_request(&data[..end], Targets::Proxy) else {
+        return;
+    };
+    let Ok(target) = Target::read(&head) else {
+        return;
+    };
+    assert_ne!(target.port, 0);
+    let host = target.host.to_string();
+    assert_eq!(Host::parse(&host).as_ref(), Ok(&target.host));
+    if let Host::Name(name) = &target.host {
+        assert!(head.target.to_ascii_lowercase().contains(name.as_str()));
+        // No resolver takes it for an address.
+        let last = name.rsplit('.').next().unwrap_or_default();
+        assert!(!last.bytes().all(|byte| byte.is_ascii_digit()), "{name}");
+    }
+    match &target.kind {
+        Kind::Tunnel => assert!(head.target.ends_with(&format!(":{}", target.port))),
+        Kind::Request { path, .. } => {
+            assert!(path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic()));
+            assert!(
+                head.target.starts_with("http://") && !head.target.contains('@')
+                    || path.contains('@')
+            );
+        }
+    }
+    let again = format!(
+        "{} {} HTTP/1.1\r\nHost: {}\r\n\r\n",
+        head.method,
+        head.target,
+        target.authority()
+    );
+    if matches!(target.kind, Kind::Request { .. }) {
+        let again = read_request(again.as_bytes(), Targets::Proxy);
+        assert!(again.is_ok_and(|head| Target::read(&head) == Ok(target)));
+    }
+}
+
+/// However the bytes arrive, the verdict is one: every beginning of a whole message is the beginning of one, and nothing
+/// that is refused becomes good by more bytes.
+pub fn client_hello(data: &[u8]) {
+    let whole = read(data);
+    assert!(data.len() < MAX_WIRE_BYTES || whole != Ok(Hello::Incomplete));
+    if let Ok(Hello::Complete(name)) = &whole {
+        assert!(may_be_tls(data));
+        if let Some(name) = name {
+            let lower: Vec<u8> = data.to_ascii_lowercase();
+            // In small records the name may be cut apart by their heads.
+            let records = 1 + data.len() / 5;
+            let found = lower.windows(name.len()).any(|it| it == name.as_bytes());
+            assert!(found || records > 1);
+            assert!(
+                name.bytes()
+                    .all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase())
+            );
+        }
+    }
+    let mut ended = None;
+    for cut in (0..data.len()).step_by(data.len() / 64 + 1) {
+        let part = read(&data[..cut]);
+        match (&ended, &part) {
+            (None, Ok(Hello::Incomplete)) => {}
+            (None, _) => ended = Some(part),
+            (Some(before), _) => assert_eq!(before, &part, "at {cut}"),
+        }
+    }
+    if let Some(before) = ended {
+        assert_eq!(before, whole);
+    }
+}

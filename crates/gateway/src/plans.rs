@@ -1,0 +1,263 @@
+//! The runs that may reach something, and what: from their plans, until they are over.
+
+mod directory;
+mod reach;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sympozium_api::RunPlan;
+use sympozium_api::run_plan::GatewayCredential;
+use sympozium_plan::host::InvalidHost;
+use tokio::sync::watch;
+
+use crate::events::{Reason, Who};
+use crate::settings::{MAX_ENDED_RUNS, MAX_RULES, MAX_RUNS};
+
+pub use directory::{Loaded, load_directory};
+pub(crate) use reach::is_this_machine;
+pub use reach::{Permission, Rules, Scope};
+
+/// All runs that are known.
+#[derive(Debug, Default)]
+pub struct Plans {
+    runs: Mutex<Runs>,
+}
+
+#[derive(Debug, Default)]
+struct Runs {
+    active: HashMap<String, Arc<Run>>,
+    /// Those that are over, oldest first: none of them comes back.
+    ended: VecDeque<String>,
+}
+
+/// A run whose plan is known.
+#[derive(Debug)]
+pub struct Run {
+    uid: String,
+    grants: HashMap<String, Grant>,
+    over: watch::Sender<bool>,
+    pub(crate) usage: Usage,
+}
+
+/// What one credential of a run opens.
+#[derive(Debug)]
+pub struct Grant {
+    /// Who holds it, for events.
+    pub who: Who,
+    /// What it opens.
+    pub rules: Rules,
+    pub(crate) usage: Usage,
+}
+
+/// What is in use, and was.
+#[derive(Debug, Default)]
+pub struct Usage {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) bytes: AtomicU64,
+}
+
+/// One credential of a run that is not over.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    pub(crate) run: Arc<Run>,
+    name: String,
+}
+
+/// Why a run cannot be added.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// Runs do not come back.
+    #[error("run {0} is over")]
+    Over(String),
+    /// A plan is made once.
+    #[error("run {0} is known with another plan")]
+    Changed(String),
+    /// No room.
+    #[error("{MAX_RUNS} runs are known already")]
+    TooMany,
+    /// Two credentials of one name.
+    #[error("the plan has credential `{0}` twice")]
+    Twice(String),
+    /// Too much.
+    #[error("credential `{0}` has more than {MAX_RULES} destinations")]
+    TooManyRules(String),
+    /// Not a host.
+    #[error("credential `{credential}`: destination `{host}`")]
+    Destination {
+        /// Of which credential.
+        credential: String,
+        /// As written.
+        host: String,
+        /// Why.
+        #[source]
+        error: InvalidHost,
+    },
+}
+
+impl Plans {
+    /// Takes a run's plan into account. The same plan again changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the run is over or known with another plan, or the plan cannot be understood.
+    pub fn add(&self, plan: &RunPlan) -> Result<(), Unusable> {
+        self.add_credentials(plan.run.uid.as_str(), &plan.credentials)
+    }
+
+    /// As [`Self::add`], with the only thing that counts of a plan.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn add_credentials(
+        &self,
+        uid: &str,
+        credentials: &[GatewayCredential],
+    ) -> Result<(), Unusable> {
+        let mut grants = HashMap::new();
+        for credential in credentials {
+            let who = Who {
+                run: uid.to_owned(),
+                credential: credential.name.clone(),
+                part: Some(credential.part.0.clone()),
+            };
+            let grant = Grant {
+                who,
+                rules: Rules::of(credential)?,
+                usage: Usage::default(),
+            };
+            if grants.insert(credential.name.clone(), grant).is_some() {
+                return Err(Unusable::Twice(credential.name.clone()));
+            }
+        }
+        let mut runs = self.lock();
+        if runs.ended.iter().any(|ended| ended == uid) {
+            return Err(Unusable::Over(uid.to_owned()));
+        }
+        if let Some(known) = runs.active.get(uid) {
+            let same = known.grants.len() == grants.len()
+                && grants.iter().all(|(name, grant)| {
+                    let known = known.grants.get(name);
+                    known.is_some_and(|it| it.rules == grant.rules && it.who == grant.who)
+                });
+            return if same {
+                Ok(())
+            } else {
+                Err(Unusable::Changed(uid.to_owned()))
+            };
+        }
+        if runs.active.len() == MAX_RUNS {
+            return Err(Unusable::TooMany);
+        }
+        let run = Run {
+            uid: uid.to_owned(),
+            grants,
+            over: watch::Sender::new(false),
+            usage: Usage::default(),
+        };
+        runs.active.insert(uid.to_owned(), Arc::new(run));
+        Ok(())
+    }
+
+    /// The run is over: nothing of it is let through any more, and what is open is cut. Whether it was active.
+    pub fn end(&self, uid: &str) -> bool {
+        let mut runs = self.lock();
+        let run = runs.active.remove(uid);
+        if !runs.ended.iter().any(|ended| ended == uid) {
+            if runs.ended.len() == MAX_ENDED_RUNS {
+                runs.ended.pop_front();
+            }
+            runs.ended.push_back(uid.to_owned());
+        }
+        drop(runs);
+        run.is_some_and(|run| !run.over.send_replace(true))
+    }
+
+    /// The UIDs of the runs that are not over.
+    pub fn active(&self) -> Vec<String> {
+        self.lock().active.keys().cloned().collect()
+    }
+
+    /// What a credential opens.
+    ///
+    /// # Errors
+    ///
+    /// When the run is not known or over, or its plan has no such credential.
+    pub fn holder(&self, run: &str, credential: &str) -> Result<Holder, Reason> {
+        let runs = self.lock();
+        let Some(found) = runs.active.get(run) else {
+            return Err(if runs.ended.iter().any(|ended| ended == run) {
+                Reason::RunOver
+            } else {
+                Reason::RunUnknown
+            });
+        };
+        if !found.grants.contains_key(credential) {
+            return Err(Reason::CredentialNotPlanned);
+        }
+        Ok(Holder {
+            run: Arc::clone(found),
+            name: credential.to_owned(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Runs> {
+        // A panic elsewhere leaves the map whole.
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Holder {
+    /// What it opens.
+    pub fn grant(&self) -> &Grant {
+        match self.run.grants.get(&self.name) {
+            Some(grant) => grant,
+            None => {
+                unreachable!("a holder is made of a grant that is there, and grants do not change")
+            }
+        }
+    }
+
+    /// Ready when the run is over.
+    pub async fn over(&self) {
+        let mut over = self.run.over.subscribe();
+        // The sender lives as long as the run that we hold.
+        let _ = over.wait_for(|over| *over).await;
+    }
+
+    /// Whether the run is over.
+    pub fn is_over(&self) -> bool {
+        *self.run.over.borrow()
+    }
+}
+
+impl Run {
+    /// Its UID.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+}
+
+impl Usage {
+    /// Counts one more connection, unless there are `most`.
+    pub(crate) fn enter(&self, most: usize) -> bool {
+        let more = |count: usize| (count < most).then_some(count + 1);
+        let order = Ordering::Relaxed;
+        self.connections.fetch_update(order, order, more).is_ok()
+    }
+
+    pub(crate) fn leave(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts bytes; whether they are still within `most`.
+    pub(crate) fn add(&self, bytes: u64, most: u64) -> bool {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        before.saturating_add(bytes) <= most
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Plans as files: every `*.json` of a directory is the plan of a run, for as long as it is there.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use rustix::fs::{Mode, OFlags};
+use sympozium_api::RunPlan;
+use sympozium_api::run_plan::MAX_BYTES;
+
+use super::Plans;
+use crate::settings::MAX_RUNS;
+
+/// What came of reading a directory.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// Runs that are active now.
+    pub active: usize,
+    /// Runs that were active before, and are over.
+    pub ended: Vec<String>,
+    /// Files that could not be used, and why.
+    pub unusable: Vec<(PathBuf, anyhow::Error)>,
+}
+
+/// Makes the runs of a directory the active ones. A run whose file is gone, or holds no plan any more, is over: what
+/// cannot be read cannot be held to.
+///
+/// # Errors
+///
+/// When the directory cannot be listed, or holds too many files. Then nothing has changed.
+pub fn load_directory(plans: &Plans, directory: &Path) -> anyhow::Result<Loaded> {
+    let mut loaded = Loaded::default();
+    let mut present = BTreeSet::new();
+    for path in files(directory).with_context(|| format!("listing {}", directory.display()))? {
+        let read = read(&path).and_then(|plan| {
+            plans.add(&plan)?;
+            Ok(plan.run.uid.as_str().to_owned())
+        });
+        match read {
+            Ok(uid) => drop(present.insert(uid)),
+            Err(error) => loaded.unusable.push((path, error)),
+        }
+    }
+    for uid in plans.active() {
+        if !present.contains(&uid) {
+            plans.end(&uid);
+            loaded.ended.push(uid);
+        }
+    }
+    loaded.active = plans.active().len();
+    Ok(loaded)
+}
+
+fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == "json") {
+            ensure!(files.len() < MAX_RUNS, "it has more than {MAX_RUNS} plans");
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path) -> anyhow::Result<RunPlan> {
+    // Without waiting for whoever would write into a FIFO.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
+    ensure!(file.metadata()?.is_file(), "it is not a regular file");
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(RunPlan::read(&bytes)?)
+}

@@ -1,0 +1,144 @@
+//! Names to addresses, asked for anew each time: an answer is good for one decision and the connection that it allows.
+//!
+//! There is no cache, so nothing of an answer outlives its decision; no search list, so a name is never completed to
+//! another; and no file of hosts. `localhost` is never asked for: it is this machine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
+    ResolverOpts,
+};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::system_conf::read_system_conf;
+
+use crate::plans::is_this_machine;
+
+/// Name servers that are used.
+pub const MAX_NAME_SERVERS: usize = 3;
+/// How long one question to one name server may take.
+const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
+/// How often a question that got no answer is asked again.
+const QUESTIONS: usize = 2;
+
+/// Finds addresses.
+#[derive(Debug)]
+pub struct Resolver {
+    resolver: TokioResolver,
+    cluster_domain: Option<String>,
+}
+
+/// Why a name has no addresses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// There is no such name, or it has no address.
+    #[error("there is no such name, or it has no address")]
+    NotFound,
+    /// Nobody answered.
+    #[error("no name server answered in time")]
+    Timeout,
+    /// The answer was an error, or none that could be read.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Why there is no resolver.
+#[derive(Debug, thiserror::Error)]
+pub enum NoResolver {
+    /// The machine's settings cannot be used.
+    #[error("the name servers in /etc/resolv.conf cannot be used")]
+    System(#[source] NetError),
+    /// It has none.
+    #[error("there is no name server in /etc/resolv.conf")]
+    NoServer,
+    /// The library cannot use what it was given.
+    #[error("the resolver cannot be made")]
+    Library(#[source] NetError),
+}
+
+impl Resolver {
+    /// Asks these name servers, or those of `/etc/resolv.conf` when there are none. Names that end in `.svc` are
+    /// completed with the cluster's domain, where there is one: that is what they mean in a cluster.
+    ///
+    /// # Errors
+    ///
+    /// When there is no name server to ask.
+    pub fn new(servers: &[SocketAddr], cluster_domain: Option<&str>) -> Result<Self, NoResolver> {
+        let mut servers: Vec<NameServerConfig> = servers.iter().map(|it| server(*it)).collect();
+        if servers.is_empty() {
+            let (system, _) = read_system_conf().map_err(NoResolver::System)?;
+            servers = system.into_parts().2;
+        }
+        if servers.is_empty() {
+            return Err(NoResolver::NoServer);
+        }
+        servers.truncate(MAX_NAME_SERVERS);
+        let config = ResolverConfig::from_name_servers(servers);
+        let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let resolver = builder.with_options(options()).build();
+        Ok(Self {
+            resolver: resolver.map_err(NoResolver::Library)?,
+            cluster_domain: cluster_domain.map(str::to_owned),
+        })
+    }
+
+    /// Every address of a name, in both families.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or nobody says so.
+    pub async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        if is_this_machine(name) {
+            return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+        }
+        // With the dot at its end a name is whole.
+        let asked = match &self.cluster_domain {
+            Some(domain) if name.ends_with(".svc") => format!("{name}.{domain}."),
+            _ => format!("{name}."),
+        };
+        let found = self.resolver.lookup_ip(asked).await.map_err(failed)?;
+        let mut addresses: Vec<IpAddr> = found.iter().collect();
+        // IPv4 first: where there is no route for the other, nobody waits for it.
+        addresses.sort();
+        addresses.dedup();
+        if addresses.is_empty() {
+            return Err(ResolveError::NotFound);
+        }
+        Ok(addresses)
+    }
+}
+
+fn server(address: SocketAddr) -> NameServerConfig {
+    let mut server = NameServerConfig::udp_and_tcp(address.ip());
+    let connections: &mut Vec<ConnectionConfig> = &mut server.connections;
+    for connection in connections {
+        connection.port = address.port();
+    }
+    server
+}
+
+fn options() -> ResolverOpts {
+    let mut options = ResolverOpts::default();
+    options.ndots = 0;
+    options.timeout = QUESTION_DEADLINE;
+    options.attempts = QUESTIONS;
+    options.cache_size = 0;
+    options.use_hosts_file = ResolveHosts::Never;
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    // So that an answer from elsewhere has to guess more than a number and a port.
+    options.case_randomization = true;
+    options
+}
+
+fn failed(error: NetError) -> ResolveError {
+    if error.is_no_records_found() || error.is_nx_domain() {
+        return ResolveError::NotFound;
+    }
+    match error {
+        NetError::Timeout => ResolveError::Timeout,
+        other => ResolveError::Failed(other.to_string()),
+    }
+}

@@ -1,0 +1,205 @@
+//! The program around the gateway: sockets, signals, plans and keys from files.
+
+mod files;
+mod listen;
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, anyhow};
+use clap::Parser as _;
+use sympozium_ipc::credential::{Claims, Credential};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::arguments::{Arguments, Command, ForwardArguments, ServeArguments, SignArguments};
+use crate::egress::Gateway;
+use crate::failure::Failure;
+use crate::forward::Forwarder;
+use crate::log;
+use crate::outside::Network;
+use crate::plans::load_directory;
+use crate::resolve::Resolver;
+
+/// How long tunnels and requests may go on once the gateway was asked to end.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+/// How long to wait for the rest once everything was cut.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+
+/// The whole program: parses the command line and does what it says.
+pub fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Serve(arguments) => run(&arguments),
+        Command::Sign(arguments) => sign(&arguments),
+        Command::Forward(arguments) => forward(&arguments),
+    };
+    outcome.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+fn run(arguments: &ServeArguments) -> Result<(), Failure> {
+    log::start(&arguments.log);
+    // One provider of cryptography, installed before anything speaks TLS. A second call keeps the first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    let served = runtime.block_on(serve(arguments));
+    runtime.shutdown_timeout(SHUTDOWN_LIMIT);
+    served
+}
+
+async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
+    let settings = arguments.settings();
+    listen::make_room(settings.connections)?;
+    let keys = files::keys(&arguments.key_file)?;
+    let resolver = Resolver::new(&arguments.dns, arguments.cluster_domain.as_deref());
+    let resolver = resolver.map_err(|error| Failure::new(error, "name one with --dns"))?;
+    let gateway = Gateway::new(keys, settings, Network::new(resolver));
+    reload_plans(&gateway, &arguments.plans).map_err(|error| {
+        Failure::new(
+            error,
+            "--plans is a directory with a file UID.json for each run",
+        )
+    })?;
+    let tls = files::tls(arguments)?;
+    // Before anybody is told that we are there.
+    let mut signals = Signals::new()?;
+    let (close, closing) = watch::channel(false);
+    // Each connection holds a sender; when the last is dropped, the receiver knows.
+    let (open, mut all_closed) = mpsc::channel::<()>(1);
+
+    let address = listen::serve(arguments, &gateway, tls, closing.clone(), open).await?;
+    if let Some(port) = arguments.canary {
+        listen::canary(address, port, closing.clone()).await?;
+    }
+    if let Some(probes) = arguments.probe_listen {
+        listen::probes(probes, closing).await?;
+    }
+
+    signals.end(&gateway, arguments).await;
+    tracing::info!("ending: no new connections are taken");
+    close.send_replace(true);
+    if tokio::time::timeout(SHUTDOWN_GRACE, all_closed.recv())
+        .await
+        .is_err()
+    {
+        tracing::warn!(clients = gateway.clients(), "what is still open is cut");
+        gateway.end();
+        let _ = tokio::time::timeout(SHUTDOWN_LIMIT, all_closed.recv()).await;
+    }
+    Ok(())
+}
+
+/// Reads the plans, and says what came of it.
+fn reload_plans(gateway: &Gateway<Network>, directory: &Path) -> anyhow::Result<()> {
+    let loaded = load_directory(gateway.plans(), directory)?;
+    for (path, error) in &loaded.unusable {
+        tracing::warn!(path = %path.display(), error = format!("{error:#}"), "a plan cannot be used");
+    }
+    for run in &loaded.ended {
+        tracing::info!(run, "a run is over: its plan is gone");
+    }
+    tracing::info!(active = loaded.active, "the plans were read");
+    Ok(())
+}
+
+/// What people and kubelets send.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot wait for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Until it shall end. SIGHUP reads keys and plans again.
+    async fn end(&mut self, gateway: &Arc<Gateway<Network>>, arguments: &ServeArguments) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hang_up.recv() => {
+                    match files::keys(&arguments.key_file) {
+                        Ok(keys) => gateway.set_keys(keys),
+                        Err(error) => tracing::warn!(
+                            error = format!("{error:#}"),
+                            "the keys cannot be used; those before stay in use"
+                        ),
+                    }
+                    if let Err(error) = reload_plans(gateway, &arguments.plans) {
+                        tracing::warn!(
+                            error = format!("{error:#}"),
+                            "the plans cannot be read; those before stay in use"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn sign(arguments: &SignArguments) -> Result<(), Failure> {
+    let keys = files::keys(&arguments.key_file)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.context("the clock stands before 1970")?.as_secs();
+    let claims = Claims {
+        run: arguments.run.clone(),
+        name: arguments.name.clone(),
+        expires: now + arguments.expires_in,
+    };
+    let credential = keys.sign(&claims).map_err(anyhow::Error::from)?;
+    let url = credential.proxy_url(&arguments.gateway);
+    let written = writeln!(io::stdout().lock(), "{}", *url);
+    written.context("the address cannot be written")?;
+    Ok(())
+}
+
+fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
+    log::start(&arguments.log);
+    let text = files::secret(&arguments.credential_file)?;
+    let (user, password) = text.trim().split_once(':').ok_or_else(|| {
+        anyhow!(
+            "there is no credential in {}",
+            arguments.credential_file.display()
+        )
+    })?;
+    let credential = Credential {
+        user: user.to_owned(),
+        password: password.to_owned().into(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    runtime.block_on(async {
+        let gateway = arguments.gateway.clone();
+        let forwarder = Forwarder::bind(&arguments.forwards, gateway, &credential).await;
+        let forwarder = forwarder.map_err(|error| {
+            Failure::new(
+                anyhow::Error::new(error).context("cannot listen on loopback"),
+                "is a port in use? is the loopback interface up?",
+            )
+        })?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+        tracing::info!(ports = ?forwarder.ports().unwrap_or_default(), "forwarding");
+        tokio::select! {
+            () = forwarder.run() => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    })
+}

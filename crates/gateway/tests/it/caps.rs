@@ -1,0 +1,138 @@
+//! Bounds of count, bytes and time.
+
+use std::time::Duration;
+
+use sympozium_gateway::Settings;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use crate::dns::everybody;
+use crate::world::{Catcher, Manner, World, echoes, read_all, read_head, reason_of, run};
+
+const TARGET: &str = "api.example.com:8080";
+const LISTED: &[&str] = &["api.example.com 8080"];
+
+#[test]
+fn connections_are_counted_for_credential_run_and_all() {
+    run(
+        connections_are_counted_for_credential_run_and_all,
+        async || {
+            let _catcher = Catcher::at(8080, &Manner::Echo);
+            let settings = |of_credential, of_run, all| Settings {
+                connections_of_credential: of_credential,
+                connections_of_run: of_run,
+                connections: all,
+                ..Settings::default()
+            };
+            for (settings, reason) in [
+                (settings(2, 9, 9), "connections-of-credential"),
+                (settings(9, 2, 9), "connections-of-run"),
+                (settings(9, 9, 2), "connections"),
+            ] {
+                let world = World::with(settings, false, LISTED, everybody).await;
+                let first = world.tunnel(TARGET).await.expect("the first");
+                let _second = world.tunnel(TARGET).await.expect("the second");
+                assert_eq!(world.tunnel(TARGET).await.expect_err("the third"), reason);
+                drop(first);
+                world.wait_for("ended closed").await;
+                // One that went makes room for one.
+                let mut again = world.tunnel(TARGET).await;
+                for _ in 0..1000 {
+                    if again.is_ok() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                    again = world.tunnel(TARGET).await;
+                }
+                assert!(again.is_ok(), "{again:?}");
+            }
+        },
+    );
+}
+
+#[test]
+fn bytes_are_counted_for_connection_credential_and_run() {
+    run(
+        bytes_are_counted_for_connection_credential_and_run,
+        async || {
+            let _catcher = Catcher::at(8080, &Manner::Echo);
+            let settings = |connection, of_credential, of_run| Settings {
+                bytes_of_connection: connection,
+                bytes_of_credential: of_credential,
+                bytes_of_run: of_run,
+                ..Settings::default()
+            };
+            const MUCH: u64 = 1 << 40;
+            for (settings, reason, again) in [
+                (settings(1000, MUCH, MUCH), "bytes-of-connection", true),
+                (settings(MUCH, 1000, MUCH), "bytes-of-credential", false),
+                (settings(MUCH, MUCH, 1000), "bytes-of-run", false),
+            ] {
+                let world = World::with(settings, false, LISTED, everybody).await;
+                let mut tunnel = world.tunnel(TARGET).await.expect("allowed");
+                // There and back: all that may be.
+                assert!(echoes(&mut tunnel, &[1; 500]).await);
+                assert!(!echoes(&mut tunnel, &[1; 1]).await, "{reason}");
+                world.wait_for(&format!("ended {reason}")).await;
+                assert_eq!(world.tunnel(TARGET).await.is_ok(), again, "{reason}");
+            }
+        },
+    );
+}
+
+#[test]
+fn silence_and_length_end_a_tunnel_and_bytes_keep_it() {
+    run(
+        silence_and_length_end_a_tunnel_and_bytes_keep_it,
+        async || {
+            let _catcher = Catcher::at(8080, &Manner::Echo);
+            let idle = Settings {
+                idle_limit: Duration::from_millis(200),
+                ..Settings::default()
+            };
+            let world = World::with(idle, false, LISTED, everybody).await;
+            let mut tunnel = world.tunnel(TARGET).await.expect("allowed");
+            assert!(echoes(&mut tunnel, b"x").await);
+            assert_eq!(read_all(&mut tunnel).await, b"");
+            world.wait_for("ended idle").await;
+
+            let long = Settings {
+                connection_limit: Duration::from_millis(300),
+                ..Settings::default()
+            };
+            let world = World::with(long, false, LISTED, everybody).await;
+            let mut tunnel = world.tunnel(TARGET).await.expect("allowed");
+            while echoes(&mut tunnel, b"x").await {}
+            world.wait_for("ended too-long").await;
+        },
+    );
+}
+
+#[test]
+fn heads_that_do_not_come_hold_nothing_open() {
+    run(heads_that_do_not_come_hold_nothing_open, async || {
+        let settings = Settings {
+            head_deadline: Duration::from_millis(200),
+            ..Settings::default()
+        };
+        let world = World::with(settings, false, LISTED, everybody).await;
+        let mut silent = TcpStream::connect(world.address).await.expect("it listens");
+        assert_eq!(read_all(&mut silent).await, b"");
+        let mut slow = TcpStream::connect(world.address).await.expect("it listens");
+        slow.write_all(b"CONNECT a").await.expect("it reads");
+        let answer = read_head(&mut slow).await;
+        assert_eq!(reason_of(&answer).as_deref(), Some("head-slow"));
+    });
+}
+
+#[test]
+fn nobody_at_the_other_end() {
+    run(nobody_at_the_other_end, async || {
+        let world = World::new(false, LISTED, everybody).await;
+        assert_eq!(
+            world.tunnel(TARGET).await.expect_err("refused"),
+            "connect-failed"
+        );
+        assert_eq!(world.outcomes(), ["refused connect-failed"]);
+    });
+}

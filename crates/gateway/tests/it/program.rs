@@ -1,0 +1,346 @@
+//! The program itself, with a plan as it is stored.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use sympozium_testkit::{command, wait_until};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::dns::{Dns, everybody};
+use crate::tls::{certificate, connector, hello};
+use crate::world::{Catcher, Manner, PATIENCE, authorization, read_all, read_head, run};
+use sympozium_ipc::credential::Credential;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
+const PLAN: &str = include_str!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
+const HOST: &str = "tickets.example.com:443";
+
+struct Program {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Program {
+    /// Ports are fixed: the namespace is the test's own.
+    fn start(dns: &Dns, more: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        fs::create_dir(at("plans")).expect("a directory");
+        fs::write(at("plans/run.json"), PLAN).expect("a plan");
+        fs::write(at("keys"), format!("k1 {}\n", "5a".repeat(32))).expect("keys");
+        let log = fs::File::create(at("log")).expect("a log");
+        let child = command(PROGRAM)
+            .args([
+                "serve",
+                "--listen=127.0.0.1:3128",
+                "--probe-listen=127.0.0.1:3129",
+                "--canary=3130",
+            ])
+            .arg(format!("--dns={}", dns.address))
+            .arg("--plans")
+            .arg(at("plans"))
+            .arg("--key-file")
+            .arg(at("keys"))
+            .args(more)
+            .stderr(Stdio::from(log))
+            .spawn()
+            .expect("it starts");
+        let program = Self { child, directory };
+        program.wait_for_log("listening for probes");
+        program
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).expect("a log")
+    }
+
+    fn wait_for_log(&self, words: &str) {
+        let there = wait_until(PATIENCE, || self.log().contains(words));
+        assert!(there, "no {words:?} in {}", self.log());
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).expect("a pid");
+        kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it lives");
+    }
+
+    /// What `sign` gives for a credential of the plan.
+    fn credential(&self, name: &str) -> Credential {
+        let plan: serde_json::Value = serde_json::from_str(PLAN).expect("JSON");
+        let uid = plan["run"]["uid"].as_str().expect("a UID");
+        let signed = command(PROGRAM)
+            .args(["sign", "--run", uid, "--name", name, "--key-file"])
+            .arg(self.path("keys"))
+            .output()
+            .expect("it starts");
+        let url = String::from_utf8(signed.stdout).expect("text");
+        let parts = url
+            .trim()
+            .strip_prefix("http://")
+            .and_then(|it| it.strip_suffix("@127.0.0.1:3128"));
+        let (user, password) = parts.and_then(|it| it.split_once(':')).expect("a URL");
+        Credential {
+            user: user.to_owned(),
+            password: password.to_owned().into(),
+        }
+    }
+
+    async fn tunnel(&self, name: &str) -> (TcpStream, String) {
+        let mut stream = TcpStream::connect("127.0.0.1:3128")
+            .await
+            .expect("it listens");
+        let authorization = authorization(&self.credential(name));
+        let head = format!("CONNECT {HOST} HTTP/1.1\r\nHost: {HOST}\r\n{authorization}\r\n");
+        stream.write_all(head.as_bytes()).await.expect("it reads");
+        let answer = read_head(&mut stream).await;
+        (stream, answer)
+    }
+
+    /// A tunnel through which something has come back.
+    async fn busy_tunnel(&self) -> TcpStream {
+        let (mut stream, answer) = self.tunnel("skill-tickets").await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 "),
+            "{answer}{}",
+            self.log()
+        );
+        let first = hello(Some("tickets.example.com"), 9999);
+        stream.write_all(&first).await.expect("it reads");
+        let mut back = vec![0; first.len()];
+        stream.read_exact(&mut back).await.expect("an echo");
+        assert_eq!(back, first);
+        stream
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_serves_the_plans_of_a_directory_until_they_are_gone() {
+    run(
+        it_serves_the_plans_of_a_directory_until_they_are_gone,
+        async || {
+            let dns = Dns::start(everybody).await;
+            let catcher = Catcher::at(443, &Manner::Echo);
+            let mut program = Program::start(&dns, &[]);
+            let mut canary = TcpStream::connect("127.0.0.1:3130")
+                .await
+                .expect("it listens");
+            assert!(
+                read_all(&mut canary)
+                    .await
+                    .starts_with(b"sympozium-gateway canary")
+            );
+            let mut probe = TcpStream::connect("127.0.0.1:3129")
+                .await
+                .expect("it listens");
+            probe
+                .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                .await
+                .expect("it reads");
+            assert!(read_all(&mut probe).await.ends_with(b"\r\n\r\nok\n"));
+
+            let mut tunnel = program.busy_tunnel().await;
+            let (_, answer) = program.tunnel("model").await;
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+            assert_eq!(catcher.caught(), ["93.184.216.34"]);
+
+            // E56: what is read again ends what is gone, and cuts it.
+            fs::remove_file(program.path("plans/run.json")).expect("it was there");
+            program.signal(Signal::HUP);
+            assert_eq!(read_all(&mut tunnel).await, b"");
+            let (_, answer) = program.tunnel("skill-tickets").await;
+            assert!(answer.starts_with("HTTP/1.1 407 "), "{answer}");
+            fs::write(program.path("plans/run.json"), PLAN).expect("a plan");
+            program.signal(Signal::HUP);
+            program.wait_for_log("a plan cannot be used");
+            let (_, answer) = program.tunnel("skill-tickets").await;
+            assert!(
+                answer.starts_with("HTTP/1.1 407 "),
+                "a run came back: {answer}"
+            );
+
+            program.signal(Signal::TERM);
+            let ended = program.child.wait().expect("it ends");
+            assert_eq!(ended.code(), Some(0));
+            let log = program.log();
+            for words in [
+                "\"allowed\"",
+                "not-in-plan",
+                "run-over",
+                "tickets.example.com:443",
+            ] {
+                assert!(log.contains(words), "no {words} in {log}");
+            }
+            // E55: nothing of it is secret.
+            let password = program.credential("skill-tickets").password;
+            assert!(
+                !log.contains(password.as_str()) && !log.contains("5a5a5a"),
+                "{log}"
+            );
+        },
+    );
+}
+
+#[test]
+fn e56_when_it_is_killed_connections_are_cut_and_nothing_else_answers() {
+    run(
+        e56_when_it_is_killed_connections_are_cut_and_nothing_else_answers,
+        async || {
+            let dns = Dns::start(everybody).await;
+            let _catcher = Catcher::at(443, &Manner::Echo);
+            let mut program = Program::start(&dns, &[]);
+            let mut tunnel = program.busy_tunnel().await;
+            program.child.kill().expect("it lives");
+            assert_eq!(read_all(&mut tunnel).await, b"");
+            program.child.wait().expect("it ends");
+            assert!(TcpStream::connect("127.0.0.1:3128").await.is_err());
+        },
+    );
+}
+
+#[test]
+fn e56_a_plan_that_cannot_be_read_any_more_ends_its_run() {
+    run(
+        e56_a_plan_that_cannot_be_read_any_more_ends_its_run,
+        async || {
+            let dns = Dns::start(everybody).await;
+            let _catcher = Catcher::at(443, &Manner::Echo);
+            let program = Program::start(&dns, &[]);
+            let mut tunnel = program.busy_tunnel().await;
+            fs::write(program.path("plans/run.json"), &PLAN[..PLAN.len() / 2])
+                .expect("half a plan");
+            // Keys that cannot be read change nothing.
+            fs::write(program.path("keys"), "nonsense").expect("written");
+            program.signal(Signal::HUP);
+            assert_eq!(read_all(&mut tunnel).await, b"");
+            program.wait_for_log("the keys cannot be used; those before stay in use");
+            program.wait_for_log("a plan cannot be used");
+        },
+    );
+}
+
+#[test]
+fn it_ends_in_time_with_tunnels_open() {
+    run(it_ends_in_time_with_tunnels_open, async || {
+        let dns = Dns::start(everybody).await;
+        let _catcher = Catcher::at(443, &Manner::Echo);
+        let mut program = Program::start(&dns, &[]);
+        let mut tunnel = program.busy_tunnel().await;
+        program.signal(Signal::TERM);
+        assert_eq!(read_all(&mut tunnel).await, b"");
+        assert_eq!(program.child.wait().expect("it ends").code(), Some(0));
+        assert!(
+            program.log().contains("gateway-ending"),
+            "{}",
+            program.log()
+        );
+    });
+}
+
+#[test]
+fn it_serves_tls() {
+    run(it_serves_tls, async || {
+        let dns = Dns::start(everybody).await;
+        let _catcher = Catcher::at(443, &Manner::Echo);
+        let files = tempfile::tempdir().expect("a directory");
+        let (root, _, certificate, key) = certificate(&["gateway.example"]);
+        let place = |name: &str, text: &str| {
+            let path = files.path().join(name);
+            fs::write(&path, text).expect("written");
+            path.display().to_string()
+        };
+        let (certificate, key) = (place("cert", &certificate), place("key", &key));
+        let program = Program::start(&dns, &["--tls-cert", &certificate, "--tls-key", &key]);
+        let stream = TcpStream::connect("127.0.0.1:3128")
+            .await
+            .expect("it listens");
+        let name = rustls::pki_types::ServerName::try_from("gateway.example").expect("a name");
+        let mut stream = connector(root, true)
+            .connect(name, stream)
+            .await
+            .expect("TLS");
+        let authorization = authorization(&program.credential("skill-tickets"));
+        let head = format!("CONNECT {HOST} HTTP/1.1\r\nHost: {HOST}\r\n{authorization}\r\n");
+        let first = hello(Some("tickets.example.com"), 9999);
+        // The first bytes of the tunnel may come with the head.
+        stream
+            .write_all(&[head.as_bytes(), &first].concat())
+            .await
+            .expect("it reads");
+        stream.flush().await.expect("it reads");
+        let expected = [&b"HTTP/1.1 200 Connection established\r\n\r\n"[..], &first].concat();
+        let mut back = vec![0; expected.len()];
+        let read =
+            tokio::time::timeout(Duration::from_secs(30), stream.read_exact(&mut back)).await;
+        read.expect("in time").expect("an echo");
+        assert_eq!(back, expected);
+    });
+}
+
+#[test]
+fn what_is_missing_is_said_with_a_hint() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("keys"), format!("k1 {}\n", "5a".repeat(32))).expect("keys");
+    let serve = |plans: &Path, keys: &Path| {
+        let output = command(PROGRAM)
+            .args([
+                "serve",
+                "--listen=127.0.0.1:0",
+                "--dns=127.0.0.1:53",
+                "--log-level=error",
+            ])
+            .arg("--plans")
+            .arg(plans)
+            .arg("--key-file")
+            .arg(keys)
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8_lossy(&output.stderr)
+            .replace(&*directory.path().to_string_lossy(), "DIR");
+        (output.status.code(), text)
+    };
+    assert_eq!(
+        serve(&at("plans"), &at("none")),
+        (
+            Some(1),
+            "error: reading DIR/none: No such file or directory (os error 2)\n".to_owned()
+        )
+    );
+    assert_eq!(
+        serve(&at("plans"), &at("keys")),
+        (
+            Some(1),
+            "error: listing DIR/plans: No such file or directory (os error 2)\n\
+             hint: --plans is a directory with a file UID.json for each run\n"
+                .to_owned()
+        )
+    );
+    fs::write(at("bad"), "5a".repeat(32)).expect("keys");
+    let (code, text) = serve(&at("plans"), &at("bad"));
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("line 1 is not an id") && !text.contains("5a5a"),
+        "{text}"
+    );
+    let help = command(PROGRAM).arg("--help").output().expect("it starts");
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    assert!(
+        help.contains("Examples:") && !help.contains("forward"),
+        "{help}"
+    );
+}
