@@ -170,8 +170,10 @@ impl<O: Outside> Gateway<O> {
     {
         let mut ending = self.ending.subscribe();
         let head = tokio::select! {
-            head = client.head(&self.settings, patience) => head,
+            // What ends comes first in every choice here: nothing starts that would be cut at once.
+            biased;
             _ = ending.wait_for(|ending| *ending) => Err(NoHead::Gone),
+            head = client.head(&self.settings, patience) => head,
         };
         let decided = match head {
             Err(NoHead::Gone) => return None,
@@ -220,10 +222,8 @@ impl<O: Outside> Gateway<O> {
             reason,
             detail,
         };
-        let target = Target::read(head).map_err(|reason| {
-            let shown = head.target.chars().take(120).collect();
-            refuse(None, reason, Some(shown))
-        })?;
+        let target = Target::read(head)
+            .map_err(|reason| refuse(None, reason, Some(target::shown(head.target))))?;
         let what = target.what();
         let refuse = |reason, detail| refuse(Some(what.clone()), reason, detail);
         let permission = holder.grant().rules.permit(&target.host, target.port);
@@ -235,11 +235,9 @@ impl<O: Outside> Gateway<O> {
             let addresses = self.addresses(&target, &permission, &meter).await?;
             self.connect(&addresses, target.port).await
         };
-        let (server, address) = tokio::select! {
-            connected = connecting => connected,
-            reason = meter.ended(self.ending.subscribe()) => Err((reason, None)),
-        }
-        .map_err(|(reason, detail)| refuse(reason, detail))?;
+        let connected = cut_by(meter.ended(self.ending.subscribe()), connecting).await;
+        let connected = connected.unwrap_or_else(|reason| Err((reason, None)));
+        let (server, address) = connected.map_err(|(reason, detail)| refuse(reason, detail))?;
         let outcome = Outcome::Allowed {
             rule: permission.rule,
             address: address.to_string(),
@@ -333,9 +331,10 @@ impl<O: Outside> Gateway<O> {
             greeted.map_err(|_| Reason::Broken)?;
             relay::relay(&mut stream, &mut server, &meter, inspector, buffered).await
         };
-        let reason = tokio::select! {
-            relayed = relaying => relayed.err().unwrap_or(Reason::Closed),
-            reason = meter.ended(self.ending.subscribe()) => reason,
+        let relayed = cut_by(meter.ended(self.ending.subscribe()), relaying).await;
+        let reason = match relayed {
+            Ok(Ok(())) => Reason::Closed,
+            Ok(Err(reason)) | Err(reason) => reason,
         };
         self.ended(connection, &meter, what, reason);
     }
@@ -417,8 +416,9 @@ async fn cut_by<T>(
     work: impl Future<Output = T>,
 ) -> Result<T, Reason> {
     tokio::select! {
-        done = work => Ok(done),
+        biased;
         reason = cut => Err(reason),
+        done = work => Ok(done),
     }
 }
 

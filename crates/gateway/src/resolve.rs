@@ -130,6 +130,8 @@ fn options() -> ResolverOpts {
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     // So that an answer from elsewhere has to guess more than a number and a port.
     options.case_randomization = true;
+    // Name servers that do not give the letters back as they got them are asked in a way that needs no such care.
+    options.try_tcp_on_error = true;
     options
 }
 

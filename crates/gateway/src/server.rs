@@ -2,6 +2,7 @@
 
 mod files;
 mod listen;
+mod peers;
 
 use std::io::{self, Write as _};
 use std::path::Path;

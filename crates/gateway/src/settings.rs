@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Connections of clients at once, whoever they are.
 pub const MAX_CONNECTIONS: usize = 4096;
+/// Connections at once from one address, whoever they say they are: a pod must not take the room of all others.
+pub const MAX_CONNECTIONS_OF_PEER: usize = 1024;
 /// Tunnels and requests at once of one run.
 pub const MAX_CONNECTIONS_OF_RUN: usize = 512;
 /// Tunnels and requests at once of one credential.
@@ -42,6 +44,8 @@ pub const MAX_RULES: usize = 1024;
 pub struct Settings {
     /// See [`MAX_CONNECTIONS`].
     pub connections: usize,
+    /// See [`MAX_CONNECTIONS_OF_PEER`].
+    pub connections_of_peer: usize,
     /// See [`MAX_CONNECTIONS_OF_RUN`].
     pub connections_of_run: usize,
     /// See [`MAX_CONNECTIONS_OF_CREDENTIAL`].
@@ -83,6 +87,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             connections: MAX_CONNECTIONS,
+            connections_of_peer: MAX_CONNECTIONS_OF_PEER,
             connections_of_run: MAX_CONNECTIONS_OF_RUN,
             connections_of_credential: MAX_CONNECTIONS_OF_CREDENTIAL,
             bytes_of_connection: MAX_BYTES_OF_CONNECTION,

@@ -5,6 +5,9 @@ use sympozium_plan::host::{Endpoint, Host};
 
 use crate::events::{Reason, What};
 
+/// Characters of a target that is none, in a log.
+const MAX_SHOWN: usize = 120;
+
 /// A request, as far as it decides where to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -115,6 +118,15 @@ impl Target {
             port => format!("{}:{port}", self.host),
         }
     }
+}
+
+/// As much of a target that is none as a log may have: no path, no query, no user and no password.
+pub(crate) fn shown(target: &str) -> String {
+    let after_scheme = target.split_once("://").map_or(target, |it| it.1);
+    let end = after_scheme.find(['/', '?', '#', '\\']);
+    let authority = &after_scheme[..end.unwrap_or(after_scheme.len())];
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    host.chars().take(MAX_SHOWN).collect()
 }
 
 fn has(fields: &Fields<'_>, wanted: &str) -> bool {
@@ -247,6 +259,19 @@ mod tests {
             let refused = read(method, target, "a.example");
             assert_eq!(refused, Err(Reason::TargetMalformed), "{method} {target}");
         }
+    }
+
+    #[test]
+    fn what_a_log_has_of_a_target_is_no_secret() {
+        for (target, expected) in [
+            ("http://user:password@a.example/p?token=x", "a.example"),
+            ("user:password@0x7f.1:80", "0x7f.1:80"),
+            ("https://a.example\\@secret", "a.example"),
+            ("/secret", ""),
+        ] {
+            assert_eq!(shown(target), expected, "{target}");
+        }
+        assert_eq!(shown(&"x".repeat(9999)).len(), MAX_SHOWN);
     }
 
     #[test]

@@ -19,6 +19,8 @@ use crate::failure::Failure;
 use crate::forward::GatewayAddress;
 use crate::outside::Network;
 
+use super::peers::Peers;
+
 /// Descriptors besides those of connections.
 const FOR_THE_REST: usize = 128;
 /// Connections beyond the limit that are told so at the same time. Further ones wait to be accepted.
@@ -74,9 +76,9 @@ pub async fn serve(
             }
             tokio::spawn(serving.accept(
                 async move || {
-                    let (stream, _) = listener.accept().await?;
+                    let (stream, peer) = listener.accept().await?;
                     let _ = stream.set_nodelay(true);
-                    Ok(stream)
+                    Ok((stream, Some(peer.ip())))
                 },
                 closing,
             ));
@@ -89,7 +91,10 @@ pub async fn serve(
                 Failure::new(error, "remove what is there, or choose another path")
             })?;
             tracing::info!(path = %path.display(), "listening");
-            tokio::spawn(serving.accept(async move || Ok(listener.accept().await?.0), closing));
+            tokio::spawn(serving.accept(
+                async move || Ok((listener.accept().await?.0, None)),
+                closing,
+            ));
             Ok(None)
         }
     }
@@ -104,11 +109,12 @@ struct Serving {
 impl Serving {
     async fn accept<S>(
         self,
-        next: impl AsyncFn() -> std::io::Result<S>,
+        next: impl AsyncFn() -> std::io::Result<(S, Option<IpAddr>)>,
         mut closing: watch::Receiver<bool>,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let peers = Peers::new(self.gateway.settings().connections_of_peer);
         let room = self.gateway.settings().connections + TURNED_AWAY;
         let room = Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS)));
         loop {
@@ -121,7 +127,12 @@ impl Serving {
                 _ = closing.wait_for(|closing| *closing) => return,
             };
             match accepted {
-                Ok(stream) => {
+                Ok((stream, peer)) => {
+                    let peer_seat = peer.map(|it| peers.enter(it));
+                    if let (Some(None), Some(peer)) = (&peer_seat, peer) {
+                        tracing::warn!(%peer, "an address has too many connections open");
+                        continue;
+                    }
                     let (gateway, tls) = (Arc::clone(&self.gateway), self.tls.clone());
                     let open = self.open.clone();
                     tokio::spawn(async move {
@@ -135,7 +146,7 @@ impl Serving {
                                 }
                             }
                         }
-                        drop((seat, open));
+                        drop((seat, peer_seat, open));
                     });
                 }
                 Err(error) => {

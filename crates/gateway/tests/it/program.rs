@@ -344,3 +344,31 @@ fn what_is_missing_is_said_with_a_hint() {
         "{help}"
     );
 }
+
+#[test]
+fn one_address_cannot_take_all_the_room() {
+    run(one_address_cannot_take_all_the_room, async || {
+        let dns = Dns::start(everybody).await;
+        let _program = Program::start(&dns, &["--max-connections-of-peer=3"]);
+        let from = async |own: &str| {
+            let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+            socket
+                .bind(format!("{own}:0").parse().expect("an address"))
+                .expect("it is ours");
+            let gateway = "127.0.0.1:3128".parse().expect("an address");
+            socket.connect(gateway).await.expect("it listens")
+        };
+        // Nobody has said who they are; they only stay.
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(from("10.0.0.1").await);
+        }
+        assert_eq!(read_all(&mut from("10.0.0.1").await).await, b"");
+        let mut other = from("10.0.0.2").await;
+        other
+            .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .expect("it reads");
+        assert!(read_head(&mut other).await.starts_with("HTTP/1.1 407 "));
+    });
+}

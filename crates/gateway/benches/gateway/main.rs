@@ -1,0 +1,232 @@
+//! What the gateway costs: `make bench SUITE=gateway`. One function measures each row of `bench/rows/gateway.txt`.
+//!
+//! The gateway is the real program; client and server are threads of this one, over loopback. The ratio is measured in
+//! alternating rounds, direct and through the tunnel one after the other, and its median counts.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a measurement that cannot be made must stop, and its table is its output"
+)]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sympozium_api::RunPlan;
+use sympozium_api::run_plan::{Destination, GatewayCredential, PartName, Reach};
+use sympozium_ipc::credential::{Claims, KeyRing};
+use sympozium_testkit::bench::{Suite, Target, median};
+use sympozium_testkit::{command, processes, wait_until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
+const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
+const TUNNELS: usize = 1000;
+const TRANSFER_BYTES: usize = 1 << 30;
+const WRITE_BYTES: usize = 256 * 1024;
+const ROUNDS: usize = 7;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() {
+    // Both ends of every tunnel are here.
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, raised).expect("the limit can be raised");
+    let mut suite = Suite::new("gateway");
+    idle(&mut suite);
+    transfer(&mut suite);
+    let path = suite.write().expect("the rows can be written");
+    println!("wrote {}", path.display());
+}
+
+/// Opens a thousand tunnels, each used once, and looks at the memory of the gateway's process.
+fn idle(suite: &mut Suite) {
+    let gateway = Gateway::start();
+    let before = gateway.resident_mebibytes();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let target = listener.local_addr().expect("an address");
+    let accepting = thread::spawn(move || {
+        let accepted = (0..TUNNELS).map(|_| {
+            let (mut stream, _) = listener.accept().expect("a tunnel");
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("its byte");
+            stream.write_all(&byte).expect("it is read");
+            stream
+        });
+        accepted.collect::<Vec<_>>()
+    });
+    let tunnels: Vec<_> = (0..TUNNELS)
+        .map(|_| {
+            let mut tunnel = gateway.tunnel(target);
+            tunnel.write_all(b"x").expect("it reads");
+            tunnel.read_exact(&mut [0]).expect("an echo");
+            tunnel
+        })
+        .collect();
+    let accepted = accepting.join().expect("all came");
+    let resident = gateway.resident_mebibytes();
+    println!(
+        "{} tunnels: {resident:.1} MiB resident, {before:.1} before, {:.1} KiB each",
+        tunnels.len(),
+        (resident - before) * 1024.0 / TUNNELS as f64
+    );
+    drop((tunnels, accepted));
+    suite.row(
+        "1,000 idle tunnels, resident memory of the gateway",
+        resident,
+        "MiB",
+        Target::AtMost(20.0),
+    );
+}
+
+/// A gibibyte to a server that reads and throws it away, directly and through a tunnel.
+fn transfer(suite: &mut Suite) {
+    let gateway = Gateway::start();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let target = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut bytes = vec![0; WRITE_BYTES];
+            let mut left = TRANSFER_BYTES;
+            while left > 0 {
+                left -= stream.read(&mut bytes).expect("all of it");
+            }
+            stream.write_all(b"!").expect("it is read");
+        }
+    });
+    let send = |mut stream: TcpStream| {
+        let bytes = vec![7; WRITE_BYTES];
+        let started = Instant::now();
+        for _ in 0..TRANSFER_BYTES / WRITE_BYTES {
+            stream.write_all(&bytes).expect("it reads");
+        }
+        stream.read_exact(&mut [0]).expect("its end");
+        started.elapsed().as_secs_f64()
+    };
+    let mut rates = (Vec::new(), Vec::new());
+    let ratios: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let direct = send(TcpStream::connect(target).expect("it listens"));
+            let through = send(gateway.tunnel(target));
+            rates.0.push(1.0 / direct);
+            rates.1.push(1.0 / through);
+            direct / through
+        })
+        .collect();
+    println!(
+        "GiB/s: {:.2} direct, {:.2} through a tunnel",
+        median(rates.0),
+        median(rates.1)
+    );
+    println!(
+        "resident afterwards: {:.1} MiB",
+        gateway.resident_mebibytes()
+    );
+    suite.row(
+        "1 GiB through one tunnel, against direct",
+        median(ratios),
+        "of direct",
+        Target::AtLeast(0.4),
+    );
+}
+
+/// The program, with a plan that names this machine.
+struct Gateway {
+    child: Child,
+    address: SocketAddr,
+    authorization: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Gateway {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        let mut plan = RunPlan::read(PLAN).expect("a plan");
+        plan.credentials = vec![GatewayCredential {
+            name: "bench".into(),
+            part: PartName("bench".into()),
+            reach: Reach {
+                public: false,
+                destinations: vec![Destination {
+                    host: "127.0.0.1".into(),
+                    port: None,
+                }],
+            },
+        }];
+        fs::create_dir(at("plans")).expect("a directory");
+        let bytes = plan.to_bytes().expect("JSON");
+        fs::write(at("plans/run.json"), bytes).expect("written");
+        let keys = format!("k1 {}\n", "5a".repeat(32));
+        fs::write(at("keys"), &keys).expect("written");
+        // Somebody's free port, a moment ago.
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address");
+        drop(free);
+        let child = command(PROGRAM)
+            .args(["serve", "--dns=127.0.0.1:53", "--log-level=error"])
+            .args([
+                "--allow-loopback",
+                "--max-connections-of-run=2000",
+                "--max-connections-of-credential=2000",
+            ])
+            .arg(format!("--listen={address}"))
+            .arg("--plans")
+            .arg(at("plans"))
+            .arg("--key-file")
+            .arg(at("keys"))
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("it starts");
+        assert!(wait_until(PATIENCE, || TcpStream::connect(address).is_ok()));
+        let claims = Claims {
+            run: plan.run.uid.as_str().to_owned(),
+            name: "bench".into(),
+            expires: 99_999_999_999,
+        };
+        let signed = KeyRing::parse(&keys).expect("keys").sign(&claims);
+        let signed = signed.expect("claims that fit");
+        let pair = format!("{}:{}", signed.user, *signed.password);
+        Self {
+            child,
+            address,
+            authorization: base64::engine::general_purpose::STANDARD.encode(pair),
+            _directory: directory,
+        }
+    }
+
+    fn tunnel(&self, target: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        let authorization = &self.authorization;
+        let head = format!(
+            "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Basic {authorization}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("it reads");
+        let mut answer = [0; 39];
+        stream.read_exact(&mut answer).expect("an answer");
+        assert!(answer.starts_with(b"HTTP/1.1 200 ") && answer.ends_with(b"\r\n\r\n"));
+        stream
+    }
+
+    fn resident_mebibytes(&self) -> f64 {
+        let pid = i32::try_from(self.child.id()).expect("a pid");
+        let bytes = processes::resident_bytes(pid).expect("it lives");
+        bytes as f64 / f64::from(1 << 20)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,81 @@
+//! How many connections each address has: one pod must not take the room of all others, with or without a credential.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The addresses that are connected.
+#[derive(Debug)]
+pub struct Peers {
+    most: usize,
+    open: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection of an address, until it is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    peers: Arc<Peers>,
+    address: IpAddr,
+}
+
+impl Peers {
+    /// At most so many of each.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            open: Mutex::default(),
+        })
+    }
+
+    /// Room for one more of an address.
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+        let address = address.to_canonical();
+        let mut open = self.lock();
+        let count = open.get(&address).copied().unwrap_or(0);
+        if count >= self.most {
+            return None;
+        }
+        open.insert(address, count + 1);
+        drop(open);
+        Some(Seat {
+            peers: Arc::clone(self),
+            address,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        // A panic elsewhere leaves the map whole.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut open = self.peers.lock();
+        if let Some(count) = open.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                // Addresses that are gone are not remembered: there are many.
+                open.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_has_its_own_room_and_gets_it_back() {
+        let peers = Peers::new(2);
+        let enter = |text: &str| peers.enter(text.parse().unwrap());
+        let first = enter("10.0.0.1");
+        let _second = enter("::ffff:10.0.0.1").unwrap();
+        assert!(first.is_some() && enter("10.0.0.1").is_none());
+        assert!(enter("10.0.0.2").is_some());
+        drop(first);
+        assert!(enter("10.0.0.1").is_some());
+        assert_eq!(peers.lock().len(), 1);
+    }
+}
