@@ -9,6 +9,7 @@ mod authenticate;
 mod body;
 mod client;
 pub(crate) mod client_hello;
+mod decide;
 mod http;
 mod inspector;
 mod meter;
@@ -16,28 +17,25 @@ pub(crate) mod relay;
 pub(crate) mod target;
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use sympozium_ipc::credential::{Claims, KeyRing};
-use sympozium_ipc::strict_head::{RequestHead, Targets, read_request};
-use sympozium_plan::host::Host;
+use sympozium_ipc::credential::KeyRing;
+use sympozium_ipc::strict_head::{Targets, read_request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
-use crate::events::{Events, Outcome, Reason, What, Who};
+use crate::events::{Events, Outcome, Reason, What};
 use crate::outside::Outside;
-use crate::plans::{Permission, Plans, Usage};
-use crate::resolve::ResolveError;
-use crate::settings::{MAX_ADDRESSES, Settings};
+use crate::plans::{Plans, Usage};
+use crate::settings::Settings;
 use client::{Client, NoHead};
-use http::{Next, Outgoing};
+use decide::{Allowed, Refusal};
+use http::Next;
 use inspector::Inspector;
 use meter::Meter;
-use target::{Kind, Target};
+use target::Kind;
 
 pub use inspector::TLS_PORT;
 
@@ -54,22 +52,6 @@ pub struct Gateway<O> {
     usage: Usage,
     connections: AtomicU64,
     ending: watch::Sender<bool>,
-}
-
-/// A refusal, for an event.
-struct Refusal {
-    who: Option<Who>,
-    what: Option<What>,
-    reason: Reason,
-    detail: Option<String>,
-}
-
-/// Everything that was decided about a request, with the connection that it allows.
-struct Allowed<S> {
-    target: Target,
-    meter: Meter,
-    server: S,
-    outgoing: Option<Outgoing>,
 }
 
 impl<O: Outside> Gateway<O> {
@@ -196,119 +178,6 @@ impl<O: Outside> Gateway<O> {
         }
     }
 
-    /// Decides about one request, and connects if it may.
-    async fn decide(
-        &self,
-        connection: u64,
-        head: &RequestHead<'_>,
-    ) -> Result<Allowed<O::Stream>, Refusal> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(u64::MAX, |it| it.as_secs());
-        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
-        let claims = authenticate::authenticate(&keys, &head.fields, now).map_err(Refusal::of)?;
-        let Claims { run, name, expires } = claims;
-        let holder = self.plans.holder(&run, &name).map_err(|reason| Refusal {
-            who: Some(Who {
-                run,
-                credential: name,
-                part: None,
-            }),
-            ..Refusal::of(reason)
-        })?;
-        let who = holder.grant().who.clone();
-        let refuse = |what: Option<What>, reason, detail| Refusal {
-            who: Some(who.clone()),
-            what,
-            reason,
-            detail,
-        };
-        let target = Target::read(head)
-            .map_err(|reason| refuse(None, reason, Some(target::shown(head.target))))?;
-        let what = target.what();
-        let refuse = |reason, detail| refuse(Some(what.clone()), reason, detail);
-        let permission = holder.grant().rules.permit(&target.host, target.port);
-        let permission = permission.map_err(|reason| refuse(reason, None))?;
-        let left = Duration::from_secs(expires.saturating_sub(now));
-        let meter = Meter::new(holder, Arc::clone(&self.settings), left);
-        let meter = meter.map_err(|reason| refuse(reason, None))?;
-        let connecting = async {
-            let addresses = self.addresses(&target, &permission, &meter).await?;
-            self.connect(&addresses, target.port).await
-        };
-        let connected = cut_by(meter.ended(self.ending.subscribe()), connecting).await;
-        let connected = connected.unwrap_or_else(|reason| Err((reason, None)));
-        let (server, address) = connected.map_err(|(reason, detail)| refuse(reason, detail))?;
-        let outcome = Outcome::Allowed {
-            rule: permission.rule,
-            address: address.to_string(),
-        };
-        self.events
-            .tell(connection, Some(who.clone()), Some(what.clone()), outcome);
-        let outgoing = match target.kind {
-            Kind::Tunnel => None,
-            Kind::Request { .. } => Some(Outgoing::new(head, &target)),
-        };
-        Ok(Allowed {
-            target,
-            meter,
-            server,
-            outgoing,
-        })
-    }
-
-    /// Every address of a host that the plan lists, all of them checked. They are good for this one decision.
-    async fn addresses(
-        &self,
-        target: &Target,
-        permission: &Permission,
-        meter: &Meter,
-    ) -> Result<Vec<IpAddr>, (Reason, Option<String>)> {
-        let addresses = match &target.host {
-            Host::Address(address) => vec![*address],
-            Host::Name(name) => {
-                let resolving = self.outside.resolve(name);
-                let found = timeout(self.settings.resolve_deadline, resolving).await;
-                found
-                    .unwrap_or(Err(ResolveError::Timeout))
-                    .map_err(|error| match error {
-                        ResolveError::NotFound => (Reason::NameNotFound, None),
-                        ResolveError::Timeout => (Reason::ResolveTimeout, None),
-                        ResolveError::Failed(detail) => (Reason::ResolveFailed, Some(detail)),
-                    })?
-            }
-        };
-        if addresses.len() > MAX_ADDRESSES {
-            return Err((Reason::TooManyAddresses, None));
-        }
-        let rules = &meter.holder().grant().rules;
-        let loopback = self.settings.loopback;
-        rules
-            .check_addresses(permission.scope, target.port, &addresses, loopback)
-            .map_err(|(reason, address)| (reason, Some(address.to_string())))?;
-        Ok(addresses)
-    }
-
-    /// Connects to the first of the addresses that answers.
-    async fn connect(
-        &self,
-        addresses: &[IpAddr],
-        port: u16,
-    ) -> Result<(O::Stream, SocketAddr), (Reason, Option<String>)> {
-        let mut failed = (Reason::NameNotFound, None);
-        for address in addresses {
-            let address = SocketAddr::new(*address, port);
-            let connecting = self.outside.connect(address);
-            match timeout(self.settings.connect_deadline, connecting).await {
-                Ok(Ok(stream)) => return Ok((stream, address)),
-                Ok(Err(error)) => {
-                    failed = (Reason::ConnectFailed, Some(format!("{address}: {error}")));
-                }
-                Err(_) => failed = (Reason::ConnectTimeout, Some(address.to_string())),
-            }
-        }
-        Err(failed)
-    }
-
     /// A tunnel, to its end.
     async fn tunnel<C>(&self, connection: u64, client: Client<C>, allowed: Allowed<O::Stream>)
     where
@@ -396,17 +265,6 @@ impl<O: Outside> Gateway<O> {
         let who = meter.holder().grant().who.clone();
         let outcome = meter.outcome(reason);
         self.events.tell(connection, Some(who), Some(what), outcome);
-    }
-}
-
-impl Refusal {
-    fn of(reason: Reason) -> Self {
-        Self {
-            who: None,
-            what: None,
-            reason,
-            detail: None,
-        }
     }
 }
 

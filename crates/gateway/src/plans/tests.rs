@@ -224,6 +224,49 @@ fn plans_that_cannot_be_held_to_are_refused() {
     assert_eq!(plans.active(), Vec::<String>::new());
 }
 
+#[test]
+fn a_directory_is_read_whatever_lies_in_it() {
+    const PLAN: &str = include_str!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let plans = Plans::default();
+    assert!(load_directory(&plans, &at("none")).is_err());
+    std::fs::write(at("good.json"), PLAN).unwrap();
+    std::fs::write(at("half.json"), &PLAN[..100]).unwrap();
+    std::fs::write(at("large.json"), " ".repeat(600 << 10)).unwrap();
+    std::fs::write(
+        at("changed.json"),
+        PLAN.replace("tickets.example.com", "other.example.com"),
+    )
+    .unwrap();
+    std::fs::write(at("notes.txt"), "not a plan").unwrap();
+    std::fs::create_dir(at("directory.json")).unwrap();
+    // Nobody will ever write into it.
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, at("pipe.json"), kind, mode, 0).unwrap();
+    let loaded = load_directory(&plans, directory.path()).unwrap();
+    assert_eq!((loaded.active, loaded.ended), (1, Vec::<String>::new()));
+    let unusable = loaded.unusable.iter();
+    let unusable: Vec<_> = unusable
+        .filter_map(|(path, _)| path.file_name()?.to_str())
+        .collect();
+    // The first by name is the plan; another for the same run is none.
+    assert_eq!(
+        unusable,
+        [
+            "directory.json",
+            "good.json",
+            "half.json",
+            "large.json",
+            "pipe.json"
+        ]
+    );
+    let active = plans.active();
+    std::fs::remove_file(at("changed.json")).unwrap();
+    let loaded = load_directory(&plans, directory.path()).unwrap();
+    assert_eq!((loaded.active, loaded.ended), (0, active));
+}
+
 proptest! {
     #[test]
     fn no_list_without_private_hosts_opens_a_private_address(

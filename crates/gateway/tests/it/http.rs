@@ -142,6 +142,10 @@ fn bodies_go_out_as_they_are_framed() {
         )
         .await;
         assert_eq!(body, b"later");
+        let much = vec![b'x'; 3 << 20];
+        let line = format!("{post}|Content-Length: {}", much.len());
+        let (_, body) = exchange(&mut stream, &world, &line, &much).await;
+        assert!(body == much, "{} bytes", body.len());
         // What follows a body is a next head, and not a part of it.
         let (head, _) = exchange(
             &mut stream,

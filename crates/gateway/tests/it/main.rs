@@ -16,5 +16,6 @@ mod http;
 mod inside;
 mod names;
 mod program;
+mod relay;
 mod tls;
 mod world;
