@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::dns::{Dns, everybody};
 use crate::tls::{certificate, connector, hello};
-use crate::world::{Catcher, Manner, PATIENCE, authorization, read_all, read_head, run};
+use crate::world::{Catcher, Manner, PATIENCE, authorization, echoes, read_all, read_head, run};
 use sympozium_ipc::credential::Credential;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
@@ -27,6 +27,10 @@ struct Program {
 impl Program {
     /// Ports are fixed: the namespace is the test's own.
     fn start(dns: &Dns, more: &[&str]) -> Self {
+        Self::start_at(dns, "127.0.0.1:3128", more)
+    }
+
+    fn start_at(dns: &Dns, listen: &str, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         fs::create_dir(at("plans")).expect("a directory");
@@ -36,7 +40,8 @@ impl Program {
         let child = command(PROGRAM)
             .args([
                 "serve",
-                "--listen=127.0.0.1:3128",
+                "--listen",
+                listen,
                 "--probe-listen=127.0.0.1:3129",
                 "--canary=3130",
             ])
@@ -249,6 +254,54 @@ fn it_ends_in_time_with_tunnels_open() {
             program.log()
         );
     });
+}
+
+#[test]
+fn it_serves_a_socket_in_the_file_system_and_forwards_to_it() {
+    run(
+        it_serves_a_socket_in_the_file_system_and_forwards_to_it,
+        async || {
+            let dns = Dns::start(everybody).await;
+            let catcher = Catcher::at(443, &Manner::Echo);
+            let directory = tempfile::tempdir().expect("a directory");
+            let place = format!("unix:{}", directory.path().join("socket").display());
+            let program = Program::start_at(&dns, &place, &[]);
+            let credential = program.credential("skill-tickets");
+            let file = program.path("credential");
+            let text = format!("{}:{}\n", credential.user, *credential.password);
+            fs::write(&file, text).expect("written");
+            let mut forward = command(PROGRAM)
+                .args([
+                    "forward",
+                    "--to",
+                    &format!("8443={HOST}"),
+                    "--gateway",
+                    &place,
+                ])
+                .arg("--credential-file")
+                .arg(&file)
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it starts");
+            let mut stream = Err(std::io::ErrorKind::NotFound.into());
+            tokio::task::block_in_place(|| {
+                wait_until(PATIENCE, || {
+                    stream = std::net::TcpStream::connect("127.0.0.1:8443");
+                    stream.is_ok()
+                })
+            });
+            let stream = stream.expect("it listens");
+            stream.set_nonblocking(true).expect("it can be");
+            let mut stream = TcpStream::from_std(stream).expect("a stream");
+            let first = hello(Some("tickets.example.com"), 9999);
+            assert!(echoes(&mut stream, &first).await, "{}", program.log());
+            assert_eq!(catcher.caught(), ["93.184.216.34"]);
+            let pid = i32::try_from(forward.id()).expect("a pid");
+            kill_process(Pid::from_raw(pid).expect("a pid"), Signal::TERM).expect("it lives");
+            assert_eq!(forward.wait().expect("it ends").code(), Some(0));
+            assert_eq!(read_all(&mut stream).await, b"");
+        },
+    );
 }
 
 #[test]
