@@ -17,6 +17,7 @@ pub(crate) mod relay;
 pub(crate) mod target;
 
 use std::future::Future;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -24,7 +25,8 @@ use std::time::Duration;
 use sympozium_ipc::credential::KeyRing;
 use sympozium_ipc::strict_head::{Targets, read_request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::watch;
+use tokio::net::UnixListener;
+use tokio::sync::{Semaphore, watch};
 
 use crate::events::{Events, Outcome, Reason, What};
 use crate::outside::Outside;
@@ -137,6 +139,27 @@ impl<O: Outside> Gateway<O> {
                 client.buffered = Vec::new();
             }
             patience = self.settings.keep_alive_limit;
+        }
+    }
+
+    /// Serves every client of a socket in the file system, for as long as it is polled: how the gateway is part of
+    /// another program.
+    ///
+    /// # Errors
+    ///
+    /// When no further client can be accepted.
+    pub async fn serve_unix(self: &Arc<Self>, listener: UnixListener) -> io::Result<()> {
+        // Further clients wait to be accepted.
+        let most = self.settings.connections.min(Semaphore::MAX_PERMITS);
+        let room = Arc::new(Semaphore::new(most));
+        loop {
+            let seat = Arc::clone(&room).acquire_owned().await;
+            let (stream, _) = listener.accept().await?;
+            let gateway = Arc::clone(self);
+            tokio::spawn(async move {
+                gateway.serve(stream).await;
+                drop(seat);
+            });
         }
     }
 

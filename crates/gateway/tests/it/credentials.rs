@@ -87,7 +87,7 @@ fn forged_credentials_all_get_the_same_answer_and_the_log_knows_why() {
                 .map(|(_, it)| format!("refused {it}"))
                 .collect();
             assert_eq!(world.outcomes(), expected);
-            assert_eq!(catcher.caught(), Vec::<String>::new());
+            assert_eq!(catcher.caught().await, Vec::<String>::new());
             assert_eq!(world.dns.asked(), Vec::<String>::new());
             assert!(
                 answer_to(&world, &authorization(&good))
@@ -167,7 +167,7 @@ fn e56_when_the_gateway_ends_everything_is_cut() {
         world.wait_for("ended gateway-ending").await;
         let mut late = TcpStream::connect(world.address).await.expect("it listens");
         assert_eq!(read_all(&mut late).await, b"");
-        assert_eq!(catcher.caught().len(), 1);
+        assert_eq!(catcher.caught().await.len(), 1);
     });
 }
 

@@ -85,7 +85,7 @@ fn e52_no_notation_of_a_private_or_special_address_gets_out() {
                 }
             }
             for catcher in &catchers {
-                assert_eq!(catcher.caught(), Vec::<String>::new());
+                assert_eq!(catcher.caught().await, Vec::<String>::new());
             }
             assert_eq!(world.dns.asked(), Vec::<String>::new());
             // And what is public does: the catchers catch.
@@ -96,7 +96,10 @@ fn e52_no_notation_of_a_private_or_special_address_gets_out() {
             ] {
                 let mut stream = world.tunnel(&format!("{host}:8080")).await.expect(host);
                 assert!(echoes(&mut stream, b"hello").await);
-                assert_eq!(catchers[1].caught().last().map(String::as_str), Some(at));
+                assert_eq!(
+                    catchers[1].caught().await.last().map(String::as_str),
+                    Some(at)
+                );
             }
         },
     );
@@ -151,8 +154,8 @@ fn a_plan_that_names_a_private_host_opens_exactly_that_one() {
                     "{target}"
                 );
             }
-            assert_eq!(catcher.caught(), ["10.0.0.7", "10.1.2.3"]);
-            assert_eq!(ssh.caught(), ["10.9.9.9"]);
+            assert_eq!(catcher.caught().await, ["10.0.0.7", "10.1.2.3"]);
+            assert_eq!(ssh.caught().await, ["10.9.9.9"]);
         },
     );
 }
@@ -181,7 +184,7 @@ fn this_machine_is_reached_where_that_is_set_and_planned() {
             ] {
                 assert_eq!(open.tunnel(target).await.expect_err(target), "not-in-plan");
             }
-            assert_eq!(catcher.caught(), ["127.0.0.1"]);
+            assert_eq!(catcher.caught().await, ["127.0.0.1"]);
             assert_eq!(open.dns.asked(), Vec::<String>::new());
         },
     );

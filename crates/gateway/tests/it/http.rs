@@ -99,7 +99,7 @@ fn answers_of_every_framing_come_through_on_one_connection() {
                 assert_eq!(body, expected, "{path}");
             }
             // Each request had a decision and a connection of its own.
-            assert_eq!(catcher.caught().len(), 4);
+            assert_eq!(catcher.caught().await.len(), 4);
             assert_eq!(
                 world
                     .outcomes()
@@ -205,7 +205,7 @@ fn e54_a_redirect_is_a_new_request_and_the_credential_goes_to_no_host() {
             .await;
             assert_eq!(reason_of(&head).as_deref(), Some("not-in-plan"), "{head}");
             assert_eq!(read_all(&mut stream).await, b"");
-            assert_eq!(catcher.caught().len(), 1);
+            assert_eq!(catcher.caught().await.len(), 1);
             let heard = catcher.heard();
             assert!(
                 heard.contains("X-Own: kept") && heard.contains("Authorization: Bearer own"),

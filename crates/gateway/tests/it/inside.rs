@@ -35,12 +35,7 @@ fn e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says() {
             let socket = directory.path().join("gateway");
             let listener = UnixListener::bind(&socket).expect("a listener");
             let gateway = Arc::clone(&world.gateway);
-            tokio::spawn(async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    let gateway = Arc::clone(&gateway);
-                    tokio::spawn(async move { gateway.serve(stream).await });
-                }
-            });
+            tokio::spawn(async move { gateway.serve_unix(listener).await });
             let credential = signed(RUN, "c", now() + 600);
             let given = format!(
                 "{} {} {}",
@@ -64,7 +59,10 @@ fn e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says() {
                 output.status.success() && text.contains("1 passed"),
                 "{text}"
             );
-            let caught = catchers.map(|it| it.caught());
+            let mut caught = Vec::new();
+            for catcher in &catchers {
+                caught.push(catcher.caught().await);
+            }
             let nobody = Vec::<String>::new;
             assert_eq!(
                 caught,

@@ -11,7 +11,10 @@ async fn outcome_of(answers: Answers) -> (String, Vec<String>) {
     let world = World::new(false, &["api.example.com 8080"], answers).await;
     let catcher = Catcher::at(8080, &Manner::Echo);
     let got = world.tunnel("api.example.com:8080").await;
-    (got.map_or_else(|it| it, |_| "ok".into()), catcher.caught())
+    (
+        got.map_or_else(|it| it, |_| "ok".into()),
+        catcher.caught().await,
+    )
 }
 
 fn refused(reason: &str) -> (String, Vec<String>) {
@@ -41,7 +44,7 @@ fn e53_a_name_that_changes_between_two_questions_is_checked_each_time() {
             assert_eq!(second, "metadata");
             // What was allowed goes on to where it was allowed to.
             assert!(echoes(&mut first, b"two").await);
-            assert_eq!(catcher.caught(), ["93.184.216.34"]);
+            assert_eq!(catcher.caught().await, ["93.184.216.34"]);
         },
     );
 }
@@ -80,7 +83,29 @@ fn e53_no_time_to_live_means_one_question_for_one_connection() {
             assert!(world.tunnel("api.example.com:8080").await.is_ok());
             assert!(world.tunnel("api.example.com:8080").await.is_ok());
             assert!(world.tunnel("api.example.com:8080").await.is_err());
-            assert_eq!(catcher.caught(), ["1.1.1.1", "2.2.2.2"]);
+            assert_eq!(catcher.caught().await, ["1.1.1.1", "2.2.2.2"]);
+        },
+    );
+}
+
+#[test]
+fn e53_an_answer_is_good_for_one_decision_however_long_it_may_be_kept() {
+    run(
+        e53_an_answer_is_good_for_one_decision_however_long_it_may_be_kept,
+        async || {
+            fn answers(_: &str, asked_before: usize) -> Answer {
+                match asked_before {
+                    0 => Answer::Lasting(vec!["1.1.1.1"]),
+                    1 => Answer::Lasting(vec!["10.0.0.1"]),
+                    _ => Answer::Lasting(vec!["2.2.2.2"]),
+                }
+            }
+            let world = World::new(false, &["api.example.com 8080"], answers).await;
+            let catcher = Catcher::at(8080, &Manner::Echo);
+            assert!(world.tunnel("api.example.com:8080").await.is_ok());
+            assert!(world.tunnel("api.example.com:8080").await.is_err());
+            assert!(world.tunnel("api.example.com:8080").await.is_ok());
+            assert_eq!(catcher.caught().await, ["1.1.1.1", "2.2.2.2"]);
         },
     );
 }
@@ -116,7 +141,10 @@ async fn outcome_of_second(answers: Answers) -> (String, Vec<String>) {
     let world = World::new(false, &["api.example.com 8081"], answers).await;
     let catcher = Catcher::at(8081, &Manner::Echo);
     let got = world.tunnel("api.example.com:8081").await;
-    (got.map_or_else(|it| it, |_| "ok".into()), catcher.caught())
+    (
+        got.map_or_else(|it| it, |_| "ok".into()),
+        catcher.caught().await,
+    )
 }
 
 #[test]
@@ -172,7 +200,7 @@ fn e53_names_that_no_plan_lists_are_never_asked_for() {
             assert_eq!(world.dns.asked(), Vec::<String>::new());
             assert!(world.tunnel("api.example.com:443").await.is_ok());
             assert_eq!(world.dns.asked(), ["api.example.com"]);
-            assert_eq!(catcher.caught(), ["93.184.216.34"]);
+            assert_eq!(catcher.caught().await, ["93.184.216.34"]);
         },
     );
 }
@@ -220,7 +248,7 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
                 "{name}"
             );
         }
-        assert_eq!(catcher.caught(), ["1.2.3.4"]);
+        assert_eq!(catcher.caught().await, ["1.2.3.4"]);
     });
 }
 

@@ -161,7 +161,7 @@ fn it_serves_the_plans_of_a_directory_until_they_are_gone() {
             let mut tunnel = program.busy_tunnel().await;
             let (_, answer) = program.tunnel("model").await;
             assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
-            assert_eq!(catcher.caught(), ["93.184.216.34"]);
+            assert_eq!(catcher.caught().await, ["93.184.216.34"]);
 
             // E56: what is read again ends what is gone, and cuts it.
             fs::remove_file(program.path("plans/run.json")).expect("it was there");
@@ -295,7 +295,7 @@ fn it_serves_a_socket_in_the_file_system_and_forwards_to_it() {
             let mut stream = TcpStream::from_std(stream).expect("a stream");
             let first = hello(Some("tickets.example.com"), 9999);
             assert!(echoes(&mut stream, &first).await, "{}", program.log());
-            assert_eq!(catcher.caught(), ["93.184.216.34"]);
+            assert_eq!(catcher.caught().await, ["93.184.216.34"]);
             let pid = i32::try_from(forward.id()).expect("a pid");
             kill_process(Pid::from_raw(pid).expect("a pid"), Signal::TERM).expect("it lives");
             assert_eq!(forward.wait().expect("it ends").code(), Some(0));

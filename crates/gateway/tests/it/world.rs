@@ -2,7 +2,8 @@
 
 use std::any::type_name;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -76,6 +77,9 @@ fn outside(name: &str) {
     );
 }
 
+/// Addresses that no test asks for, one of each family.
+const MARKERS: [&str; 2] = ["127.9.9.9", "fd09:9::9"];
+
 /// What a catcher does with whoever comes.
 #[derive(Clone)]
 pub enum Manner {
@@ -90,6 +94,8 @@ pub enum Manner {
 /// Listens at a port of every address, and remembers who came to which, and what they said.
 #[derive(Clone)]
 pub struct Catcher {
+    port: u16,
+    asked: Arc<AtomicUsize>,
     caught: Arc<Mutex<Vec<SocketAddr>>>,
     heard: Arc<Mutex<Vec<u8>>>,
 }
@@ -97,6 +103,8 @@ pub struct Catcher {
 impl Catcher {
     pub fn at(port: u16, manner: &Manner) -> Self {
         let catcher = Self {
+            port,
+            asked: Arc::default(),
             caught: Arc::default(),
             heard: Arc::default(),
         };
@@ -147,10 +155,23 @@ impl Catcher {
         }
     }
 
-    /// The addresses at which somebody came.
-    pub fn caught(&self) -> Vec<String> {
-        let caught = self.caught.lock().expect("not poisoned");
-        caught.iter().map(|it| it.ip().to_string()).collect()
+    /// The addresses at which somebody came before this was asked: connections are accepted in their order, so once
+    /// our own have been, all before them have.
+    pub async fn caught(&self) -> Vec<String> {
+        let asked = 1 + self.asked.fetch_add(1, Ordering::Relaxed);
+        for marker in MARKERS {
+            let marker: IpAddr = marker.parse().expect("an address");
+            let own = TcpStream::connect((marker, self.port)).await;
+            drop(own.expect("it listens"));
+        }
+        let all = || -> Vec<String> {
+            let caught = self.caught.lock().expect("not poisoned");
+            caught.iter().map(|it| it.ip().to_string()).collect()
+        };
+        let is_marker = |it: &&String| MARKERS.contains(&it.as_str());
+        let seen = || all().iter().filter(is_marker).count() == asked * MARKERS.len();
+        assert!(tokio::task::block_in_place(|| wait_until(PATIENCE, seen)));
+        all().into_iter().filter(|it| !is_marker(&it)).collect()
     }
 
     pub fn heard(&self) -> String {
