@@ -3,11 +3,16 @@
 //! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
 //! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
 
+use std::net::IpAddr;
+
+use sympozium_api::run_plan::{GatewayCredential, PartName, Reach};
 use sympozium_ipc::strict_head::{Scanner, Targets, read_request};
 use sympozium_plan::host::Host;
 
 use crate::egress::client_hello::{Hello, MAX_WIRE_BYTES, may_be_tls, read};
 use crate::egress::target::{Kind, Target};
+use crate::plans::Rules;
+use crate::settings::Loopback;
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
 pub type Body = fn(data: &[u8]);
@@ -51,6 +56,7 @@ pub fn connect_head(data: &[u8]) {
             );
         }
     }
+    check_rules(&target);
     let again = format!(
         "{} {} HTTP/1.1\r\nHost: {}\r\n\r\n",
         head.method,
@@ -60,6 +66,47 @@ pub fn connect_head(data: &[u8]) {
     if matches!(target.kind, Kind::Request { .. }) {
         let again = read_request(again.as_bytes(), Targets::Proxy);
         assert!(again.is_ok_and(|head| Target::read(&head) == Ok(target)));
+    }
+}
+
+/// A plan without hosts opens none, and one for all that is public no other: not by a name of one machine or site, and
+/// not by an address that is, or carries, one of another range.
+fn check_rules(target: &Target) {
+    let rules = |public| {
+        let credential = GatewayCredential {
+            name: "fuzz".to_owned(),
+            part: PartName("fuzz".to_owned()),
+            reach: Reach {
+                public,
+                destinations: Vec::new(),
+            },
+        };
+        Rules::of(&credential).ok()
+    };
+    let permitted = |public| {
+        let rules = rules(public)?;
+        let permission = rules.permit(&target.host, target.port).ok()?;
+        let Host::Address(address) = target.host else {
+            return Some(());
+        };
+        let loopback = Loopback::AsPlanned;
+        let checked = rules.check_addresses(permission.scope, target.port, &[address], loopback);
+        checked.ok()
+    };
+    assert_eq!(permitted(false), None);
+    if permitted(true).is_some() {
+        match &target.host {
+            Host::Name(name) => {
+                assert!(name.contains('.') && !name.ends_with("localhost"), "{name}")
+            }
+            Host::Address(address) => {
+                let plain = address.to_canonical();
+                assert!(!plain.is_loopback() && !plain.is_unspecified() && !plain.is_multicast());
+                if let IpAddr::V4(plain) = plain {
+                    assert!(!plain.is_private() && !plain.is_link_local(), "{plain}");
+                }
+            }
+        }
     }
 }
 
