@@ -290,3 +290,23 @@ fn heads_only_and_old_clients() {
         assert_eq!(read_all(&mut old).await, b"hello");
     });
 }
+
+#[test]
+fn an_answer_may_come_before_the_request_has_ended() {
+    run(
+        an_answer_may_come_before_the_request_has_ended,
+        async || {
+            let world = World::new(false, &["allowed.example.com"], everybody).await;
+            let early = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno\n";
+            let _catcher = Catcher::at(80, &Manner::Greet(early));
+            let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+            let line = "POST http://allowed.example.com/|Content-Length: 1000000";
+            let (head, body) = exchange(&mut stream, &world, line, b"the beginning").await;
+            assert!(head.starts_with("HTTP/1.1 413 Too Large\r\n"), "{head}");
+            assert_eq!(body, b"no\n");
+            // What is left of the body must not be taken for a request.
+            assert_eq!(read_all(&mut stream).await, b"");
+            world.wait_for("ended complete").await;
+        },
+    );
+}
