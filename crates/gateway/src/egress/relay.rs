@@ -15,7 +15,8 @@ use super::inspector::Inspector;
 use super::meter::{Meter, Way};
 use crate::events::Reason;
 
-/// Bytes that are read at once. Larger ones do not fit the processor's cache, smaller ones cost more calls.
+/// Bytes that are read at once, and the most that a stalled tunnel holds in each direction. With half of it, a tunnel has
+/// a tenth less throughput.
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Buffers that a thread keeps.
 const KEPT_BUFFERS: usize = 4;
@@ -109,7 +110,8 @@ impl Direction {
                 return Ok(());
             };
             self.inspector = None;
-            self.waiting = Some((passed.clone(), 0, passed.len()));
+            let length = passed.len();
+            self.waiting = Some((passed, 0, length));
         } else {
             self.waiting = Some((bytes.to_vec(), 0, bytes.len()));
         }
