@@ -12,6 +12,7 @@ mod difference;
 mod files;
 mod grants;
 mod network;
+mod node;
 mod parts;
 mod powers;
 mod remarks;

@@ -192,6 +192,13 @@ fn purpose(plan: &RunPlan, volume: &PlanVolume) -> Option<String> {
     None
 }
 
+/// The directory of the node that a declared volume is, whatever else it says that it is.
+pub fn host_path(volume: &Volume) -> Option<String> {
+    let source = volume.source.get("hostPath")?;
+    let path = source.get("path").and_then(Value::as_str);
+    Some(path.unwrap_or("(unnamed)").to_owned())
+}
+
 /// The key that says what a declared volume is. Admission lets only one through.
 fn type_of(volume: &Volume) -> &str {
     volume

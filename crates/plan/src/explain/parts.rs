@@ -3,11 +3,10 @@
 use serde::Serialize;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::run_plan::{Part, Role, RunPlan, Start};
-use sympozium_api::skill_pack::HostAccess;
 
 use super::about::{Executor, executor};
 use super::files::{self, Access};
-use super::{grants, network};
+use super::{grants, network, node};
 
 /// One part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -113,7 +112,7 @@ fn about(plan: &RunPlan, part: &Part) -> PartAbout {
         service_account: identity
             .and_then(|it| plan.identity(it))
             .map(|it| grants::service_account(plan, it)),
-        node: part.host_access.as_ref().map(node).unwrap_or_default(),
+        node: node::of(plan, part),
         ports: part
             .ports
             .iter()
@@ -153,43 +152,4 @@ fn variable(variable: &EnvVar) -> VariableAbout {
         name: variable.name.to_string(),
         from,
     }
-}
-
-/// What a part has of the node.
-pub fn node(access: &HostAccess) -> Vec<String> {
-    let HostAccess {
-        enabled,
-        host_network,
-        host_pid,
-        privileged,
-        run_as_root,
-        mounts,
-    } = access;
-    if !enabled {
-        return Vec::new();
-    }
-    let words = [
-        (*privileged, "every power over the node (privileged)"),
-        (*host_pid, "the node's processes"),
-        (
-            *host_network,
-            "the node's network, which no NetworkPolicy holds",
-        ),
-        (*run_as_root, "root in its container"),
-    ];
-    let powers = words.iter().filter(|(has, _)| *has);
-    let powers = powers.map(|(_, words)| (*words).to_owned());
-    let mounts = mounts.iter().map(|mount| {
-        let access = match mount.read_only {
-            true => Access::ReadOnly,
-            false => Access::ReadWrite,
-        };
-        format!(
-            "{} {} of the node, at {}",
-            access.word(),
-            mount.host_path,
-            mount.mount_path
-        )
-    });
-    powers.chain(mounts).collect()
 }

@@ -7,7 +7,7 @@ use sympozium_api::run_plan::{Acts, Gate, Part, Role, RunPlan, SkillSource, plac
 use super::about::{Executor, executor};
 use super::files::{self, VolumeKind};
 use super::tools::{Arguments, ToolAbout};
-use super::{network, secrets, tools};
+use super::{network, node, secrets, tools};
 use crate::image::Image;
 
 /// A caveat.
@@ -44,11 +44,7 @@ fn parts(plan: &RunPlan, holds: impl Fn(&Part) -> bool) -> Vec<String> {
 }
 
 fn about_node(plan: &RunPlan, remarks: &mut Vec<Remark>) {
-    let on_node = parts(plan, |part| {
-        part.host_access
-            .as_ref()
-            .is_some_and(|it| !super::parts::node(it).is_empty())
-    });
+    let on_node = parts(plan, |part| !node::of(plan, part).is_empty());
     if !on_node.is_empty() {
         let text = format!(
             "{} is not held by its container alone: what it has of the node can reach every pod and every credential on that node.",

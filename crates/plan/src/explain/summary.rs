@@ -7,7 +7,7 @@ use sympozium_api::run_plan::{Gate, RunPlan};
 
 use super::grants::{self, Grant};
 use super::tools::{Arguments, ToolAbout};
-use super::{network, parts, secrets, tools};
+use super::{network, node, secrets, tools};
 use crate::rbac::{Scope, Weight};
 
 /// What a run can and cannot do. Each sentence goes on from `This run can` or `It cannot`.
@@ -47,11 +47,11 @@ pub fn of(plan: &RunPlan) -> Summary {
 fn node(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let mut has = Vec::new();
     for part in &plan.parts {
-        let powers = part.host_access.as_ref().map(parts::node);
-        for power in powers.unwrap_or_default() {
+        for power in node::of(plan, part) {
             has.push(format!("{power} ({})", part.name));
         }
     }
+    has.extend(node::unseen(plan));
     match has.is_empty() {
         true => cannot.push("touch the node it runs on".to_owned()),
         false => can.push(format!("use the node it runs on: {}", listed(&has))),

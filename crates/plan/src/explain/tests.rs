@@ -1,5 +1,6 @@
 //! Every power of a plan is explained, a comparison loses none, and remarks are made where they apply.
 
+mod bounds;
 mod plans;
 mod properties;
 mod remarks;

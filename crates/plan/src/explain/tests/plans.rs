@@ -45,6 +45,8 @@ fn declared() -> impl Strategy<Value = Value> {
     prop_oneof![
         text().prop_map(|it| json!({"name": "v", "secret": {"secretName": it}})),
         text().prop_map(|it| json!({"name": "v", "persistentVolumeClaim": {"claimName": it}})),
+        text().prop_map(|it| json!({"name": "v", "hostPath": {"path": it}})),
+        text().prop_map(|it| json!({"name": "v", "emptyDir": {}, "hostPath": {"path": it}})),
         vec(text(), 0..3).prop_map(|all| {
             let sources = all.iter().map(|it| json!({"secret": {"name": it}}));
             let sources: Vec<Value> = sources.collect();

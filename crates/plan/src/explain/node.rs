@@ -1,0 +1,85 @@
+//! What parts have of the node that they run on.
+
+use sympozium_api::run_plan::{Mount, Part, PlanVolume, RunPlan, VolumeSource};
+use sympozium_api::skill_pack::HostAccess;
+
+use super::files::{self, Access};
+
+/// What a part has of the node, in words; nothing for most.
+pub fn of(plan: &RunPlan, part: &Part) -> Vec<String> {
+    let access = part.host_access.as_ref().filter(|it| it.enabled);
+    let mut words = access.map(powers).unwrap_or_default();
+    for mount in &part.mounts {
+        let path = plan.volume(&mount.volume).and_then(path);
+        words.extend(path.map(|path| seen(mount, &path)));
+    }
+    // A directory that host access names is a volume of the plan too.
+    let mut told = Vec::new();
+    for word in words {
+        if !told.contains(&word) {
+            told.push(word);
+        }
+    }
+    told
+}
+
+/// Directories of the node that the pod has and no part sees.
+pub fn unseen(plan: &RunPlan) -> Vec<String> {
+    let volumes = plan.volumes.iter();
+    let unseen = volumes.filter(|it| plan.mounted_by(&it.name).next().is_none());
+    unseen
+        .filter_map(path)
+        .map(|path| format!("{path} of the node (mounted by no part)"))
+        .collect()
+}
+
+/// The directory of the node that a volume is.
+fn path(volume: &PlanVolume) -> Option<String> {
+    match &volume.source {
+        VolumeSource::Host { path } => Some(path.to_string()),
+        VolumeSource::Declared { volume } => files::host_path(volume),
+        _ => None,
+    }
+}
+
+fn seen(mount: &Mount, path: &str) -> String {
+    let path = match &mount.sub_path {
+        Some(sub) => format!("{sub} below {path}"),
+        None => path.to_owned(),
+    };
+    directory(Access::of(mount), &path, mount.path.as_str())
+}
+
+fn directory(access: Access, path: &str, at: &str) -> String {
+    format!("{} {path} of the node, at {at}", access.word())
+}
+
+fn powers(access: &HostAccess) -> Vec<String> {
+    let HostAccess {
+        enabled: _,
+        host_network,
+        host_pid,
+        privileged,
+        run_as_root,
+        mounts,
+    } = access;
+    let words = [
+        (*privileged, "every power over the node (privileged)"),
+        (*host_pid, "the node's processes"),
+        (
+            *host_network,
+            "the node's network, which no NetworkPolicy holds",
+        ),
+        (*run_as_root, "root in its container"),
+    ];
+    let powers = words.iter().filter(|(has, _)| *has);
+    let powers = powers.map(|(_, words)| (*words).to_owned());
+    let mounts = mounts.iter().map(|mount| {
+        let access = match mount.read_only {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        directory(access, mount.host_path.as_str(), mount.mount_path.as_str())
+    });
+    powers.chain(mounts).collect()
+}
