@@ -11,6 +11,7 @@ mod bounds;
 mod difference;
 mod files;
 mod grants;
+mod held;
 mod network;
 mod node;
 mod parts;

@@ -123,6 +123,17 @@ pub enum Executor {
     Image,
 }
 
+impl Executor {
+    /// As comparisons say it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Injected => "injected",
+            Self::Image => "image",
+        }
+    }
+}
+
 pub fn run(plan: &RunPlan) -> RunAbout {
     let run = &plan.run;
     let (workload, warm_pool) = match &plan.workload {

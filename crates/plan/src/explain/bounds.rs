@@ -5,11 +5,16 @@ use sympozium_api::agent_run::Cleanup;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::policy::ApproverKind;
 use sympozium_api::run_plan::{
-    AmountsPlan, Deadlines, Gate, RunLimits, RunPlan, SubagentPlan, ToolLimits, ToolPlan,
+    AmountsPlan, Deadlines, Gate, Part, Role, RunLimits, RunPlan, SubagentPlan, ToolLimits,
+    ToolPlan,
 };
 use sympozium_api::sandbox::SeccompProfileType;
 
+use super::tools::full_name;
 use crate::policy::tools::SPAWN_SUBAGENTS;
+
+/// How a run without a filter of system calls is called.
+pub const UNCONFINED: &str = "Unconfined";
 
 /// How much of everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -75,6 +80,9 @@ pub struct Lifetime {
     /// Deadlines, each in seconds.
     #[serde(flatten)]
     pub deadlines: Deadlines,
+    /// How long the hooks after the run may take, from when it has ended; absent when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_run_seconds: Option<u64>,
     /// How long the longest-lived token for the Kubernetes API is good for; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_seconds: Option<u64>,
@@ -118,7 +126,7 @@ pub fn limits(plan: &RunPlan) -> Limits {
             .tools
             .iter()
             .map(|tool| ToolCallLimits {
-                tool: tool_name(tool.pack.as_deref(), &tool.name),
+                tool: full_name(tool.pack.as_deref(), &tool.name),
                 limits: tool.limits.clone(),
             })
             .collect(),
@@ -133,14 +141,6 @@ pub fn starts_runs(plan: &RunPlan) -> bool {
         && tools.any(|it| it.name == SPAWN_SUBAGENTS && it.pack.is_none() && it.gate != Gate::Deny)
 }
 
-/// `tool` or `pack/tool`, as policies write it.
-pub fn tool_name(pack: Option<&str>, tool: &str) -> String {
-    match pack {
-        Some(pack) => format!("{pack}/{tool}"),
-        None => tool.to_owned(),
-    }
-}
-
 pub fn isolation(plan: &RunPlan) -> Isolation {
     let floor = &plan.isolation.floor;
     let seccomp = &plan.isolation.seccomp;
@@ -153,7 +153,7 @@ pub fn isolation(plan: &RunPlan) -> Isolation {
             .collect(),
         seccomp: match seccomp.type_ {
             SeccompProfileType::RuntimeDefault => "RuntimeDefault".to_owned(),
-            SeccompProfileType::Unconfined => "Unconfined".to_owned(),
+            SeccompProfileType::Unconfined => UNCONFINED.to_owned(),
             SeccompProfileType::Localhost => format!("Localhost {profile}"),
         },
         runtime_class: plan
@@ -167,28 +167,43 @@ pub fn isolation(plan: &RunPlan) -> Isolation {
 
 pub fn lifetime(plan: &RunPlan) -> Lifetime {
     let token_seconds = plan.identities.iter().map(|it| it.token_seconds).max();
-    let rights_end = match token_seconds {
-        None => Vec::new(),
-        Some(seconds) => vec![
+    let mut rights_end = Vec::new();
+    if let Some(seconds) = token_seconds {
+        rights_end = vec![
             "bindings are deleted first when the run ends, for whatever reason: from then on the API server answers 403".to_owned(),
             "then the Secret that tokens are bound to, and the ServiceAccount".to_owned(),
             format!("if nobody is there to delete them, a token expires {} after it was made", super::summary::duration(seconds)),
-        ],
-    };
-    let mut outlasts = Vec::new();
-    for volume in super::files::all(plan) {
-        if volume.kind == super::files::VolumeKind::Storage {
-            let what = volume.what.trim_end_matches(", which outlasts the run");
-            outlasts.push(what.to_owned());
+        ];
+        let mut after = plan.parts.iter().filter(|it| is_after(it));
+        if after.any(|it| it.identity.is_some()) {
+            let later = "those of the hooks, when the hooks after the run have ended";
+            rights_end.insert(1, later.to_owned());
         }
     }
     Lifetime {
         deadlines: plan.deadlines.clone(),
+        after_run_seconds: after_run_seconds(plan),
         token_seconds,
         rights_end,
         cleanup: plan.cleanup,
-        outlasts,
+        outlasts: plan
+            .volumes
+            .iter()
+            .filter_map(super::files::lasting)
+            .collect(),
     }
+}
+
+fn is_after(part: &Part) -> bool {
+    matches!(part.role, Role::PostRun { .. })
+}
+
+/// How long the hooks after a run may take: they are a Job of their own, with its own deadline. Nothing where there are none.
+pub fn after_run_seconds(plan: &RunPlan) -> Option<u64> {
+    let hooks = plan.parts.iter().filter(|it| is_after(it));
+    let times = hooks.map(|it| it.timeout_seconds.unwrap_or(plan.deadlines.run_seconds));
+    let longest = times.reduce(u64::saturating_add)?;
+    Some(longest.saturating_add(plan.deadlines.connect_seconds))
 }
 
 pub fn approval(plan: &RunPlan) -> ApprovalAbout {

@@ -70,6 +70,8 @@ pub fn compare(old: &Explanation, new: &Explanation) -> (Vec<Change>, Kept) {
         let direction = match (before.rank, power.rank) {
             (Some(before), Some(now)) if now > before => Direction::Widened,
             (Some(before), Some(now)) if now < before => Direction::Narrowed,
+            // Another one of its kind may hold less.
+            (Some(_), Some(_)) if power.section == Section::Isolation => Direction::Widened,
             // Two ways to write one amount.
             (Some(_), Some(_)) => Direction::Other,
             // A bound that cannot be compared may be more.

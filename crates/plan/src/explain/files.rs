@@ -123,6 +123,12 @@ pub fn named(plan: &RunPlan, mount: &Mount) -> String {
     }
 }
 
+/// What a mount shows; nobody knows of a volume that is not there.
+pub fn kind_of(plan: &RunPlan, mount: &Mount) -> VolumeKind {
+    let volume = plan.volume(&mount.volume);
+    volume.map_or(VolumeKind::Other, |it| kind(&it.source))
+}
+
 pub fn kind(source: &VolumeSource) -> VolumeKind {
     match source {
         VolumeSource::Scratch { .. } | VolumeSource::Kept { .. } => VolumeKind::Scratch,
@@ -133,11 +139,11 @@ pub fn kind(source: &VolumeSource) -> VolumeKind {
         VolumeSource::ConfigMap { .. } => VolumeKind::ConfigMap,
         VolumeSource::Host { .. } => VolumeKind::Host,
         VolumeSource::Declared { volume } => match type_of(volume) {
-            "emptyDir" => VolumeKind::Scratch,
+            "emptyDir" | "ephemeral" => VolumeKind::Scratch,
             "configMap" => VolumeKind::ConfigMap,
             "secret" => VolumeKind::Secret,
             "hostPath" => VolumeKind::Host,
-            "persistentVolumeClaim" | "ephemeral" => VolumeKind::Storage,
+            "persistentVolumeClaim" => VolumeKind::Storage,
             _ => VolumeKind::Other,
         },
     }
@@ -256,6 +262,59 @@ fn projected(source: &Value) -> String {
         true => "nothing".to_owned(),
         false => words.join(", "),
     }
+}
+
+/// What a volume may hold that lets its reader be somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing of the kind.
+    Plain,
+    /// A Secret.
+    Secret,
+    /// A token for the Kubernetes API.
+    Token,
+    /// Nobody here knows.
+    Unknown,
+}
+
+/// What a declared volume holds, of each of its sources.
+pub fn contents(volume: &Volume) -> Vec<Content> {
+    let mut found = Vec::new();
+    for (type_, source) in &volume.source {
+        if type_ != "projected" {
+            found.push(content(type_));
+            continue;
+        }
+        let sources = source.get("sources").and_then(Value::as_array);
+        let sources = sources.into_iter().flatten().filter_map(Value::as_object);
+        found.extend(sources.flat_map(|it| it.keys()).map(|it| content(it)));
+    }
+    found
+}
+
+fn content(type_: &str) -> Content {
+    match type_ {
+        "emptyDir"
+        | "ephemeral"
+        | "configMap"
+        | "downwardAPI"
+        | "image"
+        | "persistentVolumeClaim" => Content::Plain,
+        "secret" => Content::Secret,
+        "serviceAccountToken" => Content::Token,
+        _ => Content::Unknown,
+    }
+}
+
+/// The claim of a volume that is there before the run and after it.
+pub fn lasting(volume: &PlanVolume) -> Option<String> {
+    let VolumeSource::Declared { volume } = &volume.source else {
+        return None;
+    };
+    let claim = volume.source.get("persistentVolumeClaim")?;
+    let name = claim.get("claimName").and_then(Value::as_str);
+    let name = name.unwrap_or("(unnamed)");
+    Some(format!("PersistentVolumeClaim {name}"))
 }
 
 /// The Secrets that a declared volume holds.

@@ -23,6 +23,12 @@ pub fn of(plan: &RunPlan, part: &Part) -> Vec<String> {
     told
 }
 
+/// Whether a run has anything of the node.
+pub fn is_touched(plan: &RunPlan) -> bool {
+    let mut parts = plan.parts.iter();
+    parts.any(|part| !of(plan, part).is_empty()) || !unseen(plan).is_empty()
+}
+
 /// Directories of the node that the pod has and no part sees.
 pub fn unseen(plan: &RunPlan) -> Vec<String> {
     let volumes = plan.volumes.iter();

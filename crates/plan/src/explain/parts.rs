@@ -1,11 +1,13 @@
 //! The containers of a run, or its process trees.
 
 use serde::Serialize;
+use serde_json::Value;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::run_plan::{Part, Role, RunPlan, Start};
 
 use super::about::{Executor, executor};
-use super::files::{self, Access};
+use super::files::{self, Access, VolumeKind};
+use super::tools::digest_of;
 use super::{grants, network, node};
 
 /// One part.
@@ -25,7 +27,7 @@ pub struct PartAbout {
     pub executor: Executor,
     /// What starts instead of the image's entrypoint.
     pub command: Vec<String>,
-    /// Its variables, without values.
+    /// Its variables, with digests instead of values: people write into manifests what they should not.
     pub environment: Vec<VariableAbout>,
     /// What it sees besides its image.
     pub mounts: Vec<MountAbout>,
@@ -48,6 +50,9 @@ pub struct VariableAbout {
     pub name: String,
     /// Where its value is from.
     pub from: VariableSource,
+    /// The digest of a value that is written in the manifest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 /// Where the value of a variable is from.
@@ -72,7 +77,9 @@ pub struct MountAbout {
     pub path: String,
     /// Whether it may change it.
     pub access: Access,
-    /// What it is, in words.
+    /// What it is.
+    pub kind: VolumeKind,
+    /// The same in words.
     pub what: String,
     /// The part of the volume that it sees.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,6 +138,7 @@ fn mounts(plan: &RunPlan, part: &Part) -> Vec<MountAbout> {
     let mounts = part.mounts.iter().map(|mount| MountAbout {
         path: mount.path.to_string(),
         access: Access::of(mount),
+        kind: files::kind_of(plan, mount),
         what: files::named(plan, mount),
         sub_path: mount.sub_path.clone(),
         shared_with: others(mount),
@@ -150,6 +158,10 @@ fn variable(variable: &EnvVar) -> VariableAbout {
     };
     VariableAbout {
         name: variable.name.to_string(),
+        digest: (from == VariableSource::Value).then(|| {
+            let value = variable.value.as_deref().unwrap_or_default();
+            digest_of(&Value::from(value))
+        }),
         from,
     }
 }

@@ -1,15 +1,16 @@
 //! An explanation as one flat list, so that two can be compared power by power.
 
+mod bounds;
 mod list;
 
 use serde::Serialize;
 use sympozium_api::run_plan::Gate;
 
 use super::Explanation;
-use super::bounds::tool_name;
-use super::files::Access;
+use super::about::Executor;
+use super::files::{Access, VolumeKind};
+use super::parts::{VariableAbout, VariableSource};
 use super::tools::Arguments;
-use crate::quantity::Amount;
 use list::{List, add_grant};
 
 /// Single rights that one rule is taken apart into. A larger one is compared as a whole.
@@ -103,6 +104,9 @@ pub struct Power {
     /// How much more than another value this one is.
     #[serde(skip)]
     pub rank: Option<u128>,
+    /// Whether it is worth telling only when it changes.
+    #[serde(skip)]
+    pub is_detail: bool,
 }
 
 impl Power {
@@ -177,11 +181,21 @@ impl Explanation {
                 let what = format!("free text as arguments of {}", tool.tool);
                 list.add(Section::Tools, owner, &what);
             }
+            // What a schema lets through cannot be counted: any other one may be more.
+            let what = format!("arguments of {}", tool.tool);
+            list.detail(Section::Tools, owner, &what, &tool.arguments_digest);
             if !tool.program.is_empty() {
                 let what = format!("program of {}", tool.tool);
-                let program = tool.program.join(" ");
-                list.valued(Section::MadeOf, owner, &what, &program, None);
+                list.detail(Section::Tools, owner, &what, &words(&tool.program));
             }
+        }
+        for part in self.parts.iter().filter(|it| it.executor != Executor::Ours) {
+            let command = match (part.command.is_empty(), part.executor) {
+                (_, Executor::Injected) => "our executor".to_owned(),
+                (true, _) => "what the image starts".to_owned(),
+                (false, _) => words(&part.command),
+            };
+            list.detail(Section::Tools, &part.part, "command", &command);
         }
     }
 
@@ -200,9 +214,9 @@ impl Explanation {
                     Access::ReadWrite => ("write", 1),
                 };
                 // The name of an account has the run's UID in it, which says nothing about powers.
-                let what = match mount.what.starts_with("token of ServiceAccount") {
-                    true => "token of its ServiceAccount",
-                    false => &mount.what,
+                let what = match mount.kind {
+                    VolumeKind::Token => "token of its ServiceAccount",
+                    _ => &mount.what,
                 };
                 let what = match &mount.sub_path {
                     Some(sub) => format!("{}: {sub} of {what}", mount.path),
@@ -213,164 +227,19 @@ impl Explanation {
         }
     }
 
-    fn add_bounds(&self, list: &mut List) {
-        for guarantee in &self.isolation.not_required {
-            let what = format!("may run where nothing enforces {guarantee}");
-            list.add(Section::Isolation, "", &what);
-        }
-        if self.approval.is_asked {
-            for approver in &self.approval.approvers {
-                let what = format!("{approver} may decide");
-                list.add(Section::Approval, "", &what);
-            }
-            let required = self.approval.required;
-            let rank = u128::from(u32::MAX - required);
-            let value = required.to_string();
-            list.valued(
-                Section::Approval,
-                "",
-                "how many must agree",
-                &value,
-                Some(rank),
-            );
-            for (holds, what) in [
-                (
-                    self.approval.run_scope,
-                    "one yes may be for every repetition",
-                ),
-                (
-                    self.approval.run_author,
-                    "whoever started the run may approve it",
-                ),
-            ] {
-                if holds {
-                    list.add(Section::Approval, "", what);
-                }
-            }
-        }
-        if let Some(sub) = &self.limits.sub_runs {
-            for (what, number) in [
-                ("levels of runs below this one", sub.levels),
-                ("runs at a time in the tree", sub.concurrent),
-                ("runs of its own", sub.children),
-            ] {
-                list.number(Section::SubRuns, "", what, Some(u64::from(number)));
-            }
-        }
-        self.add_times(list);
-        self.add_limits(list);
-    }
-
-    fn add_times(&self, list: &mut List) {
-        let times = &self.lifetime.deadlines;
-        for (what, seconds) in [
-            ("seconds that the agent may work", times.run_seconds),
-            ("seconds that a question waits", times.approval_seconds),
-            ("seconds of waiting in all", times.waiting_seconds),
-            (
-                "seconds until the agent must be there",
-                times.connect_seconds,
-            ),
-            ("seconds to end in", times.grace_seconds),
-            ("seconds after which everything ends", times.ceiling_seconds),
-        ] {
-            list.number(Section::Lifetime, "", what, Some(seconds));
-        }
-        if let Some(seconds) = self.lifetime.token_seconds {
-            let what = "seconds that a token is good for";
-            list.number(Section::Lifetime, "", what, Some(seconds));
-        }
-        for what in &self.lifetime.outlasts {
-            list.add(Section::Lifetime, "", what);
-        }
-    }
-
-    fn add_limits(&self, list: &mut List) {
-        let run = &self.limits.run;
-        for (what, number) in [
-            ("rounds", Some(u64::from(run.iterations))),
-            ("requests to the model", Some(u64::from(run.model_requests))),
-            (
-                "requests to the model in a minute",
-                Some(u64::from(run.model_requests_per_minute)),
-            ),
-            (
-                "bytes of a request to the model",
-                Some(run.model_request_bytes),
-            ),
-            (
-                "bytes of an answer of the model",
-                Some(run.model_answer_bytes),
-            ),
-            ("tokens of the model", run.model_tokens),
-            ("calls of tools", Some(u64::from(run.tool_calls))),
-            (
-                "calls of tools at a time",
-                Some(u64::from(run.concurrent_tool_calls)),
-            ),
-            ("bytes of the result", Some(run.result_bytes)),
-            ("bytes of the transcript", Some(run.transcript_bytes)),
-        ] {
-            list.number(Section::Limits, "", what, number);
-        }
-        for part in &self.limits.parts {
-            let amounts = &part.amounts;
-            for (what, amount) in [
-                ("CPU", &amounts.cpu_limit),
-                ("memory", &amounts.memory_limit),
-            ] {
-                let text = amount.to_string();
-                let rank = Amount::parse(&text).ok().map(Amount::billionths);
-                list.valued(Section::Limits, &part.part, what, &text, rank);
-            }
-            if part.timeout_seconds.is_some() {
-                let seconds = part.timeout_seconds;
-                list.number(Section::Limits, &part.part, "seconds", seconds);
-            }
-        }
-        let offered = self.tools.iter().filter(|it| it.gate != Gate::Deny);
-        let offered: Vec<String> = offered
-            .map(|it| tool_name(it.pack.as_deref(), &it.tool))
-            .collect();
-        let tools = self.limits.tools.iter();
-        for tool in tools.filter(|it| offered.contains(&it.tool)) {
-            let limits = &tool.limits;
-            for (what, number) in [
-                ("seconds of a call", limits.timeout_seconds),
-                ("bytes of arguments", limits.argument_bytes),
-                ("bytes of an answer", limits.output_bytes),
-                ("calls at a time", limits.concurrent),
-                ("calls in a minute", limits.per_minute),
-            ] {
-                list.number(Section::Limits, &tool.tool, what, Some(u64::from(number)));
-            }
-        }
-    }
-
     fn add_made_of(&self, list: &mut List) {
         let made = Section::MadeOf;
         list.valued(made, "", "agent", &self.run.agent, None);
-        list.valued(made, "", "workload", self.run.workload, None);
         let model = format!("{}/{}", self.model.provider, self.model.model);
         list.valued(made, "", "model", &model, None);
         if let Some(endpoint) = &self.model.endpoint {
             list.valued(made, "", "endpoint of the model", endpoint, None);
         }
-        list.valued(made, "", "seccomp profile", &self.isolation.seccomp, None);
-        let class = self.isolation.runtime_class.as_deref();
-        let class = class.unwrap_or("the cluster's default");
-        list.valued(made, "", "RuntimeClass", class, None);
         for part in &self.parts {
             list.valued(made, &part.part, "image", &part.image, None);
-            let executor = format!("{:?}", part.executor).to_lowercase();
-            list.valued(made, &part.part, "executor", &executor, None);
-            if !part.command.is_empty() {
-                let command = part.command.join(" ");
-                list.valued(made, &part.part, "command", &command, None);
-            }
             for variable in &part.environment {
                 let what = format!("variable {}", variable.name);
-                list.add(made, &part.part, &what);
+                list.valued(made, &part.part, &what, &value(variable), None);
             }
             for port in &part.ports {
                 list.add(made, &part.part, &format!("port {port}"));
@@ -383,5 +252,20 @@ impl Explanation {
             let digest = skill.digest.as_deref().unwrap_or("whatever it holds then");
             list.valued(made, owner, &what, digest, None);
         }
+    }
+}
+
+/// Words of a command line, so that no two lists of them look the same.
+fn words(words: &[String]) -> String {
+    serde_json::Value::from(words).to_string()
+}
+
+/// What a variable is set to, as far as it is told.
+fn value(variable: &VariableAbout) -> String {
+    match (&variable.from, &variable.digest) {
+        (VariableSource::Value, digest) => digest.clone().unwrap_or_default(),
+        (VariableSource::Secret(name, key), _) => format!("key {key} of Secret {name}"),
+        (VariableSource::ConfigMap(name, key), _) => format!("key {key} of ConfigMap {name}"),
+        (VariableSource::Pod, _) => "from the pod".to_owned(),
     }
 }

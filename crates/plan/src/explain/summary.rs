@@ -7,7 +7,7 @@ use sympozium_api::run_plan::{Gate, RunPlan};
 
 use super::grants::{self, Grant};
 use super::tools::{Arguments, ToolAbout};
-use super::{network, node, secrets, tools};
+use super::{held, network, node, secrets, tools};
 use crate::rbac::{Scope, Weight};
 
 /// What a run can and cannot do. Each sentence goes on from `This run can` or `It cannot`.
@@ -16,7 +16,7 @@ use crate::rbac::{Scope, Weight};
 pub struct Summary {
     /// `This run can …`
     pub can: Vec<String>,
-    /// `It cannot …`
+    /// `It cannot …`; empty for a run that has anything of the node, because that can undo every bound.
     pub cannot: Vec<String>,
 }
 
@@ -37,10 +37,17 @@ pub fn of(plan: &RunPlan) -> Summary {
             plan.subagents.children, plan.subagents.concurrent
         ));
     }
-    cannot.push(format!(
-        "last longer than {}, whatever happens",
-        duration(plan.deadlines.ceiling_seconds)
-    ));
+    let ceiling = duration(plan.deadlines.ceiling_seconds);
+    cannot.push(match super::bounds::after_run_seconds(plan) {
+        None => format!("last longer than {ceiling}"),
+        Some(after) => format!(
+            "last longer than {ceiling}, and the hooks after it {} more",
+            duration(after)
+        ),
+    });
+    if node::is_touched(plan) {
+        cannot.clear();
+    }
     Summary { can, cannot }
 }
 
@@ -64,7 +71,10 @@ fn kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let count = |scope| all().filter(|it| it.scope == scope).count();
     let (whole, own) = (count(Scope::Cluster), count(Scope::Namespace));
     if whole + own == 0 {
-        cannot.push("use the Kubernetes API".to_owned());
+        match held::has_token(plan) {
+            true => can.push("use the Kubernetes API as whoever has no rights there".to_owned()),
+            false => cannot.push("hold a token for the Kubernetes API".to_owned()),
+        }
         return;
     }
     let packs: BTreeSet<&str> = identities
@@ -126,7 +136,7 @@ fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
         ));
     }
     if freely.is_empty() && asking.is_empty() {
-        cannot.push("run command lines of its own".to_owned());
+        cannot.push("call a tool that takes a command line".to_owned());
     }
     let by_name = |gate| {
         let held = tools.iter().filter(|it| it.arguments == Arguments::Schema);
@@ -168,13 +178,17 @@ fn network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
         can.push("reach whatever the node reaches".to_owned());
         return;
     }
-    match reached.is_empty() {
-        true => cannot.push("reach the network".to_owned()),
-        false => {
-            can.push(format!("reach {}", listed(&reached)));
-            cannot.push("reach anything else, or look up names".to_owned());
-        }
+    let elsewhere = match reached.is_empty() && plan.identities.is_empty() {
+        true => "reach any host, or look up names",
+        false => "reach any other host, or look up names",
+    };
+    if !reached.is_empty() {
+        can.push(format!("reach {}", listed(&reached)));
     }
+    cannot.push(match network.pod.enforced_or_refused {
+        true => elsewhere.to_owned(),
+        false => format!("{elsewhere}, if the cluster enforces NetworkPolicies"),
+    });
 }
 
 fn secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
@@ -191,12 +205,15 @@ fn secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
             (!parts.is_empty()).then(|| format!("{name} ({})", listed(&parts)))
         })
         .collect();
-    match seen.is_empty() {
-        true => cannot.push("read a Secret".to_owned()),
-        false => {
-            can.push(format!("see Secret {}", listed(&seen)));
-            cannot.push("give the agent itself a credential".to_owned());
-        }
+    if !seen.is_empty() {
+        can.push(format!("see Secret {}", listed(&seen)));
+    }
+    let has_rights = grants::all(plan).iter().any(|it| !it.grants.is_empty());
+    if seen.is_empty() && !has_rights && !held::has_unknown(plan) {
+        cannot.push("read a Secret besides its own".to_owned());
+    }
+    if !held::agent_has_credential(plan) {
+        cannot.push("start its agent with a credential".to_owned());
     }
 }
 

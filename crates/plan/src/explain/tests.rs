@@ -1,6 +1,7 @@
 //! Every power of a plan is explained, a comparison loses none, and remarks are made where they apply.
 
 mod bounds;
+mod differences;
 mod plans;
 mod properties;
 mod remarks;

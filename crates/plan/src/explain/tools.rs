@@ -1,6 +1,7 @@
 //! Tools: what the model can ask for, what becomes of it, and who acts.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use sympozium_api::run_plan::{Acts, Gate, RunPlan, ToolPlan};
 
 /// One tool.
@@ -23,8 +24,25 @@ pub struct ToolAbout {
     pub program: Vec<String>,
     /// What holds the arguments.
     pub arguments: Arguments,
+    /// The digest of what holds them: the schema, and how they are handed over.
+    pub arguments_digest: String,
     /// What it does, as the model is told.
     pub description: String,
+}
+
+impl ToolAbout {
+    /// `tool` or `pack/tool`, as policies write it.
+    pub fn full_name(&self) -> String {
+        full_name(self.pack.as_deref(), &self.tool)
+    }
+}
+
+/// `tool` or `pack/tool`, as policies write it.
+pub fn full_name(pack: Option<&str>, tool: &str) -> String {
+    match pack {
+        Some(pack) => format!("{pack}/{tool}"),
+        None => tool.to_owned(),
+    }
 }
 
 /// Who acts.
@@ -50,6 +68,9 @@ pub enum Arguments {
     /// Nothing: they are a command line or a program of their own.
     FreeText,
 }
+
+/// What digests in an explanation are of.
+const DIGEST_DOMAIN: &str = "sympozium.ai/explanation/v1";
 
 /// Programs that run what they are told, so that a schema of texts holds nothing.
 const INTERPRETERS: &[&str] = &[
@@ -82,8 +103,28 @@ fn about(tool: &ToolPlan) -> ToolAbout {
         part: part.map(ToString::to_string),
         program: program.to_vec(),
         arguments,
+        arguments_digest: arguments_digest(tool),
         description: tool.description.clone(),
     }
+}
+
+/// Of the schema, and for a program of how arguments become words of a command line or its input.
+fn arguments_digest(tool: &ToolPlan) -> String {
+    let handing = match &tool.acts {
+        Acts::Program {
+            input_mode,
+            positional_args,
+            ..
+        } => json!({"inputMode": input_mode, "positionalArgs": positional_args}),
+        Acts::Agent | Acts::Bridge | Acts::Shell { .. } => json!({}),
+    };
+    digest_of(&json!({"parameters": tool.parameters, "handing": handing}))
+}
+
+/// The digest of a piece of a plan. What came in as JSON has one.
+pub fn digest_of(value: &Value) -> String {
+    let digest = sympozium_api::digest::digest(DIGEST_DOMAIN, value);
+    digest.map_or_else(|error| error.to_string(), |it| it.to_string())
 }
 
 /// Whether the model decides about any argument.

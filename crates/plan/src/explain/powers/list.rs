@@ -58,7 +58,16 @@ impl List {
             value: None,
             means: Vec::new(),
             rank: None,
+            is_detail: false,
         });
+    }
+
+    /// What any change of may give more, and what nobody needs to read before it changes.
+    pub fn detail(&mut self, section: Section, of: &str, what: &str, value: &str) {
+        self.valued(section, of, what, value, None);
+        if let Some(power) = self.0.last_mut() {
+            power.is_detail = true;
+        }
     }
 
     pub fn valued(

@@ -1,11 +1,16 @@
 //! What the summary says that a run cannot do is held against its plan.
 
 use proptest::prelude::*;
+use serde_json::{Value, json};
 use sympozium_api::RunPlan;
-use sympozium_api::run_plan::VolumeSource;
+use sympozium_api::guarantee::Guarantee;
+use sympozium_api::run_plan::{Acts, Gate, Part, Role, VolumeSource};
 
 use super::plans::any_plan;
-use crate::explain::explain;
+use super::remarks::{add, plan, skill};
+use crate::explain::{Arguments, explain};
+use crate::rbac::Weight;
+use crate::render::{RenderSettings, render};
 
 /// Whether a run has anything of the node.
 fn touches_node(plan: &RunPlan) -> bool {
@@ -22,14 +27,208 @@ fn touches_node(plan: &RunPlan) -> bool {
         })
 }
 
+/// Whether a part has a Secret or a token, by its volumes as they are written.
+fn mounts_credential(plan: &RunPlan, part: &Part) -> bool {
+    let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
+    volumes.flatten().any(|volume| match &volume.source {
+        VolumeSource::Secret { .. } | VolumeSource::Token { .. } => true,
+        VolumeSource::Declared { volume } => {
+            let text = serde_json::to_string(volume).expect("JSON");
+            ["\"secret\":", "\"serviceAccountToken\":"]
+                .iter()
+                .any(|it| text.contains(it))
+        }
+        _ => false,
+    })
+}
+
+fn sees_secret(plan: &RunPlan, part: &Part) -> bool {
+    let mut env = part.env.iter().filter_map(|it| it.value_from.as_ref());
+    env.any(|it| it.secret_key_ref.is_some()) || mounts_credential(plan, part)
+}
+
+/// Whether a sentence is true, as the plan alone says.
+fn holds(plan: &RunPlan, sentence: &str) -> bool {
+    let explanation = explain(plan);
+    let offered = |it: &&sympozium_api::run_plan::ToolPlan| it.gate != Gate::Deny;
+    let after: u64 = plan
+        .parts
+        .iter()
+        .filter(|it| matches!(it.role, Role::PostRun { .. }))
+        .map(|it| it.timeout_seconds.unwrap_or(plan.deadlines.run_seconds))
+        .sum();
+    let elsewhere = |sentence: &str| {
+        let reached = plan.credentials.iter().any(|credential| {
+            let reach = &credential.reach;
+            let is_there = plan.part(&credential.part).is_some();
+            is_there && (reach.public || !reach.destinations.is_empty())
+        });
+        match sentence {
+            "reach any host, or look up names" => !reached && plan.identities.is_empty(),
+            _ => sentence == "reach any other host, or look up names",
+        }
+    };
+    match sentence {
+        "touch the node it runs on" => true,
+        "hold a token for the Kubernetes API" => {
+            let has_token = |it: &VolumeSource| match it {
+                VolumeSource::Declared { volume } => serde_json::to_string(volume)
+                    .expect("JSON")
+                    .contains("\"serviceAccountToken\":"),
+                other => matches!(other, VolumeSource::Token { .. }),
+            };
+            plan.identities.is_empty() && !plan.volumes.iter().any(|it| has_token(&it.source))
+        }
+        "take more rights by those it has" => {
+            let grants = explanation.kubernetes.iter().flat_map(|it| &it.grants);
+            let mut implied = grants.flat_map(|it| &it.implies);
+            implied.all(|it| it.weight != Weight::MoreRights)
+        }
+        "call a tool that takes a command line" => {
+            let free = explanation
+                .tools
+                .iter()
+                .any(|it| it.gate != Gate::Deny && it.arguments == Arguments::FreeText);
+            let mut tools = plan.tools.iter().filter(offered);
+            !free && !tools.any(|it| matches!(it.acts, Acts::Shell { .. }))
+        }
+        "read a Secret besides its own" => {
+            let model = plan.model.keys.is_empty() && plan.model.headers_secret.is_none();
+            let mut rules = plan.identities.iter();
+            let none = rules.all(|it| it.cluster_rules.is_empty() && it.namespace_rules.is_empty());
+            model && none && !plan.parts.iter().any(|it| sees_secret(plan, it))
+        }
+        "start its agent with a credential" => {
+            let mut agents = plan.parts.iter().filter(|it| it.role == Role::Agent);
+            agents.all(|agent| {
+                let of_gateway = plan.credentials.iter().any(|it| it.part == agent.name);
+                agent.identity.is_none() && !of_gateway && !sees_secret(plan, agent)
+            })
+        }
+        other if other.starts_with("last longer than ") => other.contains("hooks") == (after > 0),
+        other => match other.strip_suffix(", if the cluster enforces NetworkPolicies") {
+            Some(reach) => !plan.isolation.floor.contains(&Guarantee::Network) && elsewhere(reach),
+            None => plan.isolation.floor.contains(&Guarantee::Network) && elsewhere(other),
+        },
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn who_has_anything_of_the_node_is_not_said_to_have_nothing(plan in any_plan()) {
-        let explanation = explain(&plan);
-        let mut denied = explanation.summary.cannot.iter();
-        let says = denied.any(|it| it.contains("the node"));
+    fn who_has_anything_of_the_node_is_said_to_have_no_bounds(plan in any_plan()) {
+        let cannot = explain(&plan).summary.cannot;
+        let says = cannot.iter().any(|it| it.contains("the node"));
         prop_assert_eq!(says, !touches_node(&plan));
+        prop_assert_eq!(cannot.is_empty(), touches_node(&plan));
     }
+
+    #[test]
+    fn what_a_run_is_said_not_to_be_able_to_is_so_in_its_plan(plan in any_plan()) {
+        for sentence in explain(&plan).summary.cannot {
+            prop_assert!(holds(&plan, &sentence), "{}", sentence);
+        }
+    }
+}
+
+fn cannot(change: impl FnOnce(&mut Value)) -> Vec<String> {
+    explain(&plan(change)).summary.cannot
+}
+
+#[test]
+fn a_run_that_has_nothing_can_do_nothing() {
+    let expected = [
+        "touch the node it runs on",
+        "hold a token for the Kubernetes API",
+        "call a tool that takes a command line",
+        "reach any host, or look up names",
+        "read a Secret besides its own",
+        "start its agent with a credential",
+        "last longer than 1 s",
+    ];
+    assert_eq!(cannot(|_| {}), expected);
+    let without = cannot(|it| it["isolation"]["floor"] = json!([]));
+    assert_eq!(
+        without[3],
+        "reach any host, or look up names, if the cluster enforces NetworkPolicies"
+    );
+}
+
+#[test]
+fn an_agent_with_a_credential_is_not_said_to_have_none() {
+    let sentence = "start its agent with a credential".to_owned();
+    let gateway = json!([{"name": "agent", "part": "agent", "reach": {"public": true}}]);
+    let variable = json!([{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]);
+    assert!(!cannot(|it| it["credentials"] = gateway).contains(&sentence));
+    assert!(!cannot(|it| it["parts"][0]["env"] = variable).contains(&sentence));
+    assert!(!cannot(|it| it["parts"][0]["identity"] = json!("skill-0")).contains(&sentence));
+}
+
+#[test]
+fn a_volume_of_a_pack_that_is_of_the_node_is_told_everywhere() {
+    let plan = plan(|it| {
+        let volume = json!({"name": "v", "hostPath": {"path": "/var/run"}});
+        let source = json!({"kind": "declared", "volume": volume});
+        add(&mut it["volumes"], json!({"name": "v", "source": source}));
+        let mut part = skill("injected");
+        part["mounts"] = json!([{"volume": "v", "path": "/host", "readOnly": false}]);
+        add(&mut it["parts"], part);
+    });
+    let explanation = explain(&plan);
+    let words = "write /var/run of the node, at /host";
+    assert_eq!(explanation.parts[2].node, [words]);
+    assert_eq!(explanation.remarks[0].id, "node-access");
+    let can = format!("use the node it runs on: {words} (skill-a)");
+    assert_eq!(explanation.summary.can[0], can);
+}
+
+/// The hooks after a run are a Job of their own, and may go on when everything else has ended.
+#[test]
+fn hooks_after_a_run_have_their_time_and_their_rights() {
+    let plan = plan(|it| {
+        it["identities"] = json!([{"name": "hooks", "tokenSeconds": 600}]);
+        for (number, timeout) in [(0, Some(30)), (1, None)] {
+            let mut hook = skill("image");
+            hook["name"] = json!(format!("post-{number}-tell"));
+            hook["role"] = json!({"kind": "postRun", "hook": "tell", "gate": false});
+            hook["start"] = json!({"kind": "image"});
+            hook["identity"] = json!("hooks");
+            if let Some(timeout) = timeout {
+                hook["timeoutSeconds"] = json!(timeout);
+            }
+            add(&mut it["parts"], hook);
+        }
+        for (number, part, volume) in [
+            (0, "agent", "agent-input"),
+            (1, "ipc-bridge", "bridge-input"),
+        ] {
+            let source = json!({"kind": "input", "part": part});
+            add(
+                &mut it["volumes"],
+                json!({"name": volume, "source": source}),
+            );
+            let mount = json!({"volume": volume, "path": "/run/sympozium", "readOnly": true});
+            it["parts"][number]["mounts"] = json!([mount]);
+        }
+        it["deadlines"]["runSeconds"] = json!(60);
+        it["deadlines"]["connectSeconds"] = json!(300);
+        it["deadlines"]["ceilingSeconds"] = json!(600);
+    });
+    let explanation = explain(&plan);
+    assert_eq!(explanation.lifetime.after_run_seconds, Some(390));
+    let last = explanation.summary.cannot.last().map(String::as_str);
+    let expected = "last longer than 10 min, and the hooks after it 6 min 30 s more";
+    assert_eq!(last, Some(expected));
+    let rights = &explanation.lifetime.rights_end;
+    assert!(rights.contains(&"those of the hooks, when the hooks after the run have ended".into()));
+    // What is told is what the cluster is told.
+    let rendered = render(&plan, &[], &RenderSettings::default()).expect("objects");
+    let objects = rendered.objects.iter().map(|it| it.object.to_value());
+    let jobs: Vec<Value> = objects
+        .map(|it| it.expect("JSON"))
+        .filter(|it| it["kind"] == "Job")
+        .map(|it| it["spec"]["activeDeadlineSeconds"].clone())
+        .collect();
+    assert_eq!(jobs, [json!(600), json!(390)]);
 }

@@ -53,6 +53,9 @@ fn declared() -> impl Strategy<Value = Value> {
             json!({"name": "v", "projected": {"sources": sources}})
         }),
         Just(json!({"name": "v"})),
+        Just(
+            json!({"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}})
+        ),
         Just(json!({"name": "v", "configMap": 3})),
         text().prop_map(|it| json!({"name": "v", it: null})),
     ]
@@ -82,26 +85,31 @@ fn variable() -> impl Strategy<Value = Value> {
 }
 
 fn host_access() -> impl Strategy<Value = Value> {
-    (any::<bool>(), any::<bool>(), any::<bool>(), vec(text(), 0..2)).prop_map(
-        |(enabled, network, privileged, mounts)| {
+    (any::<bool>(), any::<[bool; 4]>(), vec(text(), 0..2)).prop_map(
+        |(enabled, [network, privileged, processes, root], mounts)| {
             let mounts: Vec<Value> = mounts
                 .iter()
                 .map(|it| json!({"hostPath": it, "mountPath": "/host"}))
                 .collect();
-            json!({"enabled": enabled, "hostNetwork": network, "privileged": privileged, "mounts": mounts})
+            json!({
+                "enabled": enabled, "hostNetwork": network, "privileged": privileged, "hostPID": processes,
+                "runAsRoot": root, "mounts": mounts,
+            })
         },
     )
 }
 
-fn part(name: &'static str, role: Value) -> impl Strategy<Value = Value> {
+/// In a box: so many strategies in one another would not fit a test's stack.
+fn part(name: &'static str, role: Value) -> BoxedStrategy<Value> {
     (
         vec(mount(), 0..4),
         vec(variable(), 0..3),
         option::of(select(vec!["skill-0", "hooks", "nobody"])),
-        option::weighted(0.2, host_access()),
+        option::weighted(0.1, host_access()),
         text(),
+        option::of(1..100u64),
     )
-        .prop_map(move |(mounts, env, identity, host_access, image)| {
+        .prop_map(move |(mounts, env, identity, host_access, image, seconds)| {
             let mut part = json!({
                 "name": name, "role": role, "image": image, "start": {"kind": "image"},
                 "env": env, "mounts": mounts,
@@ -113,8 +121,12 @@ fn part(name: &'static str, role: Value) -> impl Strategy<Value = Value> {
             if let Some(access) = host_access {
                 part["hostAccess"] = access;
             }
+            if let Some(seconds) = seconds {
+                part["timeoutSeconds"] = json!(seconds);
+            }
             part
         })
+        .boxed()
 }
 
 fn rule() -> impl Strategy<Value = Value> {
@@ -130,9 +142,14 @@ fn rule() -> impl Strategy<Value = Value> {
         })
 }
 
-fn identity(name: &'static str) -> impl Strategy<Value = Value> {
+fn identity(name: &'static str, pack: Option<&'static str>) -> impl Strategy<Value = Value> {
     (vec(rule(), 0..3), vec(rule(), 0..3)).prop_map(move |(own, whole)| {
-        json!({"name": name, "namespaceRules": own, "clusterRules": whole, "tokenSeconds": 600})
+        let mut identity =
+            json!({"name": name, "namespaceRules": own, "clusterRules": whole, "tokenSeconds": 600});
+        if let Some(pack) = pack {
+            identity["pack"] = json!(pack);
+        }
+        identity
     })
 }
 
@@ -178,9 +195,10 @@ prop_compose! {
             option::of(part("skill-a", json!({"kind": "skill", "pack": "a"}))),
             option::of(part("skill-b", json!({"kind": "skill", "pack": "b"}))),
             option::of(part("sandbox", json!({"kind": "sandbox"}))),
+            option::of(part("post-0-tell", json!({"kind": "postRun", "hook": "tell", "gate": false}))),
         ),
         volumes in vec(volume(), 0..6),
-        identities in (option::of(identity("skill-0")), option::of(identity("hooks"))),
+        identities in (option::of(identity("skill-0", Some("a"))), option::of(identity("hooks", None))),
         credentials in vec(credential(), 0..4),
         tools in vec(tool(), 0..5),
         keys in vec((text(), text()), 0..2),
@@ -191,7 +209,7 @@ prop_compose! {
         numbers in (1..1000u64, option::of(1..1000u64), 0..3u32),
     ) -> RunPlan {
         let mut parts = vec![agent, bridge];
-        parts.extend([others.0, others.1, others.2].into_iter().flatten());
+        parts.extend([others.0, others.1, others.2, others.3].into_iter().flatten());
         let volumes: Vec<Value> = volumes.into_iter().enumerate()
             .map(|(number, source)| json!({"name": format!("v{number}"), "source": source}))
             .collect();

@@ -70,8 +70,15 @@ fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
             assert!(network.contains(&(part, "any public host")));
         }
         for destination in &credential.reach.destinations {
-            let mut told = network.iter();
-            assert!(told.any(|(of, what)| *of == part && what.contains(&destination.host)));
+            let host = match destination.host.contains(':') {
+                true => format!("[{}]", destination.host),
+                false => destination.host.clone(),
+            };
+            let told = match destination.port {
+                Some(port) => format!("{host}:{port}"),
+                None => format!("{host}:*"),
+            };
+            assert!(network.contains(&(part, told.as_str())), "{told}");
         }
     }
 }
@@ -79,6 +86,7 @@ fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
 fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
     let rights = of(powers, Section::Kubernetes);
     for identity in &plan.identities {
+        let owner = identity.pack.as_deref().unwrap_or("hooks");
         for (rules, place) in [
             (&identity.namespace_rules, "in the namespace"),
             (&identity.cluster_rules, "in the whole cluster"),
@@ -91,7 +99,7 @@ fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
                 {
                     let start = format!("{verb} {resource}");
                     let mut told = rights.iter();
-                    assert!(told.any(|(of, what)| *of == "hooks"
+                    assert!(told.any(|(of, what)| *of == owner
                         && what.starts_with(&start)
                         && what.ends_with(place)));
                 }
@@ -126,10 +134,9 @@ fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
                     }
                     let sources = text["projected"]["sources"].as_array();
                     for source in sources.into_iter().flatten() {
-                        told(
-                            source["secret"]["name"].as_str().expect("a name"),
-                            Some(&part.name.0),
-                        );
+                        if let Some(secret) = source["secret"]["name"].as_str() {
+                            told(secret, Some(&part.name.0));
+                        }
                     }
                 }
                 _ => {}

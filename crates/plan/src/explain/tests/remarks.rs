@@ -44,7 +44,7 @@ fn base() -> Value {
     })
 }
 
-fn plan(change: impl FnOnce(&mut Value)) -> RunPlan {
+pub fn plan(change: impl FnOnce(&mut Value)) -> RunPlan {
     let mut plan = base();
     change(&mut plan);
     serde_json::from_value(plan).expect("a plan")
@@ -55,11 +55,11 @@ fn remarks(change: impl FnOnce(&mut Value)) -> Vec<&'static str> {
     remarks.iter().map(|it| it.id).collect()
 }
 
-fn add(list: &mut Value, item: Value) {
+pub fn add(list: &mut Value, item: Value) {
     list.as_array_mut().expect("a list").push(item);
 }
 
-fn skill(start: &str) -> Value {
+pub fn skill(start: &str) -> Value {
     let mut part = base()["parts"][0].clone();
     part["name"] = json!("skill-a");
     part["role"] = json!({"kind": "skill", "pack": "a"});
@@ -71,7 +71,7 @@ fn workspace(read_only: bool) -> Value {
     json!({"volume": "workspace", "path": "/workspace", "readOnly": read_only})
 }
 
-fn tool(gate: &str, acts: Value, parameters: Value) -> Value {
+pub fn tool(gate: &str, acts: Value, parameters: Value) -> Value {
     json!({
         "name": "t", "gate": gate, "acts": acts, "description": "", "parameters": parameters,
         "limits": {"timeoutSeconds": 1, "argumentBytes": 1, "outputBytes": 1, "concurrent": 1, "perMinute": 1},

@@ -1,0 +1,55 @@
+//! What parts hold that lets them be somebody.
+
+use sympozium_api::run_plan::{Part, Role, RunPlan, VolumeSource};
+
+use super::files::{self, Content};
+
+/// Whether anybody in the run has a token for the Kubernetes API.
+pub fn has_token(plan: &RunPlan) -> bool {
+    let volumes = plan.volumes.iter().map(|it| &it.source);
+    let mut contents = volumes.flat_map(contents);
+    !plan.identities.is_empty() || contents.any(|it| matches!(it, Content::Token))
+}
+
+/// Whether somebody sees a volume of which nobody here knows what it holds.
+pub fn has_unknown(plan: &RunPlan) -> bool {
+    let volumes = plan.volumes.iter().map(|it| &it.source);
+    let mut contents = volumes.flat_map(contents);
+    contents.any(|it| matches!(it, Content::Unknown))
+}
+
+/// Whether the agent is given anything to be let in with: a Secret, a token, or a credential of the gateway.
+pub fn agent_has_credential(plan: &RunPlan) -> bool {
+    let mut agents = plan.parts.iter().filter(|it| it.role == Role::Agent);
+    agents.any(|agent| has_credential(plan, agent))
+}
+
+fn has_credential(plan: &RunPlan, part: &Part) -> bool {
+    let mut sources = part.env.iter().filter_map(|it| it.value_from.as_ref());
+    let in_variables = sources.any(|it| it.secret_key_ref.is_some());
+    let of_gateway = plan.credentials.iter().any(|it| it.part == part.name);
+    let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
+    let mut contents = volumes.flatten().flat_map(|it| contents(&it.source));
+    let in_volumes = contents.any(|it| !matches!(it, Content::Plain));
+    // What the bridge and skills are told about a run has their credentials in it.
+    let mut told = part.mounts.iter().filter_map(|it| plan.volume(&it.volume));
+    let of_others = told.any(|it| match &it.source {
+        VolumeSource::Input { part: whose } => *whose != part.name,
+        _ => false,
+    });
+    part.identity.is_some() || in_variables || of_gateway || in_volumes || of_others
+}
+
+fn contents(source: &VolumeSource) -> Vec<Content> {
+    match source {
+        VolumeSource::Scratch { .. }
+        | VolumeSource::Kept { .. }
+        | VolumeSource::Texts { .. }
+        | VolumeSource::Input { .. }
+        | VolumeSource::ConfigMap { .. } => vec![Content::Plain],
+        VolumeSource::Token { .. } => vec![Content::Token],
+        VolumeSource::Secret { .. } => vec![Content::Secret],
+        VolumeSource::Host { .. } => vec![Content::Unknown],
+        VolumeSource::Declared { volume } => files::contents(volume),
+    }
+}

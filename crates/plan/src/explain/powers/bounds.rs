@@ -1,0 +1,195 @@
+//! Bounds as powers: less of them is more.
+
+use sympozium_api::run_plan::Gate;
+
+use super::list::List;
+use super::{Section, words};
+use crate::explain::Explanation;
+use crate::explain::about::Executor;
+use crate::explain::bounds::UNCONFINED;
+use crate::explain::tools::ToolAbout;
+use crate::quantity::Amount;
+
+/// Which of two values holds less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weakness {
+    Stronger,
+    Weaker,
+}
+
+impl Explanation {
+    pub(super) fn add_bounds(&self, list: &mut List) {
+        for guarantee in &self.isolation.not_required {
+            let what = format!("may run where nothing enforces {guarantee}");
+            list.add(Section::Isolation, "", &what);
+        }
+        self.add_isolation(list);
+        if self.approval.is_asked {
+            for approver in &self.approval.approvers {
+                let what = format!("{approver} may decide");
+                list.add(Section::Approval, "", &what);
+            }
+            let required = self.approval.required;
+            let rank = u128::from(u32::MAX - required);
+            let value = required.to_string();
+            list.valued(
+                Section::Approval,
+                "",
+                "how many must agree",
+                &value,
+                Some(rank),
+            );
+            for (holds, what) in [
+                (
+                    self.approval.run_scope,
+                    "one yes may be for every repetition",
+                ),
+                (
+                    self.approval.run_author,
+                    "whoever started the run may approve it",
+                ),
+            ] {
+                if holds {
+                    list.add(Section::Approval, "", what);
+                }
+            }
+        }
+        if let Some(sub) = &self.limits.sub_runs {
+            for (what, number) in [
+                ("levels of runs below this one", sub.levels),
+                ("runs at a time in the tree", sub.concurrent),
+                ("runs of its own", sub.children),
+            ] {
+                list.number(Section::SubRuns, "", what, Some(u64::from(number)));
+            }
+        }
+        self.add_times(list);
+        self.add_limits(list);
+    }
+
+    /// What holds the run besides guarantees. Of two that rank the same nobody knows which holds more.
+    fn add_isolation(&self, list: &mut List) {
+        let isolation = &self.isolation;
+        let mut add = |of: &str, what: &str, value: &str, rank: Weakness| {
+            let rank = Some(u128::from(rank == Weakness::Weaker));
+            list.valued(Section::Isolation, of, what, value, rank);
+        };
+        let weaker_if = |it| match it {
+            true => Weakness::Weaker,
+            false => Weakness::Stronger,
+        };
+        let is_job = self.run.workload == "Job";
+        let workload = match &self.run.warm_pool {
+            Some(pool) => format!("{} from pool {pool}", self.run.workload),
+            None => self.run.workload.to_owned(),
+        };
+        add("", "workload", &workload, weaker_if(is_job));
+        let is_open = isolation.seccomp == UNCONFINED;
+        add("", "seccomp", &isolation.seccomp, weaker_if(is_open));
+        let class = isolation.runtime_class.as_deref();
+        let named = class.unwrap_or("the cluster's default");
+        add("", "RuntimeClass", named, weaker_if(class.is_none()));
+        let labels = isolation.node_selector.iter();
+        let labels: Vec<String> = labels
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let nodes = match labels.is_empty() {
+            true => "any".to_owned(),
+            false => words(&labels),
+        };
+        add("", "nodes", &nodes, weaker_if(labels.is_empty()));
+        for part in &self.parts {
+            let is_image = part.executor == Executor::Image;
+            let word = part.executor.word();
+            add(&part.part, "executor", word, weaker_if(is_image));
+        }
+    }
+
+    fn add_times(&self, list: &mut List) {
+        let times = &self.lifetime.deadlines;
+        for (what, seconds) in [
+            ("seconds that the agent may work", times.run_seconds),
+            ("seconds that a question waits", times.approval_seconds),
+            ("seconds of waiting in all", times.waiting_seconds),
+            (
+                "seconds until the agent must be there",
+                times.connect_seconds,
+            ),
+            ("seconds to end in", times.grace_seconds),
+            ("seconds after which everything ends", times.ceiling_seconds),
+        ] {
+            list.number(Section::Lifetime, "", what, Some(seconds));
+        }
+        if let Some(seconds) = self.lifetime.token_seconds {
+            let what = "seconds that a token is good for";
+            list.number(Section::Lifetime, "", what, Some(seconds));
+        }
+        if let Some(seconds) = self.lifetime.after_run_seconds {
+            let what = "seconds that hooks after the run may take";
+            list.number(Section::Lifetime, "", what, Some(seconds));
+        }
+        for what in &self.lifetime.outlasts {
+            list.add(Section::Lifetime, "", what);
+        }
+    }
+
+    fn add_limits(&self, list: &mut List) {
+        let run = &self.limits.run;
+        for (what, number) in [
+            ("rounds", Some(u64::from(run.iterations))),
+            ("requests to the model", Some(u64::from(run.model_requests))),
+            (
+                "requests to the model in a minute",
+                Some(u64::from(run.model_requests_per_minute)),
+            ),
+            (
+                "bytes of a request to the model",
+                Some(run.model_request_bytes),
+            ),
+            (
+                "bytes of an answer of the model",
+                Some(run.model_answer_bytes),
+            ),
+            ("tokens of the model", run.model_tokens),
+            ("calls of tools", Some(u64::from(run.tool_calls))),
+            (
+                "calls of tools at a time",
+                Some(u64::from(run.concurrent_tool_calls)),
+            ),
+            ("bytes of the result", Some(run.result_bytes)),
+            ("bytes of the transcript", Some(run.transcript_bytes)),
+        ] {
+            list.number(Section::Limits, "", what, number);
+        }
+        for part in &self.limits.parts {
+            let amounts = &part.amounts;
+            for (what, amount) in [
+                ("CPU", &amounts.cpu_limit),
+                ("memory", &amounts.memory_limit),
+            ] {
+                let text = amount.to_string();
+                let rank = Amount::parse(&text).ok().map(Amount::billionths);
+                list.valued(Section::Limits, &part.part, what, &text, rank);
+            }
+            if part.timeout_seconds.is_some() {
+                let seconds = part.timeout_seconds;
+                list.number(Section::Limits, &part.part, "seconds", seconds);
+            }
+        }
+        let offered = self.tools.iter().filter(|it| it.gate != Gate::Deny);
+        let offered: Vec<String> = offered.map(ToolAbout::full_name).collect();
+        let tools = self.limits.tools.iter();
+        for tool in tools.filter(|it| offered.contains(&it.tool)) {
+            let limits = &tool.limits;
+            for (what, number) in [
+                ("seconds of a call", limits.timeout_seconds),
+                ("bytes of arguments", limits.argument_bytes),
+                ("bytes of an answer", limits.output_bytes),
+                ("calls at a time", limits.concurrent),
+                ("calls in a minute", limits.per_minute),
+            ] {
+                list.number(Section::Limits, &tool.tool, what, Some(u64::from(number)));
+            }
+        }
+    }
+}

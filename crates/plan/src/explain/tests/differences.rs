@@ -1,0 +1,135 @@
+//! Changes that give power are seen as such, however they are written.
+
+use serde_json::{Value, json};
+
+use super::remarks::{add, plan, skill, tool};
+use crate::explain::{Direction, Section, compare, explain};
+
+/// What changes, as direction, section, and whose what it is.
+fn changes(
+    old: impl FnOnce(&mut Value),
+    new: impl FnOnce(&mut Value),
+) -> Vec<(Direction, Section, String)> {
+    let (changes, _) = compare(&explain(&plan(old)), &explain(&plan(new)));
+    let changes = changes.into_iter();
+    changes
+        .map(|it| {
+            let name = format!("{} {}", it.power.of, it.power.what);
+            (it.direction, it.power.section, name.trim().to_owned())
+        })
+        .collect()
+}
+
+fn one(direction: Direction, section: Section, what: &str) -> Vec<(Direction, Section, String)> {
+    vec![(direction, section, what.to_owned())]
+}
+
+fn program(gate: &str, exec: Value, parameters: Value) -> Value {
+    let acts = json!({"by": "program", "part": "agent", "exec": exec, "inputMode": "args"});
+    tool(gate, acts, parameters)
+}
+
+#[test]
+fn another_schema_of_a_tool_may_let_more_through() {
+    let with = |gate: &'static str, pattern: &'static str| {
+        let schema = json!({"properties": {"x": {"type": "string", "pattern": pattern}}});
+        let tool = program(gate, json!(["kubectl"]), schema);
+        move |it: &mut Value| add(&mut it["tools"], tool)
+    };
+    assert_eq!(
+        changes(with("allow", "^a$"), with("allow", ".*")),
+        one(Direction::Widened, Section::Tools, "arguments of t")
+    );
+    assert_eq!(changes(with("deny", "^a$"), with("deny", ".*")), []);
+    assert_eq!(changes(with("ask", "^a$"), with("ask", "^a$")), []);
+}
+
+#[test]
+fn another_program_or_command_may_do_more() {
+    let with = |gate: &'static str, exec: Value| {
+        move |it: &mut Value| add(&mut it["tools"], program(gate, exec, json!({})))
+    };
+    let widened = || one(Direction::Widened, Section::Tools, "program of t");
+    let (get, delete) = (json!(["kubectl", "get"]), json!(["kubectl", "delete"]));
+    assert_eq!(
+        changes(with("allow", get.clone()), with("allow", delete.clone())),
+        widened()
+    );
+    // Two words are not one with a space in it.
+    let joined = json!(["kubectl get"]);
+    assert_eq!(
+        changes(with("allow", get.clone()), with("allow", joined)),
+        widened()
+    );
+    assert_eq!(changes(with("deny", get), with("deny", delete)), []);
+    let with = |command: Value| {
+        let mut part = skill("image");
+        part["start"] = json!({"kind": "image", "command": command});
+        move |it: &mut Value| add(&mut it["parts"], part)
+    };
+    let widened = || one(Direction::Widened, Section::Tools, "skill-a command");
+    assert_eq!(changes(with(json!(["a"])), with(json!(["b"]))), widened());
+    assert_eq!(changes(with(json!(["a"])), with(json!([]))), widened());
+}
+
+#[test]
+fn what_holds_less_is_more_power() {
+    let with = |field: &'static str, value: Value| {
+        move |it: &mut Value| match value {
+            Value::Null => {}
+            value => it["isolation"][field] = value,
+        }
+    };
+    let class = |value| with("runtimeClass", value);
+    let changed = |direction| one(direction, Section::Isolation, "RuntimeClass");
+    for (old, new, direction) in [
+        (json!("gvisor"), Value::Null, Direction::Widened),
+        (json!("gvisor"), json!("runc"), Direction::Widened),
+        (Value::Null, json!("gvisor"), Direction::Narrowed),
+    ] {
+        assert_eq!(changes(class(old), class(new)), changed(direction));
+    }
+    let seccomp = |value| with("seccomp", value);
+    let changed = |direction| one(direction, Section::Isolation, "seccomp");
+    let default = || json!({"type": "RuntimeDefault"});
+    let own = |name: &str| json!({"type": "Localhost", "localhostProfile": name});
+    for (old, new, direction) in [
+        (default(), json!({"type": "Unconfined"}), Direction::Widened),
+        (default(), own("a"), Direction::Widened),
+        (own("a"), own("b"), Direction::Widened),
+        (own("a"), default(), Direction::Widened),
+        (json!({"type": "Unconfined"}), own("a"), Direction::Narrowed),
+    ] {
+        assert_eq!(changes(seccomp(old), seccomp(new)), changed(direction));
+    }
+    let sandbox = |it: &mut Value| it["workload"] = json!({"kind": "sandbox"});
+    let changed = |direction| one(direction, Section::Isolation, "workload");
+    assert_eq!(changes(sandbox, |_| {}), changed(Direction::Widened));
+    assert_eq!(changes(|_| {}, sandbox), changed(Direction::Narrowed));
+    let labelled = |it: &mut Value| it["placement"] = json!({"nodeSelector": {"pool": "agents"}});
+    let changed = one(Direction::Widened, Section::Isolation, "nodes");
+    assert_eq!(changes(labelled, |_| {}), changed);
+    let with = |start: &'static str| move |it: &mut Value| add(&mut it["parts"], skill(start));
+    assert_eq!(
+        changes(with("injected"), with("image")),
+        [
+            one(Direction::Widened, Section::Tools, "skill-a command"),
+            one(Direction::Widened, Section::Isolation, "skill-a executor"),
+        ]
+        .concat()
+    );
+}
+
+#[test]
+fn another_value_of_a_variable_is_shown_and_no_power() {
+    let with = |value: &'static str| {
+        let mut part = skill("image");
+        part["env"] = json!([{"name": "MODE", "value": value}]);
+        move |it: &mut Value| add(&mut it["parts"], part)
+    };
+    let shown = one(Direction::Other, Section::MadeOf, "skill-a variable MODE");
+    assert_eq!(changes(with("careful"), with("bold")), shown);
+    assert_eq!(changes(with("bold"), with("bold")), []);
+    let explanation = serde_json::to_string(&explain(&plan(with("bold")))).expect("JSON");
+    assert!(!explanation.contains("bold"), "values are not repeated");
+}
