@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::arguments::{CrdsArguments, ObjectFormat};
 use crate::failure::Failure;
-use crate::output::{answer, json};
+use crate::output::{answer, json, yaml};
 
 /// Prints the definitions that the arguments name, or all.
 pub fn run(arguments: &CrdsArguments) -> Result<ExitCode, Failure> {
@@ -17,7 +17,7 @@ pub fn run(arguments: &CrdsArguments) -> Result<ExitCode, Failure> {
         definitions.retain(|it| arguments.kinds.contains(&it.spec.names.kind));
     }
     answer(&match arguments.output {
-        ObjectFormat::Yaml => yaml(&definitions)?,
+        ObjectFormat::Yaml => documents(&definitions)?,
         ObjectFormat::Json => match definitions.as_slice() {
             [one] => json(one)?,
             all => json(&json!({"apiVersion": "v1", "kind": "List", "items": all}))?,
@@ -26,17 +26,15 @@ pub fn run(arguments: &CrdsArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn yaml(definitions: &[CustomResourceDefinition]) -> Result<String, Failure> {
+fn documents(definitions: &[CustomResourceDefinition]) -> Result<String, Failure> {
     let mut text = String::new();
     for definition in definitions {
         // By way of a value, whose keys are sorted, as in `config/crds`.
-        let document = serde_json::to_value(definition)
-            .map_err(anyhow::Error::from)
-            .and_then(|value| Ok(serde_saphyr::to_string(&value)?))
+        let value = serde_json::to_value(definition)
             .context("cannot write a definition as YAML")
-            .map_err(|error| Failure::new(error, "use `-o json`, and report this"))?;
+            .map_err(|error| Failure::new(error, "report this"))?;
         text.push_str("---\n");
-        text.push_str(&document);
+        text.push_str(&yaml(&value)?);
     }
     Ok(text)
 }

@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 
 use anyhow::Context as _;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_saphyr::DoubleQuoted;
 
 use crate::failure::Failure;
-use crate::manifests::problem::{is_printable, printable};
+use crate::manifests::problem::is_printable;
 
 /// Writes an answer to stdout. A reader that has seen enough (`sympozium crds | head`) is not a failure.
 pub fn answer(text: &str) -> Result<(), Failure> {
@@ -48,34 +49,73 @@ pub fn escaped(text: String) -> String {
     escaped
 }
 
-/// A value as YAML, with nothing in it that a terminal would act on: such characters are written as `\u{202e}`.
+/// A value as YAML that reads back the same, with nothing in it that a terminal would act on: a text with such characters is
+/// written between double quotes, with escapes for them.
 pub fn yaml(value: &impl Serialize) -> Result<String, Failure> {
-    let text = serde_saphyr::to_string(value).map_err(anyhow::Error::from);
-    let text = match text {
-        Ok(text) if !text.chars().all(|it| it == '\n' || is_printable(it)) => {
-            let value = serde_json::to_value(value).map_err(anyhow::Error::from);
-            value.and_then(|value| Ok(serde_saphyr::to_string(&harmless(value))?))
-        }
-        text => text,
-    };
-    text.context("cannot write the answer as YAML")
+    written(value)
+        .context("cannot write the answer as YAML")
         .map_err(|error| Failure::new(error, "use `-o json`, and report this"))
 }
 
-/// A value whose texts are fit for a terminal. Line breaks are the writer's to mark.
-fn harmless(value: Value) -> Value {
-    let text = |text: String| {
-        let lines: Vec<String> = text.split('\n').map(printable).collect();
-        lines.join("\n")
+fn written(value: &impl Serialize) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(value)?;
+    if is_harmless(&text) {
+        return Ok(text);
+    }
+    let value = serde_json::to_value(value)?;
+    // Keys cannot be told to be between quotes. In JSON, which is YAML too, they always are.
+    let text = match has_harmless_keys(&value) {
+        true => serde_saphyr::to_string(&Quoting(&value))?,
+        false => serde_json::to_string_pretty(&value)? + "\n",
     };
+    Ok(escaped_yaml(&text))
+}
+
+fn is_harmless(text: &str) -> bool {
+    text.chars().all(|it| it == '\n' || is_printable(it))
+}
+
+fn has_harmless_keys(value: &Value) -> bool {
     match value {
-        Value::String(it) => Value::String(text(it)),
-        Value::Array(all) => all.into_iter().map(harmless).collect(),
-        Value::Object(all) => all
-            .into_iter()
-            .map(|(key, value)| (text(key), harmless(value)))
-            .collect(),
-        other => other,
+        Value::Array(all) => all.iter().all(has_harmless_keys),
+        Value::Object(all) => {
+            let mut entries = all.iter();
+            entries.all(|(key, value)| is_harmless(key) && has_harmless_keys(value))
+        }
+        _ => true,
+    }
+}
+
+/// YAML in which what is not printed is only between double quotes, with escapes for it.
+fn escaped_yaml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character == '\n' || is_printable(character) {
+            escaped.push(character);
+            continue;
+        }
+        escaped.push_str(&match u32::from(character) {
+            code @ ..=0xff => format!("\\x{code:02X}"),
+            code @ ..=0xffff => format!("\\u{code:04X}"),
+            code => format!("\\U{code:08X}"),
+        });
+    }
+    escaped
+}
+
+/// A value whose texts are between double quotes where they hold what is not printed.
+struct Quoting<'v>(&'v Value);
+
+impl Serialize for Quoting<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::String(text) if !is_harmless(text) => DoubleQuoted(text).serialize(serializer),
+            Value::Array(all) => serializer.collect_seq(all.iter().map(Quoting)),
+            Value::Object(all) => {
+                serializer.collect_map(all.iter().map(|(key, value)| (key, Quoting(value))))
+            }
+            other => other.serialize(serializer),
+        }
     }
 }
 
@@ -99,14 +139,60 @@ mod tests {
     }
 
     #[test]
-    fn yaml_has_nothing_that_a_terminal_acts_on() {
-        let text = yaml(&serde_json::json!({HOSTILE: [HOSTILE], "plain": "größe"})).unwrap();
-        assert!(
-            text.chars().all(|it| it == '\n' || is_printable(it)),
-            "{text:?}"
-        );
-        let read: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(read["plain"], "größe");
-        assert_eq!(read.as_object().unwrap().len(), 2);
+    fn yaml_means_the_same_and_a_terminal_acts_on_nothing_of_it() {
+        let texts = [
+            HOSTILE,
+            "#!/bin/sh\nif true; then\n\techo a\nfi\n",
+            "a\r\nb\r\n",
+            "\r",
+            "\t",
+            "\u{202e}",
+            "x: \u{202e}y",
+            "- \u{9b}31m",
+            "\u{1}\u{7f}\u{85}\u{a0}\u{2028}\u{2029}\u{feff}\u{e0041}",
+            " leading",
+            "trailing ",
+            " \n both \n ",
+            "\n\nlines\n\n",
+            "\t\n \t",
+            "key: value",
+            "\tkey: value\n---\n...\n",
+            "---",
+            "--- a\n---\n",
+            "# no comment",
+            "\t# no comment",
+            "\"quoted\" and \\ and \\x41 \u{202e}",
+            "'quoted'\t",
+            "",
+            "yes",
+            "0x10\t",
+            "größe 日本語 🦀\t",
+        ];
+        let long = format!("\t{}", "word ".repeat(100));
+        for text in texts.into_iter().chain([long.as_str()]) {
+            let value = serde_json::json!({
+                "in": {"a": [text, {text: text}], "plain": "größe"},
+                text: [[text]],
+                "list": [{"first": text, "second": text}],
+            });
+            let written = yaml(&value).unwrap();
+            assert!(
+                written.chars().all(|it| it == '\n' || is_printable(it)),
+                "{written:?}"
+            );
+            let read: Value = serde_saphyr::from_str(&written).unwrap();
+            assert_eq!(read, value, "{written}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn yaml_reads_back(texts in proptest::collection::vec("[ a:#\\-\"'\\\\\t\r\n\u{1}\u{1b}\u{85}\u{9b}\u{202e}\u{feff}]{0,8}", 1..4)) {
+            let value = serde_json::json!({"texts": texts, "of": {texts[0].as_str(): texts}});
+            let written = yaml(&value).unwrap();
+            proptest::prop_assert!(written.chars().all(|it| it == '\n' || is_printable(it)));
+            let read: Value = serde_saphyr::from_str(&written).unwrap();
+            proptest::prop_assert_eq!(read, value);
+        }
     }
 }
