@@ -175,7 +175,10 @@ fn of_one(page: &mut Page, run: &RunDifference) {
     };
     for section in Section::ALL.into_iter().filter(|it| is_told(*it)) {
         let changes = run.changes.iter();
-        let changes: Vec<&Change> = changes.filter(|it| it.power.section == section).collect();
+        let is_new = run.before != Standing::Admitted;
+        let changes: Vec<&Change> = changes
+            .filter(|it| it.power.section == section && !(is_new && it.power.is_detail))
+            .collect();
         if changes.is_empty() {
             continue;
         }

@@ -79,7 +79,13 @@ fn summary(page: &mut Page, it: &Explanation) {
         false => it.summary.can.join("; "),
     };
     page.line(0, &format!("This run can {can}."));
-    page.line(0, &format!("It cannot {}.", it.summary.cannot.join("; ")));
+    match it.summary.cannot.is_empty() {
+        true => page.line(
+            0,
+            "Nothing is said that it cannot do: what it has of the node can undo every bound.",
+        ),
+        false => page.line(0, &format!("It cannot {}.", it.summary.cannot.join("; "))),
+    }
 }
 
 fn files(page: &mut Page, it: &Explanation) {
@@ -151,7 +157,9 @@ fn skills(page: &mut Page, it: &Explanation) {
             };
             let description = skill.description.as_deref().unwrap_or_default();
             // What follows is divided from it by a semicolon.
-            let description = description.trim_end_matches('.').to_owned();
+            let description = description
+                .trim_end_matches(|it: char| it == '.' || it.is_whitespace())
+                .to_owned();
             let rest = [description, tools, programs];
             let rest: Vec<String> = rest.into_iter().filter(|it| !it.is_empty()).collect();
             vec![name, rest.join("; ")]

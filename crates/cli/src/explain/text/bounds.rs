@@ -103,6 +103,10 @@ pub fn lifetime(page: &mut Page, it: &Explanation) {
             duration(times.ceiling_seconds)
         ),
     );
+    if let Some(seconds) = life.after_run_seconds {
+        let words = format!("then, for {} at most", duration(seconds));
+        page.hanging(2, "hooks after it   ", &words);
+    }
     for (number, words) in life.rights_end.iter().enumerate() {
         let mark = match number {
             0 => "rights end       ",

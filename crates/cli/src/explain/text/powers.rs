@@ -18,7 +18,7 @@ pub fn tools(page: &mut Page, it: &Explanation) {
                     Gate::Allow => "allow".to_owned(),
                     _ => "ask".to_owned(),
                 },
-                named(tool),
+                tool.full_name(),
                 acts(tool),
                 match tool.arguments {
                     Arguments::FreeText => "FREE TEXT".to_owned(),
@@ -35,7 +35,7 @@ pub fn tools(page: &mut Page, it: &Explanation) {
         .tools
         .iter()
         .filter(|it| it.gate == Gate::Deny)
-        .map(named)
+        .map(ToolAbout::full_name)
         .collect();
     if !denied.is_empty() {
         page.hanging(2, "denied: ", &denied.join(", "));
@@ -57,21 +57,26 @@ pub fn tools(page: &mut Page, it: &Explanation) {
     }
 }
 
-fn named(tool: &ToolAbout) -> String {
-    match &tool.pack {
-        Some(pack) => format!("{pack}/{}", tool.tool),
-        None => tool.tool.clone(),
-    }
-}
-
 fn acts(tool: &ToolAbout) -> String {
     let part = tool.part.as_deref().unwrap_or_default();
     match tool.by {
         ActsBy::Agent => "the agent itself".to_owned(),
         ActsBy::Bridge => "the bridge".to_owned(),
         ActsBy::Shell => format!("a shell in {part}"),
-        ActsBy::Program => format!("{} in {part}", tool.program.join(" ")),
+        ActsBy::Program => format!("{} in {part}", command(&tool.program)),
     }
+}
+
+/// A program by the last piece of its path: `-o json` has the whole.
+fn command(program: &[String]) -> String {
+    let (program, rest) = match program {
+        [program, rest @ ..] => (program.as_str(), rest),
+        [] => ("", &[][..]),
+    };
+    let name = program.rsplit('/').find(|it| !it.is_empty());
+    let words = std::iter::once(name.unwrap_or(program));
+    let words = words.chain(rest.iter().map(String::as_str));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 pub fn kubernetes(page: &mut Page, it: &Explanation) {
