@@ -134,7 +134,7 @@ Exit codes:
   3  a run is denied; with --diff: one of NEW
   4  with --diff: a run may do more")]
 pub struct ExplainArguments {
-    /// Files or directories with manifests; `-` is standard input.
+    /// Files or directories with manifests or skills (`SKILL.md`); `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -181,7 +181,7 @@ Exit codes:
   2  the command line was not understood
   3  a run is denied")]
 pub struct RenderArguments {
-    /// Files or directories with manifests; `-` is standard input.
+    /// Files or directories with manifests or skills (`SKILL.md`); `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -189,7 +189,7 @@ pub struct RenderArguments {
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
 
-    /// The UID of runs that have none in their metadata.
+    /// The UID of the run, if it has none in its metadata. With several runs, --run says which.
     #[arg(long, value_parser = crate::planning::uid)]
     pub uid: Option<String>,
 
@@ -205,11 +205,16 @@ pub struct RenderArguments {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub gateway: Option<SocketAddr>,
 
+    /// The port of the gateway that no run may reach, by which a run tries whether NetworkPolicies are enforced; the one
+    /// after the gateway's when absent.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub canary: Option<u16>,
+
     /// An address and port of the API server; may be given several times.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub api_server: Vec<SocketAddr>,
 
-    /// What `hostUsers` of pods says: `auto` leaves it out, because no cluster is asked here.
+    /// Whose users pods have: `hostUsers` of a pod is true with `always`, and false with `never`.
     #[arg(long, value_enum, default_value_t = HostUsers::Auto)]
     pub host_users: HostUsers,
 
@@ -341,11 +346,11 @@ pub enum ExplainFormat {
 /// Whether pods use the node's users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HostUsers {
-    /// Not said: the cluster decides.
+    /// Left out, because no cluster is asked here: the cluster decides.
     Auto,
-    /// They do: no user namespace.
+    /// The node's users, no user namespace (less isolated).
     Always,
-    /// They do not: a user namespace of their own.
+    /// A user namespace of its own (more isolated).
     Never,
 }
 

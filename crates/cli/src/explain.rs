@@ -13,12 +13,12 @@ use serde::Serialize;
 use sympozium_plan::explain::{Explanation, explain};
 
 use crate::arguments::{ExplainArguments, ExplainFormat};
-use crate::failure::{ADDED, DENIED, FAILED, Failure};
+use crate::failure::{ADDED, Failure};
 use crate::output::{answer, json, note, yaml};
 use crate::planning::{
     self, Denial, NIL_UID, Planning, Request, Run, RunOutcome, plan_any, plan_runs,
 };
-use crate::validate::{Finding, ObjectName, Verdict};
+use crate::validate::{Conclusion, Finding, ObjectName};
 
 /// Explains what the arguments name.
 pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
@@ -36,7 +36,7 @@ pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
         ExplainFormat::Json => answer(&json(&Answer::of(&planning))?)?,
         ExplainFormat::Yaml => answer(&yaml(&Answer::of(&planning))?)?,
     }
-    Ok(exit_code(planning.verdict()))
+    Ok(planning.conclusion().exit_code())
 }
 
 fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
@@ -45,7 +45,7 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
             "--diff compares two paths, and {} were named",
             arguments.files.len()
         );
-        return Err(Failure::new(
+        return Err(Failure::usage(
             error,
             "put what belongs together into one directory: sympozium explain --diff OLD NEW",
         ));
@@ -70,11 +70,13 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
         ExplainFormat::Yaml => answer(&yaml(&differences)?)?,
     }
     // What was denied before says nothing about what is now.
-    let broken = old.verdict() == Some(Verdict::Error);
-    Ok(match new.verdict() {
-        _ if broken => ExitCode::from(FAILED),
-        None if differences.adds() => ExitCode::from(ADDED),
-        verdict => exit_code(verdict),
+    let conclusion = match old.conclusion() {
+        Conclusion::Broken => Conclusion::Broken,
+        Conclusion::Well | Conclusion::Denied => new.conclusion(),
+    };
+    Ok(match conclusion {
+        Conclusion::Well if differences.adds() => ExitCode::from(ADDED),
+        conclusion => conclusion.exit_code(),
     })
 }
 
@@ -85,14 +87,6 @@ fn request<'r>(arguments: &'r ExplainArguments, files: &'r [PathBuf]) -> Request
         namespace: &arguments.namespace,
         run: arguments.run.as_deref(),
         uid: NIL_UID,
-    }
-}
-
-fn exit_code(verdict: Option<Verdict>) -> ExitCode {
-    match verdict {
-        None | Some(Verdict::Warning) => ExitCode::SUCCESS,
-        Some(Verdict::Denied) => ExitCode::from(DENIED),
-        Some(Verdict::Error) => ExitCode::from(FAILED),
     }
 }
 

@@ -3,8 +3,11 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Exit code of a command that failed. Usage errors are 2; clap gives that by itself.
+/// Exit code of a command that failed.
 pub const FAILED: u8 = 1;
+
+/// Exit code of a command line that was not understood. Clap gives it by itself; this is for what clap cannot see.
+pub const USAGE: u8 = 2;
 
 /// Exit code of a command that did its work and whose answer is no.
 pub const DENIED: u8 = 3;
@@ -17,12 +20,26 @@ pub const ADDED: u8 = 4;
 pub struct Failure {
     error: anyhow::Error,
     hint: &'static str,
+    code: u8,
 }
 
 impl Failure {
     /// `error`, with the next thing to try.
     pub fn new(error: anyhow::Error, hint: &'static str) -> Self {
-        Self { error, hint }
+        Self {
+            error,
+            hint,
+            code: FAILED,
+        }
+    }
+
+    /// The same about the command line itself.
+    pub fn usage(error: anyhow::Error, hint: &'static str) -> Self {
+        Self {
+            error,
+            hint,
+            code: USAGE,
+        }
     }
 
     /// Writes it to stderr, and gives the exit code.
@@ -34,6 +51,6 @@ impl Failure {
             self.error,
             self.hint
         );
-        ExitCode::from(FAILED)
+        ExitCode::from(self.code)
     }
 }

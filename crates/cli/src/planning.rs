@@ -12,7 +12,8 @@ use sympozium_plan::plan::{PlanSettings, Planned, plan};
 
 use crate::failure::Failure;
 use crate::validate::{
-    Completeness, Demand, Judged, ObjectName, Outcome, Purpose, Report, Schemas, Session, Verdict,
+    Completeness, Conclusion, Demand, Judged, ObjectName, Outcome, Purpose, Report, Schemas,
+    Session,
 };
 
 /// The UID of a run that no cluster has stored.
@@ -187,12 +188,12 @@ impl<T> Planning<T> {
         self.runs.is_empty() && !self.report.has_unreadable()
     }
 
-    /// What decides the exit code; nothing when all is well.
-    pub fn verdict(&self) -> Option<Verdict> {
+    /// What decides the exit code.
+    pub fn conclusion(&self) -> Conclusion {
         let failed = |run: &Run<T>| matches!(run.outcome, RunOutcome::Failed(_));
-        match self.report.verdict() {
-            None if self.runs.iter().any(failed) => Some(Verdict::Error),
-            verdict => verdict,
+        match self.report.conclusion() {
+            Conclusion::Well if self.runs.iter().any(failed) => Conclusion::Broken,
+            conclusion => conclusion,
         }
     }
 

@@ -1,19 +1,21 @@
 //! `sympozium render`: the Kubernetes objects of a run.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use serde_json::{Value, json};
 use sympozium_plan::render::{RenderSettings, SandboxVersion, render};
 
 use crate::arguments::{HostUsers, ObjectFormat, RenderArguments, SandboxVersionArgument};
-use crate::failure::{DENIED, FAILED, Failure};
+use crate::failure::Failure;
 use crate::output::{answer, json, note, yaml};
-use crate::planning::{self, NIL_UID, Request, plan_runs};
-use crate::validate::Verdict;
+use crate::planning::{self, NIL_UID, Planning, Request, plan_runs};
+use crate::validate::ObjectName;
 
 /// Renders what the arguments name.
 pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
-    let settings = settings(arguments);
+    let settings = settings(arguments)?;
     let request = Request {
         files: &arguments.files,
         floor: arguments.floor.as_deref(),
@@ -30,6 +32,7 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
             .map(|item| Ok(item.object.to_value()?))
             .collect::<anyhow::Result<Vec<Value>>>()
     })?;
+    refuse_same_names(arguments, &planning)?;
     let objects: Vec<&Value> = planning.made().flat_map(|(_, objects)| objects).collect();
     answer(&match arguments.output {
         ObjectFormat::Json => json(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?,
@@ -46,19 +49,58 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
             "note: `hostUsers` is left out, because only the cluster knows whether its nodes have user namespaces; --host-users sets it",
         );
     }
-    Ok(match planning.verdict() {
-        None | Some(Verdict::Warning) => ExitCode::SUCCESS,
-        Some(Verdict::Denied) => ExitCode::from(DENIED),
-        Some(Verdict::Error) => ExitCode::from(FAILED),
-    })
+    Ok(planning.conclusion().exit_code())
 }
 
-fn settings(arguments: &RenderArguments) -> RenderSettings {
+/// Names are made of UIDs: where two runs have the same one, what is printed for one would replace what is for the other.
+fn refuse_same_names(
+    arguments: &RenderArguments,
+    planning: &Planning<Vec<Value>>,
+) -> Result<(), Failure> {
+    const HINT: &str = "--run NAME prints one of them; --uid is for that one";
+    if arguments.uid.is_some() && planning.runs.len() > 1 {
+        let error = anyhow!(
+            "--uid is of one run, and there are {} among the files",
+            planning.runs.len()
+        );
+        return Err(Failure::new(error, HINT));
+    }
+    let mut seen: BTreeMap<String, &ObjectName> = BTreeMap::new();
+    for (run, objects) in planning.made() {
+        for object in objects {
+            let metadata = &object["metadata"];
+            let name = json!([object["kind"], metadata["namespace"], metadata["name"]]);
+            let other = seen.insert(name.to_string(), &run.name);
+            if let Some(other) = other.filter(|it| **it != run.name) {
+                let error = anyhow!(
+                    "{other} and {} have no UID and names that begin alike: their objects would be called the same",
+                    run.name
+                );
+                return Err(Failure::new(error, HINT));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn settings(arguments: &RenderArguments) -> Result<RenderSettings, Failure> {
     let mut settings = RenderSettings::default();
     if let Some(gateway) = arguments.gateway {
         settings.gateway.ip = gateway.ip();
         settings.gateway.port = gateway.port();
     }
+    let port = settings.gateway.port;
+    let canary = arguments.canary.or_else(|| port.checked_add(1));
+    settings.gateway.canary_port = match canary {
+        Some(canary) if canary != port => canary,
+        _ => {
+            let error = anyhow!(
+                "the gateway and its canary cannot both have port {port}: runs reach the one and must not reach the other"
+            );
+            let hint = "name another port with --canary PORT";
+            return Err(Failure::usage(error, hint));
+        }
+    };
     if !arguments.api_server.is_empty() {
         let servers = arguments.api_server.iter();
         settings.api_server = servers.map(|it| (it.ip(), it.port())).collect();
@@ -73,7 +115,7 @@ fn settings(arguments: &RenderArguments) -> RenderSettings {
         SandboxVersionArgument::V1beta1 => Some(SandboxVersion::V1Beta1),
         SandboxVersionArgument::None => None,
     };
-    settings
+    Ok(settings)
 }
 
 fn documents(objects: &[&Value]) -> Result<String, Failure> {

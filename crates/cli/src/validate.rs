@@ -22,7 +22,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::process::ExitCode;
 
 use crate::arguments::{OutputFormat, ValidateArguments};
-use crate::failure::{DENIED, FAILED, Failure};
+use crate::failure::Failure;
 use crate::kinds::Kind;
 use crate::manifests::load::{Budget, Loaded, load};
 use crate::manifests::problem::{Problem, Severity};
@@ -31,7 +31,7 @@ use crate::manifests::tree::{Mark, Path};
 use crate::output::{answer, json, note};
 use admission::Floor;
 pub use admission::{Demand, Judged, Outcome, Purpose};
-pub use finding::{Finding, ObjectName, Verdict};
+pub use finding::{Conclusion, Finding, ObjectName, Verdict};
 use finding::{Findings, Stage};
 use object::{Object, ObjectKind, Sorter};
 pub use references::Completeness;
@@ -48,11 +48,7 @@ pub fn run(arguments: &ValidateArguments) -> Result<ExitCode, Failure> {
         }
         OutputFormat::Json => answer(&json(&report)?)?,
     }
-    Ok(match report.verdict() {
-        None => ExitCode::SUCCESS,
-        Some(Verdict::Denied) => ExitCode::from(DENIED),
-        Some(_) => ExitCode::from(FAILED),
-    })
+    Ok(report.conclusion().exit_code())
 }
 
 fn validate(arguments: &ValidateArguments) -> Report {

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use sympozium_api::SkillPack;
 
 use super::arguments::ImportArguments;
@@ -21,8 +20,8 @@ use crate::manifests::load::{Budget, Loaded};
 use crate::manifests::problem::{Problem, Problems};
 use crate::manifests::sources::{directory_name, shown};
 use crate::manifests::tree::Mark;
-use crate::output::{answer, json, note};
-use crate::validate::{Completeness, Report, Schemas, Session, Verdict};
+use crate::output::{answer, json, note, yaml};
+use crate::validate::{Completeness, Conclusion, Report, Schemas, Session};
 
 /// The namespace of a pack that names none, for the findings.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -34,11 +33,12 @@ pub fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
     if !findings.is_empty() {
         note(findings.trim_end());
     }
-    let (Some(pack), None) = (pack, report.verdict()) else {
+    let (Some(pack), Conclusion::Well) = (pack, report.conclusion()) else {
         note(&report.summary());
-        return Ok(match report.verdict() {
-            Some(Verdict::Denied) => ExitCode::from(DENIED),
-            _ => ExitCode::from(FAILED),
+        return Ok(match report.conclusion() {
+            Conclusion::Denied => ExitCode::from(DENIED),
+            // There is no pack, though nothing is said against it.
+            Conclusion::Well | Conclusion::Broken => ExitCode::from(FAILED),
         });
     };
     answer(&match arguments.output {
@@ -46,13 +46,6 @@ pub fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
         ObjectFormat::Json => json(&pack)?,
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn yaml(pack: &SkillPack) -> Result<String, Failure> {
-    serde_saphyr::to_string(pack)
-        .map_err(anyhow::Error::from)
-        .context("cannot write the pack as YAML")
-        .map_err(|error| Failure::new(error, "use `-o json`, and report this"))
 }
 
 /// The pack, if there is one, and everything that is to be said about it.

@@ -1,7 +1,10 @@
 //! What validation finds, and how the findings of all files become one report.
 
+use std::process::ExitCode;
+
 use serde::Serialize;
 
+use crate::failure::{DENIED, FAILED};
 use crate::manifests::limits::MAX_FINDINGS;
 use crate::manifests::problem::{Problem, Problems, Severity};
 use crate::manifests::tree::Mark;
@@ -30,6 +33,28 @@ pub enum Verdict {
     Denied,
     /// It is allowed, and unwise.
     Warning,
+}
+
+/// What is left when everything has been looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conclusion {
+    /// Nothing stands against it; there may be warnings.
+    Well,
+    /// It would be denied.
+    Denied,
+    /// Something must be mended first.
+    Broken,
+}
+
+impl Conclusion {
+    /// What the command answers with.
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Well => ExitCode::SUCCESS,
+            Self::Denied => ExitCode::from(DENIED),
+            Self::Broken => ExitCode::from(FAILED),
+        }
+    }
 }
 
 impl Verdict {

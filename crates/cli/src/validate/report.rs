@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::finding::{Finding, Findings, Stage, Verdict};
+use super::finding::{Conclusion, Finding, Findings, Stage, Verdict};
 use super::object::{Object, ObjectKind};
 
 /// Everything that validation has to say. The names of its fields are the JSON output, which `docs/validate.md`
@@ -59,12 +59,12 @@ impl Report {
         }
     }
 
-    /// What decides the exit code; nothing when all is well. Errors come first: what cannot be applied cannot be denied.
-    pub fn verdict(&self) -> Option<Verdict> {
+    /// What decides the exit code. Errors come first: what cannot be applied cannot be denied.
+    pub fn conclusion(&self) -> Conclusion {
         match (self.errors, self.denials) {
-            (0, 0) => None,
-            (0, _) => Some(Verdict::Denied),
-            _ => Some(Verdict::Error),
+            (0, 0) => Conclusion::Well,
+            (0, _) => Conclusion::Denied,
+            _ => Conclusion::Broken,
         }
     }
 

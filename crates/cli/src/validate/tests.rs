@@ -43,19 +43,22 @@ fn what_the_api_server_accepts_and_refuses_is_accepted_and_refused() {
         let mut session = Session::new("default");
         session.add("case.yaml".to_owned(), Ok(object.to_string()));
         let report = session.finish(&mut schemas, Completeness::Partial);
-        let verdict = report.verdict();
+        let conclusion = report.conclusion();
         let by = case["by"]
             .as_str()
             .filter(|_| !ACCEPTED_HERE.contains(&name));
         let (count, is_right) = match by {
-            None => (0, verdict != Some(Verdict::Error)),
-            Some("rule") => (1, verdict.is_some() || MADE_BY_US.contains(&kind)),
-            Some(_) => (2, verdict == Some(Verdict::Error)),
+            None => (0, conclusion != Conclusion::Broken),
+            Some("rule") => (
+                1,
+                conclusion != Conclusion::Well || MADE_BY_US.contains(&kind),
+            ),
+            Some(_) => (2, conclusion == Conclusion::Broken),
         };
         counts[count] += 1;
         if !is_right {
             wrong.push(format!(
-                "{kind}, {name}: by {by:?}: {verdict:?}\n{}",
+                "{kind}, {name}: by {by:?}: {conclusion:?}\n{}",
                 report.text()
             ));
         }

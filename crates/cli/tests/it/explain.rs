@@ -333,7 +333,7 @@ fn a_directory_with_a_skill_counts_as_its_pack() {
 fn a_comparison_wants_two_paths() {
     let output = sympozium(&["explain", "--diff", "../explain/old"]);
     insta::assert_snapshot!(shown(&output), @r"
-    exit code: 1
+    exit code: 2
     ----- stdout -----
     ----- stderr -----
     error: --diff compares two paths, and 1 were named
@@ -341,11 +341,60 @@ fn a_comparison_wants_two_paths() {
     ");
 }
 
+/// What is changed in `tickets.yaml`, and the line about it.
+const CHANGES: [(&str, &str, &str); 2] = [
+    (
+        "properties: {line: {type: string}}",
+        "properties: {line: {}}",
+        "    ~ tickets: arguments of close_ticket: was",
+    ),
+    (
+        "exec: [sh, -c]",
+        "exec: [bash, -c]",
+        "    ~ tickets: program of close_ticket: was [\"sh\",\"-c\"], now [\"bash\",\"-c\"]\n      (more)",
+    ),
+];
+
+/// A schema that lets more through and another program fail a review.
+#[test]
+fn what_no_table_counts_is_compared_too() {
+    let text = std::fs::read_to_string(crate::fixtures().join("../explain/tickets.yaml")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let old = write("old.yaml", &text);
+    for (from, to, line) in CHANGES {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(text, changed, "{from}");
+        let new = write("new.yaml", &changed);
+        let output = sympozium(&["explain", "--diff", &old, &new]);
+        assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
+        assert!(stdout(&output).contains(line), "{}", shown(&output));
+    }
+}
+
+#[test]
+fn programs_are_told_by_their_names_and_whole_to_programs() {
+    let output = sympozium(&["explain", "../explain/ops.yaml"]);
+    let text = stdout(&output);
+    assert!(text.contains(" list-unhealthy-pods.sh in "), "{text}");
+    let answer = explained(&["../explain/ops.yaml"]);
+    let tools = answer["runs"][0]["tools"].as_array().unwrap();
+    let tool = tools.iter().find(|it| it["tool"] == "list_unhealthy_pods");
+    assert_eq!(
+        tool.unwrap()["program"][0],
+        "/skills/k8s-ops/cluster-overview/scripts/list-unhealthy-pods.sh"
+    );
+}
+
 #[test]
 fn help_has_examples_and_exit_codes() {
     for command in ["explain", "render"] {
         let output = sympozium(&[command, "--help"]);
-        for word in ["Examples:", "Exit codes:", "  3  "] {
+        for word in ["Examples:", "Exit codes:", "  3  ", "`SKILL.md`"] {
             assert!(stdout(&output).contains(word), "{command} {word}");
         }
     }

@@ -93,6 +93,114 @@ fn the_cluster_around_a_run_can_be_named() {
     }
 }
 
+/// What runs may reach and what they must not is never at one port.
+#[test]
+fn the_canary_has_a_port_of_its_own() {
+    let file = "../explain/ops.yaml";
+    let check = |arguments: &[&str]| {
+        let objects = rendered(&[&[file], arguments].concat());
+        let job = objects.iter().find(|it| it["kind"] == "Job").unwrap();
+        let first = &job["spec"]["template"]["spec"]["initContainers"][0];
+        let policy = objects
+            .iter()
+            .find(|it| it["kind"] == "NetworkPolicy")
+            .unwrap();
+        (first.to_string(), policy["spec"]["egress"].to_string())
+    };
+    let (first, egress) = check(&["--gateway", "10.1.2.3:8444"]);
+    assert!(first.contains("8445"), "{first}");
+    assert!(
+        egress.contains("8444") && !egress.contains("8445"),
+        "{egress}"
+    );
+    let (first, egress) = check(&["--gateway", "10.1.2.3:8444", "--canary", "9999"]);
+    assert!(first.contains("9999"), "{first}");
+    assert!(!egress.contains("9999"), "{egress}");
+    for arguments in [
+        &["--gateway", "10.1.2.3:8444", "--canary", "8444"][..],
+        &["--gateway", "10.1.2.3:65535"],
+    ] {
+        let output = sympozium(&[&["render", file], arguments].concat());
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
+        assert!(stderr(&output).contains("hint: name another port with --canary PORT"));
+    }
+}
+
+#[test]
+fn objects_of_two_runs_are_never_called_the_same() {
+    let two = "../explain/two-runs.yaml";
+    let output = sympozium(&["render", two, "--uid", UID]);
+    insta::assert_snapshot!(shown(&output), @r"
+    exit code: 1
+    ----- stdout -----
+    ----- stderr -----
+    error: --uid is of one run, and there are 2 among the files
+    hint: --run NAME prints one of them; --uid is for that one
+    ");
+    let text = std::fs::read_to_string(crate::fixtures().join(two)).unwrap();
+    let alike = text
+        .replace("name: one", "name: nightly-report-of-monday")
+        .replace("generateName: two-", "name: nightly-report-of-tuesday");
+    let output = crate::sympozium_reading(&["render", "-"], alike.as_bytes());
+    assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
+    let words = "have no UID and names that begin alike: their objects would be called the same\nhint: --run NAME ";
+    assert!(stderr(&output).contains(words), "{}", shown(&output));
+    let arguments = [
+        "render",
+        "-",
+        "--run",
+        "nightly-report-of-monday",
+        "--uid",
+        UID,
+    ];
+    let output = crate::sympozium_reading(&arguments, alike.as_bytes());
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+}
+
+/// Scripts come out as they went in, and a terminal acts on nothing of them.
+#[test]
+fn texts_read_back_the_same_from_yaml() {
+    let directory = tempfile::tempdir().unwrap();
+    let skill = directory.path().join("calm");
+    std::fs::create_dir_all(skill.join("scripts")).unwrap();
+    let text = "---\nname: calm\ndescription: Keep calm.\n---\nBreathe.\tIn \u{202e}and out.\n";
+    std::fs::write(skill.join("SKILL.md"), text).unwrap();
+    let script = "#!/bin/sh\nif true; then\n\techo 'a: b' \nfi\n---\r\n";
+    std::fs::write(skill.join("scripts/go.sh"), script).unwrap();
+    let two = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
+    let agent = two.replace(
+        "policyRef: default\n",
+        "policyRef: default\n  skills: [{skillPackRef: calm}]\n",
+    );
+    std::fs::write(directory.path().join("agent.yaml"), agent).unwrap();
+    let path = directory.path().to_str().unwrap();
+    let skill = skill.to_str().unwrap();
+    for arguments in [
+        &["render", path, "--run", "one"][..],
+        &["explain", path],
+        &["skill", "import", skill],
+    ] {
+        let with = |format: &'static str| sympozium(&[arguments, &["-o", format]].concat());
+        let (yaml, json) = (with("yaml"), with("json"));
+        assert_eq!(yaml.status.code(), Some(0), "{}", shown(&yaml));
+        let raw: Vec<char> = stdout(&yaml)
+            .chars()
+            .filter(|it| (it.is_control() && *it != '\n') || *it == '\u{202e}')
+            .collect();
+        assert_eq!(raw, [], "{arguments:?}");
+        let mut read: Vec<Value> = serde_saphyr::from_multiple(stdout(&yaml)).unwrap();
+        let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let expected = match json["kind"] == "List" {
+            true => json["items"].as_array().unwrap().clone(),
+            false => vec![json],
+        };
+        assert_eq!(read.len(), expected.len());
+        for (read, expected) in read.drain(..).zip(expected) {
+            assert_eq!(read, expected, "{arguments:?}");
+        }
+    }
+}
+
 #[test]
 fn denied_runs_and_missing_objects_are_not_rendered() {
     let output = sympozium(&["render", "denied.yaml"]);

@@ -54,21 +54,21 @@ fn findings_come_in_the_order_of_files_and_lines() {
         report.summary(),
         "failed: 1 error, 1 denial, 1 warning; 0 objects in 2 files"
     );
-    assert_eq!(report.verdict(), Some(Verdict::Error));
+    assert_eq!(report.conclusion(), Conclusion::Broken);
 }
 
 #[test]
 fn only_what_stands_against_it_decides() {
-    assert_eq!(report(&[]).verdict(), None);
+    assert_eq!(report(&[]).conclusion(), Conclusion::Well);
     assert_eq!(report(&[]).summary(), "ok: 0 objects in 2 files");
     let warned = report(&[(Verdict::Warning, "a.yaml", 1)]);
-    assert_eq!(warned.verdict(), None);
+    assert_eq!(warned.conclusion(), Conclusion::Well);
     assert_eq!(warned.summary(), "ok: 1 warning; 0 objects in 2 files");
     let denied = report(&[
         (Verdict::Denied, "a.yaml", 1),
         (Verdict::Warning, "a.yaml", 1),
     ]);
-    assert_eq!(denied.verdict(), Some(Verdict::Denied));
+    assert_eq!(denied.conclusion(), Conclusion::Denied);
 }
 
 #[test]
