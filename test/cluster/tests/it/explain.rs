@@ -52,10 +52,16 @@ fn every_grant_that_is_told_holds_and_nothing_else_does() -> Result<()> {
         "k8s-ops-admin",
         "sre-observability",
         "incident-response",
+        "llmfit",
     ] {
         let namespace = cluster.namespace("explain", Security::Restricted)?;
         let (explanation, grants) = realised(&namespace, pack)?;
-        ensure!(!explanation.kubernetes.is_empty(), "{pack} has no identity");
+        let whose: Vec<Option<&str>> = explanation
+            .kubernetes
+            .iter()
+            .map(|it| it.pack.as_deref())
+            .collect();
+        ensure!(whose == [Some(pack), None], "identities of {whose:?}");
         let created = create(&admin, &namespace, &grants)?;
         let outcome = agrees(&admin, &namespace, &explanation, &mut seed);
         // Grants in the whole cluster are nobody's to collect.
@@ -72,7 +78,14 @@ fn every_grant_that_is_told_holds_and_nothing_else_does() -> Result<()> {
 fn realised(namespace: &Namespace, pack: &str) -> Result<(Explanation, Vec<Value>)> {
     let stored = namespace.create(&json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun", "metadata": {"name": pack},
-        "spec": {"agentRef": "a", "task": "Check.", "skills": [{"skillPackRef": pack}]},
+        "spec": {
+            "agentRef": "a", "task": "Check.", "skills": [{"skillPackRef": pack}],
+            "lifecycle": {
+                "preRun": [{"name": "fetch", "image": "ghcr.io/example/fetch:1"}],
+                "postRun": [{"name": "publish", "image": "ghcr.io/example/publish:1"}],
+                "rbac": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}],
+            },
+        },
     }))?;
     let run: AgentRun = serde_json::from_value(stored)?;
     let agent: Agent = serde_json::from_value(json!({
