@@ -74,8 +74,19 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
     }
     for right in single(rule) {
         let (group, resource, verb) = right;
-        for (weight, consequence) in milder(group, resource, verb) {
-            add(weight, consequence, &one(rule, right));
+        let milder = milder(group, resource, verb);
+        let own = one(rule, right);
+        // What nobody here knows may lead to anything. Of several groups, one has the resource.
+        let is_known = |group: &String| {
+            let same = (group.as_str(), resource, verb);
+            !self::milder(same.0, same.1, same.2).is_empty()
+                || !escalations(&one(rule, same)).is_empty()
+        };
+        if !READS.contains(&verb) && !rule.api_groups.iter().any(is_known) {
+            add(Weight::MoreRights, UNKNOWN, &own);
+        }
+        for (weight, consequence) in milder {
+            add(weight, consequence, &own);
         }
     }
     if scope == Scope::Cluster {
@@ -265,6 +276,7 @@ fn of_escalation(escalation: Escalation, resource: &str, verb: &str) -> (Weight,
 
 const CERTIFICATES: &str =
     "can have certificates issued that the cluster trusts, and so become anybody";
+const UNKNOWN: &str = "may lead to anything: what follows from it is not known here";
 const NODES: &str = "can choose where pods run, and draw others' pods to a node";
 
 /// Rights that a `*` stands for, of those that matter most.
@@ -365,7 +377,18 @@ fn milder(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &'static str)
         Disturbance,
         "can stop or multiply workloads that scale by it",
     );
-    let routes = is(&[""], &["services", "endpoints"])
+    add(
+        reads && group.is_empty() && main == "nodes" && !["", "proxy"].contains(&sub),
+        Disclosure,
+        "reads what the kubelet tells about a node: its settings, its logs, all of its pods",
+    );
+    add(
+        writes && is(&["policy"], &["poddisruptionbudgets"])
+            || writes && is(&[""], &["resourcequotas", "limitranges"]),
+        Disturbance,
+        "can lift bounds that protect the work of others",
+    );
+    let routes = is(&[""], &["services", "services/status", "endpoints"])
         || is(&["discovery.k8s.io"], &["endpointslices"])
         || is(&["networking.k8s.io", "extensions"], &["ingresses"])
         || group == "gateway.networking.k8s.io";
@@ -397,7 +420,7 @@ fn milder(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &'static str)
     let is_custom = group.contains('.') && !group.ends_with(".k8s.io");
     add(
         writes && is_custom && group != sympozium_api::labels::GROUP,
-        Disturbance,
+        Weight::MoreRights,
         "makes a controller act, which has rights of its own",
     );
     add(

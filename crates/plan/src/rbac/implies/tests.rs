@@ -278,3 +278,42 @@ fn every_refused_right_has_a_consequence() {
         }
     }
 }
+
+/// Nobody is told that nothing follows from what nobody here knows.
+#[test]
+fn writes_that_are_not_known_may_lead_to_anything() {
+    for (group, resource, verb) in [
+        ("node.k8s.io", "runtimeclasses", "create"),
+        ("storage.k8s.io", "csidrivers", "patch"),
+        ("scheduling.k8s.io", "priorityclasses", "update"),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas", "delete"),
+        ("example.com", "widgets", "create"),
+        ("", "inventions", "invent"),
+    ] {
+        let rule = one(&Rule::default(), (group, resource, verb));
+        let weights: Vec<Weight> = implications(&rule, Scope::Namespace)
+            .into_iter()
+            .map(|it| it.weight)
+            .collect();
+        assert_eq!(weights, [Weight::MoreRights], "{verb} {resource}");
+    }
+    for (group, resource, verb, weight) in [
+        ("", "nodes/log", "get", Weight::Disclosure),
+        ("", "nodes/configz", "get", Weight::Disclosure),
+        ("", "services/status", "patch", Weight::Disturbance),
+        (
+            "policy",
+            "poddisruptionbudgets",
+            "delete",
+            Weight::Disturbance,
+        ),
+        ("", "resourcequotas", "update", Weight::Disturbance),
+    ] {
+        let rule = one(&Rule::default(), (group, resource, verb));
+        let found = implications(&rule, Scope::Namespace);
+        assert!(
+            found.iter().any(|it| it.weight == weight),
+            "{verb} {resource}: {found:?}"
+        );
+    }
+}
