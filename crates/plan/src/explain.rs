@@ -78,6 +78,9 @@ pub struct Explanation {
     pub lifetime: Lifetime,
     /// What one should know that no table says.
     pub remarks: Vec<Remark>,
+    /// The digest of the plan without what is different in every run: its UID, and the objects that it was made from. Two
+    /// plans with the same one give the same powers.
+    pub plan_digest: String,
 }
 
 /// Explains a plan.
@@ -104,5 +107,6 @@ pub fn explain(plan: &RunPlan) -> Explanation {
         isolation: bounds::isolation(plan),
         lifetime: bounds::lifetime(plan),
         remarks: remarks::of(plan),
+        plan_digest: about::plan_digest(plan),
     }
 }

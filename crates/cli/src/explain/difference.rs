@@ -59,7 +59,8 @@ impl Differences {
     }
 }
 
-type Side<'a> = BTreeMap<(String, String, String), &'a Run<Explanation>>;
+/// Runs by kind, namespace and name; those that have one name before the cluster gives them another are counted.
+type Side<'a> = BTreeMap<(String, String, String, usize), &'a Run<Explanation>>;
 
 /// Compares run by run, by kind, namespace and name.
 pub fn of(old: &Planning<Explanation>, new: &Planning<Explanation>) -> Differences {
@@ -79,16 +80,20 @@ pub fn of(old: &Planning<Explanation>, new: &Planning<Explanation>) -> Differenc
 }
 
 fn side(planning: &Planning<Explanation>) -> Side<'_> {
-    let runs = planning.runs.iter();
-    runs.map(|run| {
+    let mut side = Side::new();
+    for run in &planning.runs {
         let ObjectName {
             kind,
             namespace,
             name,
         } = run.name.clone();
-        ((kind, namespace, name), run)
-    })
-    .collect()
+        let mut key = (kind, namespace, name, 0);
+        while side.contains_key(&key) {
+            key.3 += 1;
+        }
+        side.insert(key, run);
+    }
+    side
 }
 
 fn of_run(
@@ -97,7 +102,7 @@ fn of_run(
 ) -> Option<RunDifference> {
     let name = after.or(before)?.name.clone();
     let (changes, kept) = match (explanation(before), explanation(after)) {
-        (Some(old), Some(new)) => compare(old, new),
+        (Some(old), Some(new)) => compared(old, new),
         (None, Some(new)) => (all(new, Direction::Added), Kept(0)),
         (Some(old), None) => (all(old, Direction::Removed), Kept(0)),
         (None, None) => (Vec::new(), Kept(0)),
@@ -109,6 +114,28 @@ fn of_run(
         changes,
         kept,
     })
+}
+
+/// Powers one by one; a plan that is another one and of which nothing is listed may give more all the same.
+fn compared(old: &Explanation, new: &Explanation) -> (Vec<Change>, Kept) {
+    let (mut changes, kept) = compare(old, new);
+    if changes.is_empty() && old.plan_digest != new.plan_digest {
+        changes.push(Change {
+            direction: Direction::Widened,
+            power: Power {
+                section: Section::Limits,
+                is_heavy: false,
+                of: String::new(),
+                what: "something else of the plan".to_owned(),
+                value: Some(new.plan_digest.clone()),
+                means: Vec::new(),
+                rank: None,
+                is_detail: false,
+            },
+            was: Some(old.plan_digest.clone()),
+        });
+    }
+    (changes, kept)
 }
 
 fn explanation(run: Option<&Run<Explanation>>) -> Option<&Explanation> {
@@ -175,9 +202,8 @@ fn of_one(page: &mut Page, run: &RunDifference) {
     };
     for section in Section::ALL.into_iter().filter(|it| is_told(*it)) {
         let changes = run.changes.iter();
-        let is_new = run.before != Standing::Admitted;
         let changes: Vec<&Change> = changes
-            .filter(|it| it.power.section == section && !(is_new && it.power.is_detail))
+            .filter(|it| it.power.section == section && !it.comes_with_another())
             .collect();
         if changes.is_empty() {
             continue;
@@ -234,6 +260,7 @@ fn counted(run: &RunDifference) -> String {
     let made_of = |it: &Change| it.power.section == Section::MadeOf;
     let removed = count(|it| {
         it.power.section != Section::MadeOf
+            && !it.comes_with_another()
             && matches!(it.direction, Direction::Removed | Direction::Narrowed)
     });
     let other = run

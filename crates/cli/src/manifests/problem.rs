@@ -106,11 +106,14 @@ pub fn is_printable(character: char) -> bool {
         character,
         '\u{ad}'
             | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
             | '\u{180e}'
             | '\u{200b}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
             | '\u{feff}'
+            | '\u{ffa0}'
             | '\u{fff9}'..='\u{fffb}'
             | '\u{e0000}'..='\u{e0fff}'
     );

@@ -278,6 +278,30 @@ fn a_change_that_adds_nothing_is_no_failure() {
     assert!(stdout(&becomes_admitted).contains(": was denied, is admitted now\n"));
 }
 
+/// Runs whose names the cluster will make are told apart by their order.
+#[test]
+fn two_runs_that_are_still_to_be_named_are_both_compared() {
+    let text = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
+    let text = text.replace("name: one}", "generateName: two-}");
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (
+        directory.path().join("a.yaml"),
+        directory.path().join("b.yaml"),
+    );
+    std::fs::write(&old, &text).unwrap();
+    let more = text.replace("task: Say one.", "task: Say one., timeout: 50m");
+    assert_ne!(more, text);
+    std::fs::write(&new, more).unwrap();
+    let output = sympozium(&[
+        "explain",
+        "--diff",
+        old.to_str().unwrap(),
+        new.to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
+    assert_eq!(stdout(&output).matches("(admitted)").count(), 2);
+}
+
 #[test]
 fn a_run_may_be_on_one_side_only() {
     let compared = |old: &str, new: &str| {

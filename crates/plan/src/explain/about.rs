@@ -4,6 +4,8 @@ use serde::Serialize;
 use sympozium_api::agent_run::RunMode;
 use sympozium_api::run_plan::{ModelPlan, Role, RunPlan, SkillPlan, SkillSource, Start, Workload};
 
+use super::tools::digest_of;
+
 /// Which run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,6 +30,8 @@ pub struct RunAbout {
     /// The run that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// The digest of what the agent is told to do, and how.
+    pub task_digest: String,
     /// The objects that the plan was made from.
     pub made_from: Vec<ObjectAbout>,
 }
@@ -57,6 +61,10 @@ pub struct ModelAbout {
     /// The one address that requests go to; absent when the bridge answers itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+    /// Whether requests to that address are encrypted; true when the bridge answers itself.
+    pub is_encrypted: bool,
+    /// The digest of everything that requests are made with.
+    pub settings_digest: String,
     /// Where its key is, and who reads it.
     pub keys: Vec<ModelKeyAbout>,
     /// Names of headers that every request has.
@@ -150,6 +158,7 @@ pub fn run(plan: &RunPlan) -> RunAbout {
         workload,
         warm_pool: warm_pool.map(ToString::to_string),
         parent: run.parent.as_ref().map(|it| it.run_name.to_string()),
+        task_digest: digest_of(&serde_json::to_value(&plan.task).unwrap_or_default()),
         made_from: plan
             .resolved
             .iter()
@@ -161,6 +170,21 @@ pub fn run(plan: &RunPlan) -> RunAbout {
             })
             .collect(),
     }
+}
+
+pub fn plan_digest(plan: &RunPlan) -> String {
+    // A plan was read from JSON, or is written as such.
+    let mut value = serde_json::to_value(plan).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("resolved");
+    }
+    if let Some(run) = value
+        .get_mut("run")
+        .and_then(serde_json::Value::as_object_mut)
+    {
+        run.remove("uid");
+    }
+    digest_of(&value)
 }
 
 pub fn model(plan: &RunPlan) -> ModelAbout {
@@ -179,8 +203,15 @@ pub fn model(plan: &RunPlan) -> ModelAbout {
         model: model.clone(),
         endpoint: endpoint.as_ref().map(|it| {
             let scheme = if it.encrypted { "https" } else { "http" };
-            format!("{scheme}://{}:{}{}", it.host, it.port, it.path)
+            // People put keys behind a question mark.
+            let path = match it.path.split_once('?') {
+                Some((path, _)) => format!("{path}?…"),
+                None => it.path.clone(),
+            };
+            format!("{scheme}://{}:{}{path}", it.host, it.port)
         }),
+        is_encrypted: endpoint.as_ref().is_none_or(|it| it.encrypted),
+        settings_digest: digest_of(&serde_json::to_value(&plan.model).unwrap_or_default()),
         keys: keys
             .iter()
             .map(|key| ModelKeyAbout {

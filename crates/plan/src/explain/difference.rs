@@ -46,7 +46,15 @@ impl Change {
     /// Whether the run may do more by it. What it is made of gives no power by itself.
     pub fn adds(&self) -> bool {
         self.power.section != Section::MadeOf
+            && !self.comes_with_another()
             && matches!(self.direction, Direction::Added | Direction::Widened)
+    }
+}
+
+impl Change {
+    /// Whether it is a detail of something that is told as new or gone itself.
+    pub fn comes_with_another(&self) -> bool {
+        self.power.is_detail && matches!(self.direction, Direction::Added | Direction::Removed)
     }
 }
 

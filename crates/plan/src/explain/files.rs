@@ -129,6 +129,12 @@ pub fn kind_of(plan: &RunPlan, mount: &Mount) -> VolumeKind {
     volume.map_or(VolumeKind::Other, |it| kind(&it.source))
 }
 
+/// The digest of everything that the plan says about what a mount shows.
+pub fn digest(plan: &RunPlan, mount: &Mount) -> String {
+    let volume = plan.volume(&mount.volume).map(|it| &it.source);
+    super::tools::digest_of(&serde_json::to_value(volume).unwrap_or_default())
+}
+
 pub fn kind(source: &VolumeSource) -> VolumeKind {
     match source {
         VolumeSource::Scratch { .. } | VolumeSource::Kept { .. } => VolumeKind::Scratch,

@@ -40,7 +40,7 @@ pub fn unseen(plan: &RunPlan) -> Vec<String> {
 }
 
 /// The directory of the node that a volume is.
-fn path(volume: &PlanVolume) -> Option<String> {
+pub fn path(volume: &PlanVolume) -> Option<String> {
     match &volume.source {
         VolumeSource::Host { path } => Some(path.to_string()),
         VolumeSource::Declared { volume } => files::host_path(volume),

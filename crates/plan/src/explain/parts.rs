@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::run_plan::{Part, Role, RunPlan, Start};
+use sympozium_api::sandbox::ImagePullPolicy;
 
 use super::about::{Executor, executor};
 use super::files::{self, Access, VolumeKind};
@@ -21,8 +22,13 @@ pub struct PartAbout {
     /// The pack or the hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// Whether what it says about the run's result counts.
+    pub is_gate: bool,
     /// Its image.
     pub image: String,
+    /// When its image is pulled; as the cluster does by itself when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
     /// What runs commands in it.
     pub executor: Executor,
     /// What starts instead of the image's entrypoint.
@@ -81,6 +87,8 @@ pub struct MountAbout {
     pub kind: VolumeKind,
     /// The same in words.
     pub what: String,
+    /// The digest of everything that is said about the volume.
+    pub digest: String,
     /// The part of the volume that it sees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub_path: Option<String>,
@@ -110,7 +118,9 @@ fn about(plan: &RunPlan, part: &Part) -> PartAbout {
         part: part.name.to_string(),
         role,
         owner,
+        is_gate: matches!(part.role, Role::PostRun { gate: true, .. }),
         image: part.image.to_string(),
+        image_pull_policy: part.image_pull_policy,
         executor: executor(&part.role, &part.start),
         command,
         environment: part.env.iter().map(variable).collect(),
@@ -140,6 +150,7 @@ fn mounts(plan: &RunPlan, part: &Part) -> Vec<MountAbout> {
         access: Access::of(mount),
         kind: files::kind_of(plan, mount),
         what: files::named(plan, mount),
+        digest: files::digest(plan, mount),
         sub_path: mount.sub_path.clone(),
         shared_with: others(mount),
     });

@@ -5,6 +5,7 @@ mod list;
 
 use serde::Serialize;
 use sympozium_api::run_plan::Gate;
+use sympozium_api::sandbox::ImagePullPolicy;
 
 use super::Explanation;
 use super::about::Executor;
@@ -77,7 +78,7 @@ impl Section {
             Self::SubRuns => "Runs of its own",
             Self::Lifetime => "Lifetime",
             Self::Limits => "Limits",
-            Self::MadeOf => "Made of (no power by itself)",
+            Self::MadeOf => "Made of (code and texts; the powers are the same)",
         }
     }
 }
@@ -166,6 +167,10 @@ impl Explanation {
                 list.add(Section::Network, &part.part, "Kubernetes API");
             }
         }
+        if !self.model.is_encrypted {
+            let what = "requests to the model, with the key, not encrypted";
+            list.add(Section::Network, "", what);
+        }
         for egress in &self.network.pod.egress {
             list.add(Section::Network, "pod", egress);
         }
@@ -223,6 +228,9 @@ impl Explanation {
                     None => format!("{}: {what}", mount.path),
                 };
                 list.valued(Section::Files, &part.part, &what, value, Some(rank));
+                // Which keys of a Secret, how much of a disk: other settings may show more.
+                let what = format!("settings of what is at {}", mount.path);
+                list.detail(Section::Files, &part.part, &what, &mount.digest);
             }
         }
     }
@@ -230,6 +238,9 @@ impl Explanation {
     fn add_made_of(&self, list: &mut List) {
         let made = Section::MadeOf;
         list.valued(made, "", "agent", &self.run.agent, None);
+        list.valued(made, "", "task", &self.run.task_digest, None);
+        let settings = &self.model.settings_digest;
+        list.valued(made, "", "settings of the model", settings, None);
         let model = format!("{}/{}", self.model.provider, self.model.model);
         list.valued(made, "", "model", &model, None);
         if let Some(endpoint) = &self.model.endpoint {
@@ -237,6 +248,12 @@ impl Explanation {
         }
         for part in &self.parts {
             list.valued(made, &part.part, "image", &part.image, None);
+            let pulled = part.image_pull_policy.map_or("by default", |it| match it {
+                ImagePullPolicy::Always => "always",
+                ImagePullPolicy::IfNotPresent => "if not present",
+                ImagePullPolicy::Never => "never",
+            });
+            list.valued(made, &part.part, "image is pulled", pulled, None);
             for variable in &part.environment {
                 let what = format!("variable {}", variable.name);
                 list.valued(made, &part.part, &what, &value(variable), None);

@@ -1,8 +1,10 @@
 //! What one should know that no table says. Only what applies to the run is said.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use sympozium_api::guarantee::Guarantee;
-use sympozium_api::run_plan::{Acts, Gate, Part, Role, RunPlan, SkillSource, place};
+use sympozium_api::run_plan::{Acts, Gate, Part, PlanVolume, Role, RunPlan, SkillSource, place};
 
 use super::about::{Executor, executor};
 use super::files::{self, VolumeKind};
@@ -68,7 +70,7 @@ fn about_node_of_pod(plan: &RunPlan, remarks: &mut Vec<Remark>) {
         add(
             remarks,
             "node-processes",
-            "The node's processes are shown to a whole pod: every part sees them.",
+            "The node's processes are shown to a whole pod: every part sees them, and parts are one user there, so that each can read what the others hold, the keys of the bridge included.",
         );
     }
 }
@@ -192,6 +194,26 @@ fn about_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             sharing.join(", ")
         );
         add(remarks, "shared-workspace", text);
+    }
+    let lasting = plan.volumes.iter().filter_map(files::lasting);
+    let on_node = plan.volumes.iter().filter_map(node::path);
+    let places: BTreeSet<String> = lasting.chain(on_node).collect();
+    for place in places {
+        let is_there = |volume: &PlanVolume| {
+            let own = files::lasting(volume).or_else(|| node::path(volume));
+            own.as_ref() == Some(&place)
+        };
+        let sharing = parts(plan, |part| {
+            let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
+            volumes.flatten().any(is_there)
+        });
+        if sharing.len() > 1 {
+            let text = format!(
+                "{} share {place}: each of them that may write there can leave code for the others to run.",
+                sharing.join(", ")
+            );
+            add(remarks, "shared-volume", text);
+        }
     }
     let kinds = plan.volumes.iter().map(|it| files::kind(&it.source));
     if kinds.into_iter().any(|it| it == VolumeKind::Storage) {

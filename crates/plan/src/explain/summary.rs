@@ -136,7 +136,7 @@ fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
         ));
     }
     if freely.is_empty() && asking.is_empty() {
-        cannot.push("call a tool that takes a command line".to_owned());
+        cannot.push("call a tool that is known to take a command line".to_owned());
     }
     let by_name = |gate| {
         let held = tools.iter().filter(|it| it.arguments == Arguments::Schema);

@@ -74,9 +74,12 @@ const DIGEST_DOMAIN: &str = "sympozium.ai/explanation/v1";
 
 /// Programs that run what they are told, so that a schema of texts holds nothing.
 const INTERPRETERS: &[&str] = &[
-    "ash", "awk", "bash", "busybox", "dash", "deno", "env", "eval", "fish", "ksh", "lua", "node",
-    "nsenter", "parallel", "perl", "php", "python", "python2", "python3", "ruby", "sed", "sh",
-    "ssh", "sudo", "tclsh", "timeout", "xargs", "zsh",
+    "ash", "awk", "bash", "bun", "busybox", "chroot", "dash", "deno", "ed", "emacs", "env", "eval",
+    "expect", "find", "fish", "gawk", "gdb", "git", "go", "java", "jshell", "ksh", "lua", "make",
+    "mawk", "nice", "node", "nohup", "npx", "nsenter", "parallel", "perl", "php", "pwsh", "python",
+    "ruby", "rsync", "script", "sed", "setsid", "sh", "socat", "sqlite", "ssh", "stdbuf", "strace",
+    "su", "sudo", "tar", "tclsh", "time", "timeout", "unshare", "vi", "vim", "watch", "xargs",
+    "zsh",
 ];
 
 pub fn all(plan: &RunPlan) -> Vec<ToolAbout> {
@@ -129,15 +132,22 @@ pub fn digest_of(value: &Value) -> String {
 
 /// Whether the model decides about any argument.
 fn takes_arguments(tool: &ToolPlan) -> bool {
-    let properties = tool.parameters.0.get("properties");
-    let declared = properties.and_then(serde_json::Value::as_object);
-    declared.is_none_or(|it| !it.is_empty())
+    let schema = &tool.parameters.0;
+    let is_empty = |field: &str| match schema.get(field) {
+        None => true,
+        Some(value) => value.as_object().is_some_and(serde_json::Map::is_empty),
+    };
+    let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
+    let has_none = is_closed && is_empty("properties") && is_empty("patternProperties");
+    !has_none || schema.contains_key("$ref")
 }
 
 /// Whether any word of a program is one that runs what it is told: `timeout 5 sh -c` is one too.
 fn is_interpreter(program: &[String]) -> bool {
     program.iter().any(|word| {
         let name = word.rsplit('/').next().unwrap_or(word);
-        INTERPRETERS.contains(&name)
+        // With a version behind it, it is the same: `python3.13`.
+        let plain = name.trim_end_matches(|it: char| it.is_ascii_digit() || it == '.' || it == '-');
+        INTERPRETERS.contains(&name) || INTERPRETERS.contains(&plain)
     })
 }

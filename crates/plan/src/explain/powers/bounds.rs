@@ -1,5 +1,6 @@
 //! Bounds as powers: less of them is more.
 
+use sympozium_api::agent_run::Cleanup;
 use sympozium_api::run_plan::Gate;
 
 use super::list::List;
@@ -102,6 +103,15 @@ impl Explanation {
             let is_image = part.executor == Executor::Image;
             let word = part.executor.word();
             add(&part.part, "executor", word, weaker_if(is_image));
+            if part.role == "postRun" {
+                let word = if part.is_gate { "yes" } else { "no" };
+                add(
+                    &part.part,
+                    "gate of the result",
+                    word,
+                    weaker_if(!part.is_gate),
+                );
+            }
         }
     }
 
@@ -128,6 +138,17 @@ impl Explanation {
             let what = "seconds that hooks after the run may take";
             list.number(Section::Lifetime, "", what, Some(seconds));
         }
+        let (value, rank) = match self.lifetime.cleanup {
+            Cleanup::Delete => ("deleted", 0),
+            Cleanup::Keep => ("kept", 1),
+        };
+        list.valued(
+            Section::Lifetime,
+            "",
+            "the pod afterwards",
+            value,
+            Some(rank),
+        );
         for what in &self.lifetime.outlasts {
             list.add(Section::Lifetime, "", what);
         }

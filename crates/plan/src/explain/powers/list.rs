@@ -8,7 +8,8 @@ use crate::rbac::{Rule, Scope, Weight, implications};
 
 /// Rights one by one, because two rules can say in other words what one did before.
 pub fn add_grant(list: &mut List, identity: &IdentityAbout, grant: &Grant) {
-    let owner = identity.pack.as_deref().unwrap_or("hooks");
+    // No pack can be called so.
+    let owner = identity.pack.as_deref().unwrap_or("the hooks");
     let rule = &grant.rule;
     let names = rule.resource_names.len().max(1);
     let count = [&rule.api_groups, &rule.resources, &rule.verbs]

@@ -27,24 +27,27 @@ fn touches_node(plan: &RunPlan) -> bool {
         })
 }
 
-/// Whether a part has a Secret or a token, by its volumes as they are written.
-fn mounts_credential(plan: &RunPlan, part: &Part) -> bool {
+/// Whether a part mounts a volume of a kind, or a declared volume in whose text a word is.
+fn mounts(plan: &RunPlan, part: &Part, word: &str, is_one: fn(&VolumeSource) -> bool) -> bool {
     let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
     volumes.flatten().any(|volume| match &volume.source {
-        VolumeSource::Secret { .. } | VolumeSource::Token { .. } => true,
         VolumeSource::Declared { volume } => {
             let text = serde_json::to_string(volume).expect("JSON");
-            ["\"secret\":", "\"serviceAccountToken\":"]
-                .iter()
-                .any(|it| text.contains(it))
+            text.contains(word)
         }
-        _ => false,
+        other => is_one(other),
     })
 }
 
 fn sees_secret(plan: &RunPlan, part: &Part) -> bool {
     let mut env = part.env.iter().filter_map(|it| it.value_from.as_ref());
-    env.any(|it| it.secret_key_ref.is_some()) || mounts_credential(plan, part)
+    let is_secret = |it: &VolumeSource| matches!(it, VolumeSource::Secret { .. });
+    env.any(|it| it.secret_key_ref.is_some()) || mounts(plan, part, "\"secret\":", is_secret)
+}
+
+fn sees_token(plan: &RunPlan, part: &Part) -> bool {
+    let is_token = |it: &VolumeSource| matches!(it, VolumeSource::Token { .. });
+    part.identity.is_some() || mounts(plan, part, "\"serviceAccountToken\":", is_token)
 }
 
 /// Whether a sentence is true, as the plan alone says.
@@ -84,7 +87,7 @@ fn holds(plan: &RunPlan, sentence: &str) -> bool {
             let mut implied = grants.flat_map(|it| &it.implies);
             implied.all(|it| it.weight != Weight::MoreRights)
         }
-        "call a tool that takes a command line" => {
+        "call a tool that is known to take a command line" => {
             let free = explanation
                 .tools
                 .iter()
@@ -102,7 +105,7 @@ fn holds(plan: &RunPlan, sentence: &str) -> bool {
             let mut agents = plan.parts.iter().filter(|it| it.role == Role::Agent);
             agents.all(|agent| {
                 let of_gateway = plan.credentials.iter().any(|it| it.part == agent.name);
-                agent.identity.is_none() && !of_gateway && !sees_secret(plan, agent)
+                !of_gateway && !sees_token(plan, agent) && !sees_secret(plan, agent)
             })
         }
         other if other.starts_with("last longer than ") => other.contains("hooks") == (after > 0),
@@ -141,7 +144,7 @@ fn a_run_that_has_nothing_can_do_nothing() {
     let expected = [
         "touch the node it runs on",
         "hold a token for the Kubernetes API",
-        "call a tool that takes a command line",
+        "call a tool that is known to take a command line",
         "reach any host, or look up names",
         "read a Secret besides its own",
         "start its agent with a credential",

@@ -133,3 +133,63 @@ fn another_value_of_a_variable_is_shown_and_no_power() {
     let explanation = serde_json::to_string(&explain(&plan(with("bold")))).expect("JSON");
     assert!(!explanation.contains("bold"), "values are not repeated");
 }
+
+#[test]
+fn what_else_a_plan_says_is_compared() {
+    let endpoint = |encrypted: bool, path: &'static str| {
+        let endpoint = json!({"encrypted": encrypted, "host": "h", "port": 443, "path": path});
+        move |it: &mut Value| it["model"]["endpoint"] = endpoint
+    };
+    let made = |what| (Direction::Other, Section::MadeOf, String::from(what));
+    assert_eq!(
+        changes(endpoint(true, "/"), endpoint(false, "/")),
+        [
+            (
+                Direction::Added,
+                Section::Network,
+                "requests to the model, with the key, not encrypted".to_owned()
+            ),
+            made("endpoint of the model"),
+            made("settings of the model"),
+        ]
+    );
+    // A key behind a question mark is not printed, and seen when it changes.
+    let (old, new) = (endpoint(true, "/?key=a"), endpoint(true, "/?key=b"));
+    assert_eq!(changes(old, new), [made("settings of the model")]);
+    let shown = explain(&plan(endpoint(true, "/v1?key=a"))).model.endpoint;
+    assert_eq!(shown.as_deref(), Some("https://h:443/v1?…"));
+    let keep = |it: &mut Value| it["cleanup"] = json!("keep");
+    let changed = one(Direction::Widened, Section::Lifetime, "the pod afterwards");
+    assert_eq!(changes(|_| {}, keep), changed);
+    let hook = |gate: bool| {
+        let mut hook = skill("image");
+        hook["role"] = json!({"kind": "postRun", "hook": "tell", "gate": gate});
+        move |it: &mut Value| add(&mut it["parts"], hook)
+    };
+    let what = "skill-a gate of the result";
+    let changed = one(Direction::Widened, Section::Isolation, what);
+    assert_eq!(changes(hook(true), hook(false)), changed);
+    let pulled = |policy: &'static str| {
+        move |it: &mut Value| it["parts"][0]["imagePullPolicy"] = json!(policy)
+    };
+    assert_eq!(
+        changes(pulled("Always"), pulled("Never")),
+        [made("agent image is pulled")]
+    );
+    let told = |task: &'static str| move |it: &mut Value| it["task"]["systemPrompt"] = json!(task);
+    assert_eq!(changes(told("a"), told("b")), [made("task")]);
+    let secret = |items: Value| {
+        let volume = json!({"name": "v", "secret": {"secretName": "s", "items": items}});
+        let source = json!({"kind": "declared", "volume": volume});
+        let mut part = skill("image");
+        part["mounts"] = json!([{"volume": "v", "path": "/s", "readOnly": true}]);
+        move |it: &mut Value| {
+            add(&mut it["volumes"], json!({"name": "v", "source": source}));
+            add(&mut it["parts"], part);
+        }
+    };
+    let one_key = json!([{"key": "a", "path": "a"}]);
+    let what = "skill-a settings of what is at /s";
+    let changed = one(Direction::Widened, Section::Files, what);
+    assert_eq!(changes(secret(one_key), secret(json!([]))), changed);
+}

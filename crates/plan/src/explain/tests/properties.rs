@@ -86,7 +86,7 @@ fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
 fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
     let rights = of(powers, Section::Kubernetes);
     for identity in &plan.identities {
-        let owner = identity.pack.as_deref().unwrap_or("hooks");
+        let owner = identity.pack.as_deref().unwrap_or("the hooks");
         for (rules, place) in [
             (&identity.namespace_rules, "in the namespace"),
             (&identity.cluster_rules, "in the whole cluster"),

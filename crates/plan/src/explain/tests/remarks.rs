@@ -178,6 +178,35 @@ fn where_data_can_go_is_remarked() {
 }
 
 #[test]
+fn files_that_parts_share_by_a_claim_or_a_directory_are_remarked() {
+    let sharing = |source: Value| {
+        remarks(|it| {
+            for name in ["skill-a", "skill-b"] {
+                let mut part = skill("injected");
+                part["name"] = json!(name);
+                let volume = format!("{name}-volume");
+                part["mounts"] = json!([{"volume": volume, "path": "/data", "readOnly": false}]);
+                add(&mut it["parts"], part);
+                let declared = json!({"kind": "declared", "volume": source.clone()});
+                add(
+                    &mut it["volumes"],
+                    json!({"name": volume, "source": declared}),
+                );
+            }
+        })
+    };
+    let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+    assert_eq!(sharing(claim), ["shared-pod", "shared-volume", "storage"]);
+    let directory = json!({"name": "v", "hostPath": {"path": "/data"}});
+    assert_eq!(
+        sharing(directory),
+        ["node-access", "shared-pod", "shared-volume"]
+    );
+    let scratch = json!({"name": "v", "ephemeral": {}});
+    assert_eq!(sharing(scratch), ["shared-pod"]);
+}
+
+#[test]
 fn what_gates_do_not_hold_is_remarked() {
     let with = |gate: &str, acts: Value, mounts: Value| {
         remarks(|it| {
@@ -207,7 +236,7 @@ fn a_program_that_runs_what_it_is_told_takes_free_text() {
         explain(&plan(|it| add(&mut it["tools"], tool))).tools[0].arguments
     };
     let text = || json!({"type": "object", "properties": {"x": {"type": "string"}}});
-    let nothing = || json!({"type": "object", "properties": {}});
+    let nothing = || json!({"type": "object", "properties": {}, "additionalProperties": false});
     for (exec, parameters, expected) in [
         (json!(["kubectl", "get"]), text(), Arguments::Schema),
         (json!(["/bin/sh", "-c"]), text(), Arguments::FreeText),
@@ -225,6 +254,18 @@ fn a_program_that_runs_what_it_is_told_takes_free_text() {
             json!(["sh", "/skills/a/b.sh"]),
             nothing(),
             Arguments::Schema,
+        ),
+        (json!(["python3.13"]), text(), Arguments::FreeText),
+        // What is not named is let through.
+        (
+            json!(["sh"]),
+            json!({"properties": {}}),
+            Arguments::FreeText,
+        ),
+        (
+            json!(["sh"]),
+            json!({"additionalProperties": false, "patternProperties": {".*": {}}}),
+            Arguments::FreeText,
         ),
         // Nobody says what it takes.
         (json!(["sh"]), json!({}), Arguments::FreeText),
