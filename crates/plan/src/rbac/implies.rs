@@ -382,9 +382,10 @@ fn milder(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &'static str)
         Disclosure,
         "reads what the kubelet tells about a node: its settings, its logs, all of its pods",
     );
+    let protects =
+        is(&["policy"], &["poddisruptionbudgets"]) || is(&[""], &["resourcequotas", "limitranges"]);
     add(
-        writes && is(&["policy"], &["poddisruptionbudgets"])
-            || writes && is(&[""], &["resourcequotas", "limitranges"]),
+        writes && protects,
         Disturbance,
         "can lift bounds that protect the work of others",
     );
