@@ -70,7 +70,7 @@ const HOSTILE: &[&str] = &[
 ];
 
 /// Programs of ours in the place of real ones.
-const FAKES: &[&str] = &["cat", "curl", "gh", "helm", "kubectl"];
+const FAKES: &[&str] = &["cat", "curl", "gh", "helm", "kubectl", "llmfit"];
 
 const FAKE: &str = r#"#!/bin/sh
 NOTHING='{"items":[]}'
