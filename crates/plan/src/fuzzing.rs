@@ -8,6 +8,8 @@
     reason = "a broken property is told by a panic, as in a test"
 )]
 
+use std::collections::BTreeSet;
+
 use sympozium_api::RunPlan;
 use sympozium_api::duration::DurationText;
 use sympozium_api::run_plan::Gate;
@@ -16,6 +18,7 @@ use crate::duration::written;
 use crate::image::{Image, MAX_REFERENCE_BYTES, Registry};
 use crate::plan::agent_view;
 use crate::quantity::{Amount, MAX_QUANTITY_BYTES};
+use crate::render::{RenderSettings, render};
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
 pub type Target = fn(data: &[u8]);
@@ -89,7 +92,7 @@ pub fn duration(data: &[u8]) {
     }
 }
 
-/// A plan that is read is written again as it was, and its agent is told of no tool that is denied.
+/// A plan that is read is written again as it was, its agent is told of no tool that is denied, and it is rendered or refused.
 pub fn run_plan(data: &[u8]) {
     let Ok(plan) = RunPlan::read(data) else {
         return;
@@ -102,5 +105,14 @@ pub fn run_plan(data: &[u8]) {
     for tool in &offered {
         let mut named = plan.tools.iter().filter(|it| it.name == tool.name);
         assert!(named.any(|it| it.gate != Gate::Deny), "{}", tool.name);
+    }
+    // Without the texts most are refused; what is not names no object twice.
+    if let Ok(rendered) = render(&plan, &[], &RenderSettings::default()) {
+        let names: BTreeSet<_> = rendered
+            .objects
+            .iter()
+            .map(|it| (it.object.kind(), it.object.name()))
+            .collect();
+        assert_eq!(names.len(), rendered.objects.len());
     }
 }

@@ -2,7 +2,7 @@
 //! no gate: what it may do is decided elsewhere.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::open::OpenObject;
 use sympozium_api::run_plan::{
@@ -114,10 +114,8 @@ fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
             continue;
         }
         let mut parameters = tool.parameters.clone();
-        if tool.name == EXECUTE_COMMAND
-            && let Some(properties) = parameters.0.get_mut("properties")
-        {
-            properties["target"]["enum"] = json!(targets);
+        if tool.name == EXECUTE_COMMAND {
+            name_targets(&mut parameters, &targets);
         }
         offered.push(OfferedTool {
             name: tool.name.clone(),
@@ -127,4 +125,15 @@ fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
         });
     }
     offered
+}
+
+/// Lists the packs that a command can be for. A stored plan may have anything where a schema should be; that stays as it is.
+fn name_targets(parameters: &mut OpenObject, targets: &[&str]) {
+    let properties = parameters.0.get_mut("properties");
+    let target = properties
+        .and_then(Value::as_object_mut)
+        .map(|it| it.entry("target").or_insert_with(|| json!({})));
+    if let Some(target) = target.and_then(Value::as_object_mut) {
+        target.insert("enum".to_owned(), json!(targets));
+    }
 }

@@ -1,10 +1,12 @@
 //! Plans of some runs, as they are to be.
 
+use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::place;
 
 use super::world::World;
 use crate::plan::{PlanError, PlanSettings, Planned, agent_view, plan};
+use crate::policy::tools::EXECUTE_COMMAND;
 
 const ON_CALL: &str = include_str!("fixtures/on-call.yaml");
 
@@ -52,6 +54,36 @@ fn a_plan_of_an_earlier_release_is_read() {
     let plan = RunPlan::read(STORED).expect("a plan");
     assert_eq!(plan.run.name, "why-is-checkout-slow");
     assert_eq!(plan.to_bytes().expect("JSON"), STORED);
+}
+
+/// A stored plan may be anybody's.
+#[test]
+fn the_agents_view_of_a_plan_with_odd_schemas() {
+    let shell = |parameters: Value| {
+        let mut plan = RunPlan::read(STORED).expect("a plan");
+        let command = plan.tools.iter_mut().find(|it| it.name == EXECUTE_COMMAND);
+        let command = command.expect("a tool that runs commands");
+        command.parameters = serde_json::from_value(parameters).expect("an object");
+        let offered = agent_view(&plan).tools;
+        let command = offered.into_iter().find(|it| it.name == EXECUTE_COMMAND);
+        serde_json::to_value(command.expect("it is offered").parameters).expect("JSON")
+    };
+    for kept in [
+        json!({}),
+        json!({ "properties": "text" }),
+        json!({ "properties": ["target"] }),
+        json!({ "properties": null }),
+        json!({ "properties": { "target": "text" } }),
+        json!({ "properties": { "target": [1] } }),
+    ] {
+        assert_eq!(shell(kept.clone()), kept);
+    }
+    let named = json!({ "properties": { "target": { "enum": ["cluster", "tickets"] } } });
+    assert_eq!(shell(json!({ "properties": {} })), named);
+    assert_eq!(
+        shell(json!({ "properties": { "target": { "enum": 1 } } })),
+        named
+    );
 }
 
 #[test]
