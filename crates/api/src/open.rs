@@ -41,6 +41,46 @@ pub struct Volume {
     pub source: BTreeMap<String, Value>,
 }
 
+/// A Secret in a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretInVolume<'v> {
+    /// The Secret; nothing where its name is not a text.
+    pub name: Option<&'v str>,
+    /// Where the volume says so, from the volume on.
+    pub field: String,
+}
+
+impl Volume {
+    /// Every Secret that the volume shows, itself or projected. One that is not named properly is among them: who asks
+    /// whether there is any must hear of it.
+    pub fn secrets(&self) -> Vec<SecretInVolume<'_>> {
+        let whole = self.source.get("secret").map(|source| SecretInVolume {
+            name: source.get("secretName").and_then(Value::as_str),
+            field: "secret.secretName".to_owned(),
+        });
+        let projected = self.projected().filter_map(|(index, source)| {
+            let secret = source.get("secret")?;
+            Some(SecretInVolume {
+                name: secret.get("name").and_then(Value::as_str),
+                field: format!("projected.sources[{index}].secret.name"),
+            })
+        });
+        whole.into_iter().chain(projected).collect()
+    }
+
+    /// Whether the volume shows a Secret or a token of a ServiceAccount.
+    pub fn holds_credential(&self) -> bool {
+        let token = |(_, source): (usize, &Value)| source.get("serviceAccountToken").is_some();
+        !self.secrets().is_empty() || self.projected().any(token)
+    }
+
+    fn projected(&self) -> impl Iterator<Item = (usize, &Value)> {
+        let projected = self.source.get("projected");
+        let sources = projected.and_then(|it| it.get("sources")?.as_array());
+        sources.into_iter().flatten().enumerate()
+    }
+}
+
 impl JsonSchema for Volume {
     fn schema_name() -> Cow<'static, str> {
         "Volume".into()
@@ -97,4 +137,61 @@ pub struct VolumeMount {
 pub struct LocalReference {
     /// The object's name.
     pub name: ObjectName,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_found_wherever_a_volume_shows_them() -> Result<(), serde_json::Error> {
+        let found = |source: Value| -> Result<_, serde_json::Error> {
+            let volume: Volume = serde_json::from_value(source)?;
+            let secrets = volume.secrets();
+            let secrets = secrets
+                .iter()
+                .map(|it| format!("{} {}", it.field, it.name.unwrap_or("?")));
+            Ok((secrets.collect::<Vec<_>>(), volume.holds_credential()))
+        };
+        let none: Vec<String> = Vec::new();
+        for (source, secrets, holds) in [
+            (json!({ "name": "v" }), none.clone(), false),
+            (json!({ "name": "v", "emptyDir": {} }), none.clone(), false),
+            (
+                json!({ "name": "v", "secret": { "secretName": "a" } }),
+                vec!["secret.secretName a".to_owned()],
+                true,
+            ),
+            (
+                json!({ "name": "v", "secret": 1 }),
+                vec!["secret.secretName ?".to_owned()],
+                true,
+            ),
+            (
+                json!({ "name": "v", "projected": { "sources": [
+                    { "configMap": { "name": "c" } }, { "secret": { "name": "b" } }, { "secret": {} },
+                ] } }),
+                vec![
+                    "projected.sources[1].secret.name b".to_owned(),
+                    "projected.sources[2].secret.name ?".to_owned(),
+                ],
+                true,
+            ),
+            (
+                json!({ "name": "v", "projected": { "sources": [{ "serviceAccountToken": { "path": "t" } }] } }),
+                none.clone(),
+                true,
+            ),
+            (
+                json!({ "name": "v", "projected": { "sources": "x" } }),
+                none.clone(),
+                false,
+            ),
+        ] {
+            assert_eq!(found(source)?, (secrets, holds));
+        }
+        Ok(())
+    }
 }

@@ -1,6 +1,5 @@
 //! Secrets: what is the bridge's stays the bridge's.
 
-use serde_json::Value;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::open::Volume;
 
@@ -65,27 +64,10 @@ fn of_variables(
 
 fn of_volumes(subject: &Subject, volumes: &[Volume], key: &str, findings: &mut Findings) {
     for (index, volume) in volumes.iter().enumerate() {
-        let field = format!("spec.sidecar.volumes[{index}]");
-        let whole = volume
-            .source
-            .get("secret")
-            .and_then(|it| it.get("secretName"));
-        if whole.and_then(Value::as_str) == Some(key) {
-            deny(subject, format!("{field}.secret.secretName"), key, findings);
-        }
-        let sources = volume
-            .source
-            .get("projected")
-            .and_then(|it| it.get("sources"));
-        let sources = sources.and_then(Value::as_array).into_iter().flatten();
-        let names = sources.map(|it| it.pointer("/secret/name").and_then(Value::as_str));
-        for (source, _) in names.enumerate().filter(|(_, name)| *name == Some(key)) {
-            deny(
-                subject,
-                format!("{field}.projected.sources[{source}].secret.name"),
-                key,
-                findings,
-            );
+        let secrets = volume.secrets();
+        for secret in secrets.iter().filter(|it| it.name == Some(key)) {
+            let field = format!("spec.sidecar.volumes[{index}].{}", secret.field);
+            deny(subject, field, key, findings);
         }
     }
 }

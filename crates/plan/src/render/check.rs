@@ -96,7 +96,7 @@ fn agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
             VolumeSource::Input { part } if *part != agent.name => {
                 return denied("the input of another part");
             }
-            VolumeSource::Declared { volume } if names_secret(&volume.source) => {
+            VolumeSource::Declared { volume } if volume.holds_credential() => {
                 return denied("a Secret");
             }
             VolumeSource::Scratch { .. } if is_ipc(plan, &mount.volume.0) => {
@@ -117,15 +117,4 @@ fn is_ipc(plan: &RunPlan, volume: &str) -> bool {
             let rest = mount.path.as_str().strip_prefix(place::IPC);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
-}
-
-/// Whether a declared volume holds a Secret or a token, itself or projected.
-fn names_secret(source: &std::collections::BTreeMap<String, serde_json::Value>) -> bool {
-    let projected = source
-        .get("projected")
-        .and_then(|it| it["sources"].as_array());
-    let secret = |it: &serde_json::Value| {
-        it.get("secret").is_some() || it.get("serviceAccountToken").is_some()
-    };
-    source.contains_key("secret") || projected.is_some_and(|all| all.iter().any(secret))
 }
