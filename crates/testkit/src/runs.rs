@@ -35,19 +35,41 @@ fn hostile_names() -> Vec<String> {
     .collect()
 }
 
+/// What a run and its packs have that its policy must open by name.
+#[derive(Default)]
+struct Wanted {
+    /// Directories of the node, its network, its processes.
+    node: bool,
+    /// A model at an address that is no provider's own.
+    address: bool,
+    /// Every sidecar has our executor, so that the policy can demand guarantees.
+    attested: bool,
+    /// A kernel of its own.
+    kernel: bool,
+}
+
+/// The address of a model that is no provider's own.
+const OWN_MODEL: (&str, u16) = ("llm.example.com", 8443);
+/// The `Model` of a run that names one.
+const SERVED_MODEL: &str = "served";
+
 /// The objects of a run: the `AgentRun` first, then its agent, packs, policy and floor.
 pub fn generated(seed: u64) -> Vec<Value> {
     let mut dice = Dice(seed);
     let mut names = hostile_names();
+    let mut wanted = Wanted {
+        attested: dice.one_in(4),
+        ..Wanted::default()
+    };
     let mut packs = Vec::new();
     for _ in 0..dice.below(5) {
         let name = names.swap_remove(dice.below(names.len()));
-        packs.push((name.clone(), pack(&mut dice, &name)));
+        packs.push((name.clone(), pack(&mut dice, &name, &mut wanted)));
     }
     let run_name = names.swap_remove(dice.below(names.len()));
     let agent_kind = dice.of(&["Agent", "SympoziumInstance"]);
     let mut objects = vec![
-        run(&mut dice, &run_name, seed, &packs),
+        run(&mut dice, &run_name, seed, &packs, &mut wanted),
         object(
             agent_kind,
             "the.agent",
@@ -62,12 +84,28 @@ pub fn generated(seed: u64) -> Vec<Value> {
             .iter()
             .map(|(name, spec)| object("SkillPack", name, spec.clone())),
     );
-    objects.push(object("SympoziumPolicy", "p", policy(&mut dice, &packs)));
+    let model = &objects[0]["spec"]["model"]["modelRef"];
+    if model == SERVED_MODEL {
+        let mut model = object(
+            "Model",
+            SERVED_MODEL,
+            json!({ "source": { "url": "https://example.org/m.gguf" } }),
+        );
+        if dice.one_in(2) {
+            model["status"] = json!({ "endpoint": "http://elsewhere.team.svc:9000/v1" });
+        }
+        objects.push(model);
+    }
+    let policy = policy(&mut dice, &packs, &wanted);
+    objects.push(object("SympoziumPolicy", "p", policy));
     let mut floor = object(
         "SympoziumPolicy",
         "floor",
         json!({ "rbacPolicy": { "clusterRBACNamespaces": [NAMESPACE] } }),
     );
+    if wanted.attested && dice.one_in(2) {
+        floor["spec"]["sandboxPolicy"] = json!({ "minimumIsolation": ["filesystem", "network"] });
+    }
     floor["metadata"]["namespace"] = json!("sympozium-system");
     objects.push(floor);
     objects
@@ -82,7 +120,13 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)]) -> Value {
+fn run(
+    dice: &mut Dice,
+    name: &str,
+    seed: u64,
+    packs: &[(String, Value)],
+    wanted: &mut Wanted,
+) -> Value {
     let mut skills: Vec<Value> = packs
         .iter()
         .map(|(name, _)| json!({ "skillPackRef": name, "params": { "region": "here" } }))
@@ -90,12 +134,11 @@ fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)]) -> Val
     if dice.one_in(5) {
         skills.push(json!({ "configMapRef": "notes" }));
     }
-    let provider = dice.of(&["openai", "anthropic", "groq"]);
     let mut spec = json!({
         "agentRef": "the.agent",
         "task": "Look around.",
         "skills": skills,
-        "model": { "provider": provider, "model": "m", "authSecretRef": "provider-key" },
+        "model": model(dice, wanted),
         "timeout": dice.of(&["30s", "10m", "1h"]),
         "env": { "MODE": "test" },
     });
@@ -106,6 +149,7 @@ fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)]) -> Val
         }
     } else if dice.one_in(4) {
         spec["agentSandbox"] = json!({ "enabled": true, "runtimeClass": "gvisor" });
+        wanted.kernel = true;
     }
     if dice.one_in(3) {
         let hook = |name: &str| json!({ "name": name, "image": "docker.io/library/busybox:1", "command": ["true"] });
@@ -118,8 +162,16 @@ fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)]) -> Val
         }
     }
     if dice.one_in(3) {
-        spec["volumes"] = json!([{ "name": "tmp", "emptyDir": {} }, { "name": "cache", "persistentVolumeClaim": { "claimName": "cache" } }]);
-        spec["volumeMounts"] = json!([{ "name": "tmp", "mountPath": "/data" }, { "name": "cache", "mountPath": "/cache", "readOnly": true }]);
+        spec["volumes"] = json!([{ "name": "tmp", "emptyDir": {} }, { "name": "cache", "persistentVolumeClaim": { "claimName": "cache" } },
+            { "name": "notes", "projected": { "sources": [{ "configMap": { "name": "notes" } }] } }]);
+        spec["volumeMounts"] = json!([{ "name": "tmp", "mountPath": "/data" }, { "name": "cache", "mountPath": "/cache", "subPath": "runs", "readOnly": true },
+            { "name": "notes", "mountPath": "/notes", "readOnly": true }]);
+    }
+    if dice.one_in(4) {
+        spec["imagePullSecrets"] = json!([{ "name": "registry" }]);
+    }
+    if dice.one_in(5) {
+        spec["parent"] = json!({ "runName": "first", "sessionKey": "s", "spawnDepth": 1 });
     }
     if dice.one_in(4) {
         spec["toolPolicy"] = json!({ "deny": [dice.of(&["fetch_url", "write_file", "execute_command", "edit_file"])] });
@@ -130,7 +182,31 @@ fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)]) -> Val
     run
 }
 
-fn pack(dice: &mut Dice, name: &str) -> Value {
+/// A model of a provider, at an address of its own, in the cluster, or with answers that are written down.
+fn model(dice: &mut Dice, wanted: &mut Wanted) -> Value {
+    let provider = dice.of(&["openai", "anthropic", "groq"]);
+    let mut model = json!({ "provider": provider, "model": "m", "authSecretRef": "provider-key" });
+    match dice.below(8) {
+        0 => {
+            let (host, port) = OWN_MODEL;
+            model["baseURL"] = json!(format!("https://{host}:{port}/api"));
+            wanted.address = true;
+        }
+        1 => model["modelRef"] = json!(SERVED_MODEL),
+        2 => model = json!({ "provider": "scripted", "model": "turns" }),
+        _ => {}
+    }
+    if dice.one_in(4) {
+        model["providerHeadersSecretRef"] = json!("provider-headers");
+        model["providerHeaders"] = json!({ "x-team": "sre" });
+    }
+    if dice.one_in(4) {
+        model["nodeSelector"] = json!({ "kubernetes.io/os": "linux" });
+    }
+    model
+}
+
+fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
     let mut skill = json!({ "name": "main", "description": "Does things.", "content": format!("# {name}\nDo things.\n") });
     if dice.one_in(3) {
         skill["files"] = json!([
@@ -147,7 +223,7 @@ fn pack(dice: &mut Dice, name: &str) -> Value {
     }
     let mut sidecar =
         json!({ "image": "ghcr.io/example/skill:1", "mountWorkspace": dice.one_in(2) });
-    if dice.one_in(3) {
+    if wanted.attested || dice.one_in(3) {
         sidecar["executor"] = json!("injected");
     }
     if dice.one_in(2) {
@@ -175,10 +251,42 @@ fn pack(dice: &mut Dice, name: &str) -> Value {
     if dice.one_in(3) {
         sidecar["resources"] = json!({ "cpu": "200m", "memory": "64Mi" });
     }
+    let mut volumes = Vec::new();
+    let mut mounts = Vec::new();
     if dice.one_in(3) {
-        sidecar["volumes"] =
-            json!([{ "name": "tmp", "emptyDir": {} }, { "name": "unused", "emptyDir": {} }]);
-        sidecar["volumeMounts"] = json!([{ "name": "tmp", "mountPath": "/data" }]);
+        volumes.push(json!({ "name": "tmp", "emptyDir": {} }));
+        volumes.push(json!({ "name": "unused", "secret": { "secretName": "unused-secret" } }));
+        mounts.push(json!({ "name": "tmp", "mountPath": "/data" }));
+    }
+    if dice.one_in(4) {
+        volumes.push(json!({ "name": "keys", "secret": { "secretName": "volume-secret" } }));
+        mounts.push(json!({ "name": "keys", "mountPath": "/keys", "readOnly": true }));
+        volumes.push(json!({ "name": "mixed", "projected": { "sources": [
+            { "configMap": { "name": "settings" } }, { "secret": { "name": "projected-secret" } },
+        ] } }));
+        mounts.push(
+            json!({ "name": "mixed", "mountPath": "/mixed", "subPath": "part", "readOnly": true }),
+        );
+    }
+    if dice.one_in(12) {
+        volumes.push(json!({ "name": "node", "hostPath": { "path": "/srv/data" } }));
+        mounts.push(json!({ "name": "node", "mountPath": "/node", "readOnly": dice.one_in(2) }));
+        wanted.node = true;
+    }
+    if !volumes.is_empty() {
+        sidecar["volumes"] = json!(volumes);
+        sidecar["volumeMounts"] = json!(mounts);
+    }
+    if dice.one_in(10) {
+        sidecar["hostAccess"] = json!({
+            "enabled": true, "hostNetwork": dice.one_in(2), "hostPID": dice.one_in(2),
+            "privileged": dice.one_in(2), "runAsRoot": dice.one_in(2),
+            "mounts": [
+                { "hostPath": "/var/log", "mountPath": "/host/log" },
+                { "hostPath": "/srv/out", "mountPath": "/host/out", "readOnly": false },
+            ],
+        });
+        wanted.node = true;
     }
     if dice.one_in(3) {
         let tool = format!("tool_{}", name.replace(['-', '.'], "_"))
@@ -194,7 +302,7 @@ fn pack(dice: &mut Dice, name: &str) -> Value {
     spec
 }
 
-fn policy(dice: &mut Dice, packs: &[(String, Value)]) -> Value {
+fn policy(dice: &mut Dice, packs: &[(String, Value)], wanted: &Wanted) -> Value {
     let mut spec = json!({});
     if dice.one_in(2) {
         let mut rules = vec![
@@ -208,10 +316,11 @@ fn policy(dice: &mut Dice, packs: &[(String, Value)]) -> Value {
     if dice.one_in(3) {
         spec["featureGates"] = json!({ dice.of(&["file-access", "sub-agents"]): false });
     }
-    if dice.one_in(2) {
+    if wanted.address || dice.one_in(2) {
+        let (host, port) = OWN_MODEL;
         spec["networkPolicy"] = json!({ "denyAll": dice.one_in(2), "allowedEgress": [
             { "host": "api.github.com" }, { "host": "*.example.com" }, { "host": "example.org", "port": 5432 },
-            { "host": "db.team.svc", "port": 5432 },
+            { "host": "db.team.svc", "port": 5432 }, { "host": host, "port": port },
         ] });
     }
     if dice.one_in(3) {
@@ -219,7 +328,32 @@ fn policy(dice: &mut Dice, packs: &[(String, Value)]) -> Value {
             json!({ "approvers": [{ "kind": "Group", "name": "sre" }], "expiresAfterSeconds": 60 });
     }
     if dice.one_in(3) {
-        spec["sandboxPolicy"] = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
+        spec["sandboxPolicy"]["seccompProfile"] = dice.value(&[
+            json!({ "type": "RuntimeDefault" }),
+            json!({ "type": "Localhost", "localhostProfile": "profiles/run.json" }),
+        ]);
+    }
+    if wanted.attested {
+        spec["sandboxPolicy"]["minimumIsolation"] = json!(["network", "syscalls"]);
+    } else if wanted.kernel && dice.one_in(2) {
+        spec["sandboxPolicy"]["minimumIsolation"] = json!(["kernel"]);
+    }
+    if dice.one_in(3) {
+        spec["sandboxPolicy"]["maxCPU"] = json!("4");
+        spec["sandboxPolicy"]["maxMemory"] = json!("4Gi");
+    }
+    if dice.one_in(4) {
+        spec["subagentPolicy"] = json!({ "maxDepth": 2, "maxConcurrent": 3 });
+    }
+    // Now and then it is not opened, or not all of it.
+    if wanted.node && !dice.one_in(8) {
+        spec["sandboxPolicy"]["allowHostMounts"] = json!(true);
+        spec["hostAccessPolicy"] = json!({
+            "hostNetwork": !dice.one_in(12), "hostPID": true, "privileged": true, "runAsRoot": true,
+            "allowedHostPaths": [
+                { "pathPrefix": "/srv", "readOnly": false }, { "pathPrefix": "/var/log" },
+            ],
+        });
     }
     spec
 }
@@ -247,6 +381,10 @@ impl Dice {
 
     fn one_in(&mut self, number: usize) -> bool {
         self.below(number) == 0
+    }
+
+    fn value(&mut self, choices: &[Value]) -> Value {
+        choices[self.below(choices.len())].clone()
     }
 
     fn of<'t>(&mut self, choices: &[&'t str]) -> &'t str {

@@ -28,7 +28,7 @@ pub struct ToolPlan {
 }
 
 /// What becomes of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Gate {
     /// It happens.
@@ -37,6 +37,21 @@ pub enum Gate {
     Ask,
     /// It does not happen, and the model does not hear of the tool.
     Deny,
+}
+
+impl Gate {
+    /// Whether it lets through nothing that the other does not.
+    pub const fn is_at_least_as_strict_as(self, other: Self) -> bool {
+        self.strictness() >= other.strictness()
+    }
+
+    const fn strictness(self) -> u8 {
+        match self {
+            Self::Allow => 0,
+            Self::Ask => 1,
+            Self::Deny => 2,
+        }
+    }
 }
 
 /// Who acts, and how.

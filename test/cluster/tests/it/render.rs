@@ -53,8 +53,83 @@ fn a_real_api_server_accepts_everything_that_is_rendered() -> Result<()> {
     let Some(cluster) = kinds::with_kinds()? else {
         return Ok(());
     };
-    let namespace = cluster.namespace("render", Security::Restricted)?;
-    let mut worlds = worlds()?;
+    let runs = accepted(&cluster, "render", worlds()?)?;
+    ensure!(runs >= 25, "only {runs} runs were admitted");
+    Ok(())
+}
+
+/// Every sample with a run, with the packs and policies that we ship.
+#[test]
+fn a_real_api_server_accepts_every_sample() -> Result<()> {
+    let Some(cluster) = kinds::with_kinds()? else {
+        return Ok(());
+    };
+    let worlds = samples()?;
+    let all = worlds.len();
+    ensure!(all >= 10, "only {all} samples have a run");
+    let runs = accepted(&cluster, "render-samples", worlds)?;
+    assert_eq!(runs, all);
+    Ok(())
+}
+
+/// The run of a guide that claims a sandbox from a warm pool is admitted, and told that there are no claims yet.
+#[test]
+fn a_claim_on_a_warm_pool_is_refused_by_name() -> Result<()> {
+    let mut objects = shipped()?;
+    for path in kinds::files("config/samples/seeds", "-my-secure-run.yaml")? {
+        objects.extend(documents(&fs::read_to_string(path)?)?);
+    }
+    objects.push(json!({
+        "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumInstance", "metadata": { "name": "my-agent" },
+        "spec": { "agents": { "default": { "model": "claude-sonnet-4-20250514" } } },
+    }));
+    move_to(&mut objects, "team");
+    for object in objects.iter_mut().filter(|it| it["kind"] == "AgentRun") {
+        object["metadata"]["uid"] = json!("00000000-0000-4000-8000-000000000000");
+    }
+    let refused = realise(
+        &objects,
+        &PlanSettings::default(),
+        &RenderSettings::default(),
+    );
+    let refused = refused.err().map(|it| it.to_string()).unwrap_or_default();
+    ensure!(refused.contains("warm pools"), "{refused}");
+    Ok(())
+}
+
+/// The packs and policies that are part of every installation.
+fn shipped() -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for directory in ["config/policies", "config/skillpacks"] {
+        for path in kinds::files(directory, ".yaml")? {
+            objects.extend(documents(&fs::read_to_string(path)?)?);
+        }
+    }
+    Ok(objects)
+}
+
+fn samples() -> Result<Vec<Vec<Value>>> {
+    let mut worlds = Vec::new();
+    for path in kinds::files("config/samples", ".yaml")? {
+        let sample = documents(&fs::read_to_string(&path)?)?;
+        if sample.iter().all(|it| it["kind"] != "AgentRun") {
+            continue;
+        }
+        let mut objects = shipped()?;
+        // The agent of the run that is alone in its file.
+        for path in kinds::files("config/samples", "/agent.yaml")? {
+            objects.extend(documents(&fs::read_to_string(path)?)?);
+        }
+        objects.extend(sample);
+        worlds.push(objects);
+    }
+    Ok(worlds)
+}
+
+/// How many of the runs are admitted. All that is rendered of them must be accepted where `restricted` is enforced, but for
+/// pods that see the node, which must be refused there.
+fn accepted(cluster: &Cluster, name: &str, mut worlds: Vec<Vec<Value>>) -> Result<usize> {
+    let namespace = cluster.namespace(name, Security::Restricted)?;
     for (number, objects) in worlds.iter_mut().enumerate() {
         move_to(objects, namespace.name());
         // Made-up runs take their names from one list, and a namespace has each once.
@@ -85,15 +160,29 @@ fn a_real_api_server_accepts_everything_that_is_rendered() -> Result<()> {
         }
         pods.extend(bare_pods(&rendered)?);
     }
-    ensure!(runs >= 25, "only {runs} runs were admitted");
     send(namespace.kubectl(), &DRY_RUN, &objects)?;
     // A pod is refused when its account or its RuntimeClass is not there.
     send(namespace.kubectl(), &["create"], &accounts)?;
     runtime_class(&cluster.kubectl())?;
     // A Job whose pods break the rules of its namespace is only warned about, so its pod is tried itself.
+    let (on_node, pods): (Vec<Value>, Vec<Value>) = pods.into_iter().partition(sees_node);
     let accepted = send(namespace.kubectl(), &DRY_RUN, &pods)?;
     assert_eq!(accepted.len(), pods.len());
-    Ok(())
+    for pod in on_node {
+        let refused = send(namespace.kubectl(), &DRY_RUN, &[pod]);
+        let refused = refused.err().map(|it| it.to_string()).unwrap_or_default();
+        ensure!(
+            refused.contains("violates PodSecurity \"restricted:"),
+            "{refused}"
+        );
+    }
+    Ok(runs)
+}
+
+/// Whether a policy gave the pod something of the node. What is made up for that has a directory in it.
+fn sees_node(pod: &Value) -> bool {
+    let volumes = pod["spec"]["volumes"].as_array();
+    volumes.is_some_and(|all| all.iter().any(|it| !it["hostPath"].is_null()))
 }
 
 /// The check above would mean nothing if the namespace let everything through.

@@ -3,18 +3,16 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use sympozium_api::Guarantee;
 use sympozium_api::RunPlan;
-use sympozium_api::environment::EnvVar;
 use sympozium_api::run_plan::{Gate, Part, Role, VolumeSource, place};
 use sympozium_testkit::runs::generated;
 
+use super::powers::{Powers, secrets_of};
 use super::world::World;
 use crate::admit::Admitted;
-use crate::host::Destination;
 use crate::path::overlap;
 use crate::plan::{PlanSettings, Planned, agent_view, plan};
-use crate::policy::tools::Action;
-use crate::rbac::Rule;
 
 /// Looks at the plan of a generated run; nothing happens when it is denied.
 fn each_plan(
@@ -30,23 +28,16 @@ fn each_plan(
         .unwrap_or(Ok(()))
 }
 
-fn is_secret(plan: &RunPlan, part: &Part) -> bool {
+/// Whether a part sees a Secret or a token.
+fn holds_credential(plan: &RunPlan, part: &Part) -> bool {
     part.mounts.iter().any(|mount| {
         let source = plan.volume(&mount.volume).map(|it| &it.source);
         match source.expect("the volume is there") {
             VolumeSource::Secret { .. } | VolumeSource::Token { .. } => true,
-            VolumeSource::Declared { volume } => volume
-                .source
-                .keys()
-                .any(|it| ["secret", "projected"].contains(&it.as_str())),
+            VolumeSource::Declared { volume } => volume.holds_credential(),
             _ => false,
         }
     })
-}
-
-fn secret_of(variable: &EnvVar) -> Option<&str> {
-    let from = variable.value_from.as_ref()?;
-    Some(from.secret_key_ref.as_ref()?.name.as_str())
 }
 
 #[test]
@@ -54,6 +45,93 @@ fn most_generated_runs_are_admitted() {
     let admitted = |seed: &u64| World::of(generated(*seed)).admitted(|_, _| ()).is_ok();
     let count = (0..200).filter(admitted).count();
     assert!(count > 120, "{count} of 200");
+}
+
+/// What the properties below say is worth as much as what is made up for them.
+#[test]
+fn generated_runs_have_every_kind_of_power() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..200 {
+        let looked = each_plan(seed, |planned, _| {
+            let plan = &planned.plan;
+            let mut note = |what, is: bool| is.then(|| seen.insert(what));
+            for part in &plan.parts {
+                note("host access", part.host_access.is_some());
+                note("an identity", part.identity.is_some());
+            }
+            for volume in &plan.volumes {
+                match &volume.source {
+                    VolumeSource::Host { .. } => note("a host path", true),
+                    VolumeSource::Secret { .. } => note("a Secret", true),
+                    VolumeSource::Declared { volume } => {
+                        note(
+                            "a declared host path",
+                            volume.source.contains_key("hostPath"),
+                        );
+                        note("a declared Secret", volume.source.contains_key("secret"));
+                        let is_projected = volume.source.contains_key("projected");
+                        note(
+                            "a projected Secret",
+                            is_projected && volume.holds_credential(),
+                        );
+                        note(
+                            "a projected ConfigMap",
+                            is_projected && !volume.holds_credential(),
+                        )
+                    }
+                    _ => None,
+                };
+            }
+            note("headers in a Secret", plan.model.headers_secret.is_some());
+            note("a script", plan.model.script.is_some());
+            let host = plan
+                .model
+                .endpoint
+                .as_ref()
+                .map(|it| it.host.as_str())
+                .unwrap_or_default();
+            note("a model at an address", host == "llm.example.com");
+            note("a model in the cluster", host.ends_with(".svc"));
+            note(
+                "secrets to pull with",
+                !plan.placement.image_pull_secrets.is_empty(),
+            );
+            note("a chosen node", !plan.placement.node_selector.is_empty());
+            note("a floor", !plan.isolation.floor.is_empty());
+            note(
+                "a kernel",
+                plan.isolation.floor.contains(&Guarantee::Kernel),
+            );
+            note(
+                "a filter of its own",
+                plan.isolation.seccomp.localhost_profile.is_some(),
+            );
+            note("a parent", plan.run.parent.is_some());
+            Ok(())
+        });
+        looked.expect("nothing is checked");
+    }
+    let all = [
+        "a chosen node",
+        "a declared Secret",
+        "a declared host path",
+        "a filter of its own",
+        "a floor",
+        "a host path",
+        "a kernel",
+        "a model at an address",
+        "a model in the cluster",
+        "a parent",
+        "a projected ConfigMap",
+        "a projected Secret",
+        "a script",
+        "a Secret",
+        "an identity",
+        "headers in a Secret",
+        "host access",
+        "secrets to pull with",
+    ];
+    assert_eq!(seen, BTreeSet::from(all));
 }
 
 proptest! {
@@ -79,14 +157,19 @@ proptest! {
             let plan = &planned.plan;
             let agent = &plan.parts[0];
             prop_assert_eq!(&agent.role, &Role::Agent);
-            prop_assert!(!is_secret(plan, agent));
+            prop_assert!(!holds_credential(plan, agent));
             prop_assert!(agent.env.iter().all(|it| it.value_from.is_none()));
             prop_assert!(agent.identity.is_none() && agent.host_access.is_none());
             prop_assert!(plan.credentials.iter().all(|it| it.part != agent.name));
             prop_assert!(agent.mounts.iter().all(|it| !overlap(it.path.as_str(), place::IPC)));
             // What it reads of the plan tells it no address, no Secret and no denied tool.
             let view = serde_json::to_string(&agent_view(plan)).expect("JSON");
-            prop_assert!(!view.contains("provider-key") && !view.contains("api.openai.com"));
+            let pulled = plan.placement.image_pull_secrets.iter().map(|it| it.name.as_str());
+            let seen = plan.parts.iter().flat_map(|it| secrets_of(plan, it));
+            let address = plan.model.endpoint.iter().map(|it| it.host.as_str());
+            for hidden in seen.chain(pulled).chain(address) {
+                prop_assert!(!view.contains(hidden), "{} is told to the agent", hidden);
+            }
             let denied = plan.tools.iter().filter(|it| it.gate == Gate::Deny);
             for tool in denied.filter(|it| plan.tools.iter().all(|other| other.name != it.name || other.gate == Gate::Deny)) {
                 let name = format!("\"name\":\"{}\"", tool.name);
@@ -99,60 +182,13 @@ proptest! {
     /// Invariant 2: plan ⊆ admitted ⊆ policy.
     #[test]
     fn powers_only_shrink(seed: u64) {
-        each_plan(seed, |planned, admitted| {
-            let plan = &planned.plan;
-            let sidecars: Vec<_> = admitted.packs.iter().filter_map(|it| Some((it.name.as_str(), it.sidecar()?))).collect();
-            let sidecar = |pack: &str| sidecars.iter().find(|(name, _)| *name == pack).map(|(_, it)| *it);
-            for identity in &plan.identities {
-                let (own, cluster) = match &identity.pack {
-                    Some(pack) => {
-                        let sidecar = sidecar(pack).expect("the pack has a sidecar");
-                        (sidecar.rbac.clone(), sidecar.cluster_rbac.clone())
-                    }
-                    None => (admitted.run.spec.lifecycle.as_ref().expect("hooks").rbac.clone(), Vec::new()),
-                };
-                prop_assert_eq!(&identity.namespace_rules, &own);
-                prop_assert_eq!(&identity.cluster_rules, &cluster);
-                for rule in own.iter().chain(&cluster) {
-                    prop_assert!(crate::rbac::escalations(&Rule::from(rule)).is_empty());
-                }
-                let holders: Vec<_> = plan.parts.iter().filter(|it| it.identity.as_ref() == Some(&identity.name)).collect();
-                prop_assert!(!holders.is_empty());
-                for holder in holders {
-                    prop_assert_eq!(holder.role.pack(), identity.pack.as_deref());
-                }
-            }
-            for credential in &plan.credentials {
-                let reach = &credential.reach;
-                prop_assert!(!reach.public || admitted.policy.reach.public);
-                if credential.name == "model" {
-                    prop_assert_eq!(reach.destinations.len(), 1);
-                    continue;
-                }
-                for destination in &reach.destinations {
-                    let asked = Destination::parse(&destination.host, destination.port).expect("a host");
-                    prop_assert!(admitted.policy.reach.covers(&asked), "{asked}");
-                }
-            }
-            for tool in &plan.tools {
-                let decision = admitted.tools.iter().find(|it| it.name == tool.name && it.pack == tool.pack);
-                let allowed = decision.expect("nothing is added").action;
-                let gate = match allowed { Action::Allow => Gate::Allow, Action::Ask => Gate::Ask, Action::Deny => Gate::Deny };
-                prop_assert!(tool.gate >= gate, "{} is {:?}, and {gate:?} was decided", tool.name, tool.gate);
-            }
-            for part in &plan.parts {
-                for name in part.env.iter().filter_map(secret_of) {
-                    let declared = match &part.role {
-                        Role::Bridge => plan.model.keys.iter().any(|it| it.secret == name),
-                        Role::Skill { pack } => sidecar(pack.as_str()).expect("a sidecar").env.iter().any(|it| secret_of(it) == Some(name)),
-                        _ => false,
-                    };
-                    prop_assert!(declared, "{} sees {name}", part.name);
-                    prop_assert!(part.role == Role::Bridge || name != "provider-key");
-                }
-            }
-            Ok(())
-        })?;
+        let settings = PlanSettings::default();
+        let looked = World::of(generated(seed)).admitted(|input, admitted| {
+            let planned = plan(input, admitted, &settings).expect("a plan");
+            Powers { plan: &planned.plan, admitted, input }.only_shrink();
+        });
+        // Who is denied has no powers.
+        drop(looked);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sympozium_api::names::SkillPackName;
-use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumInstance, SympoziumPolicy};
+use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
 
 use crate::admit::{
     Admitted, Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason,
@@ -20,6 +20,7 @@ pub struct World {
     packs: Vec<SkillPack>,
     policy: Option<SympoziumPolicy>,
     floor: Option<SympoziumPolicy>,
+    model: Option<Model>,
     namespace: String,
     settings: Settings,
 }
@@ -35,6 +36,7 @@ impl World {
             packs: Vec::new(),
             policy: None,
             floor: None,
+            model: None,
             namespace: String::new(),
             settings: Settings::default(),
         };
@@ -43,6 +45,7 @@ impl World {
                 Some("AgentRun") => run = Some(read::<AgentRun>(object)),
                 Some("Agent") => world.agent = Some(read(object)),
                 Some("SympoziumInstance") => world.instance = Some(read(object)),
+                Some("Model") => world.model = Some(read(object)),
                 Some("SkillPack") => world.packs.push(read(object)),
                 Some("SympoziumPolicy") if object["metadata"]["name"] == "floor" => {
                     world.floor = Some(read(object));
@@ -85,7 +88,10 @@ impl World {
                 system: None,
             },
             floor: self.floor.as_ref().map(|it| &it.spec),
-            models: Candidates::default(),
+            models: Candidates {
+                own: self.model.as_ref(),
+                system: None,
+            },
             author: None,
             facts: Facts::default(),
             settings: &self.settings,

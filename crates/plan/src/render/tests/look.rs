@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, SeccompProfile, Volume};
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde_json::json;
 use sympozium_api::RunPlan;
 use sympozium_api::rbac::RbacRule;
 use sympozium_api::run_plan::{Part, Role, Start, VolumeSource};
 
-use crate::render::{Rendered, Stage};
+use crate::render::{RenderSettings, Rendered, Stage};
 
 pub fn templates(rendered: &Rendered) -> impl Iterator<Item = (Stage, &PodTemplateSpec)> {
     let items = rendered.objects.iter();
@@ -39,7 +40,17 @@ pub fn is_label_value(value: &str) -> bool {
         && ends(value.chars().last())
 }
 
-pub fn pod_is_held_in(spec: &PodSpec) {
+/// What only access to the node loosens, as the parts in this pod have it.
+pub fn pod_is_held_in(plan: &RunPlan, spec: &PodSpec) {
+    let in_pod = |part: &&Part| containers(spec).any(|it| it.name == part.name.0);
+    let access = || {
+        plan.parts
+            .iter()
+            .filter(in_pod)
+            .filter_map(|it| it.host_access.as_ref())
+    };
+    let network = access().any(|it| it.host_network);
+    let processes = access().any(|it| it.host_pid);
     assert_eq!(spec.automount_service_account_token, Some(false));
     assert_eq!(spec.enable_service_links, Some(false));
     assert_eq!(spec.share_process_namespace, Some(false));
@@ -47,7 +58,7 @@ pub fn pod_is_held_in(spec: &PodSpec) {
     assert_eq!(spec.dns_policy.as_deref(), Some("None"));
     assert_eq!(
         (spec.host_network, spec.host_pid, spec.host_ipc),
-        (None, None, None)
+        (network.then_some(true), processes.then_some(true), None)
     );
     assert!(
         spec.service_account_name
@@ -67,37 +78,44 @@ pub fn pod_is_held_in(spec: &PodSpec) {
         (security.run_as_group, security.fs_group),
         (Some(1000), Some(1000))
     );
-    assert_eq!(
-        security.seccomp_profile.map(|it| it.type_).as_deref(),
-        Some("RuntimeDefault")
-    );
+    same_filter(plan, security.seccomp_profile.as_ref());
 }
 
-pub fn container_is_held_in(container: &Container) {
+fn same_filter(plan: &RunPlan, made: Option<&SeccompProfile>) {
+    let planned = serde_json::to_value(&plan.isolation.seccomp).expect("a filter");
+    assert_eq!(serde_json::to_value(made).expect("a filter"), planned);
+    assert_ne!(planned["type"], "Unconfined");
+}
+
+pub fn container_is_held_in(plan: &RunPlan, container: &Container) {
     let name = &container.name;
+    let part = plan.parts.iter().find(|part| part.name.0 == *name);
+    let access = part.and_then(|it| it.host_access.clone());
+    let root = access.as_ref().is_some_and(|it| it.run_as_root);
+    let privileged = access.is_some_and(|it| it.privileged);
     let security = container.security_context.clone().unwrap_or_default();
     assert_eq!(
         (security.run_as_non_root, security.run_as_user),
-        (Some(true), Some(1000)),
+        (Some(!root), Some(if root { 0 } else { 1000 })),
         "{name}"
     );
-    assert_eq!(security.allow_privilege_escalation, Some(false), "{name}");
+    assert_eq!(
+        security.allow_privilege_escalation,
+        Some(privileged),
+        "{name}"
+    );
     assert_eq!(
         (security.read_only_root_filesystem, security.privileged),
-        (Some(true), None),
+        (Some(true), privileged.then_some(true)),
         "{name}"
     );
     let capabilities = security.capabilities.unwrap_or_default();
     assert_eq!(
         (capabilities.add, capabilities.drop),
-        (None, Some(vec!["ALL".to_owned()])),
+        (None, (!privileged).then(|| vec!["ALL".to_owned()])),
         "{name}"
     );
-    assert_eq!(
-        security.seccomp_profile.map(|it| it.type_).as_deref(),
-        Some("RuntimeDefault"),
-        "{name}"
-    );
+    same_filter(plan, security.seccomp_profile.as_ref());
     let resources = container.resources.clone().unwrap_or_default();
     for amounts in [resources.requests, resources.limits] {
         let set: Vec<String> = amounts.unwrap_or_default().into_keys().collect();
@@ -127,23 +145,63 @@ pub fn container_is_held_in(container: &Container) {
 }
 
 pub fn same_mounts(part: &Part, container: &Container) {
-    let mut planned: Vec<(&str, &str, bool)> = part
+    type Seen<'s> = (&'s str, &'s str, bool, Option<&'s str>);
+    let mut planned: Vec<Seen<'_>> = part
         .mounts
         .iter()
-        .map(|it| (it.volume.0.as_str(), it.path.as_str(), it.read_only))
+        .map(|it| {
+            let sub_path = it.sub_path.as_deref();
+            (
+                it.volume.0.as_str(),
+                it.path.as_str(),
+                it.read_only,
+                sub_path,
+            )
+        })
         .collect();
     if matches!(part.start, Start::Injected { .. }) {
-        planned.push(("executor", "/opt/sympozium/bin", true));
+        planned.push(("executor", "/opt/sympozium/bin", true, None));
     }
     let mounts = container.volume_mounts.iter().flatten();
     let mounts = mounts.map(|it| {
+        let read_only = it.read_only == Some(true);
         (
             it.name.as_str(),
             it.mount_path.as_str(),
-            it.read_only == Some(true),
+            read_only,
+            it.sub_path.as_deref(),
         )
     });
     assert_eq!(mounts.collect::<Vec<_>>(), planned, "{}", part.name);
+}
+
+pub fn same_amounts(part: &Part, container: &Container) {
+    let made = serde_json::to_value(&container.resources).expect("amounts");
+    let planned = &part.amounts;
+    let expected = json!({
+        "requests": { "cpu": planned.cpu_request.text(), "memory": planned.memory_request.text() },
+        "limits": { "cpu": planned.cpu_limit.text(), "memory": planned.memory_limit.text() },
+    });
+    assert_eq!(made, expected, "{}", part.name);
+}
+
+/// What starts is what the plan says; the bridge is told besides which plan, and where the gateway is.
+pub fn same_start(rendered: &Rendered, part: &Part, container: &Container) {
+    let (command, mut args) = match &part.start {
+        Start::Image { command, args } => (command.clone(), args.clone()),
+        Start::Injected { .. } => (
+            vec!["/opt/sympozium/bin/skill-sidecar".to_owned()],
+            vec!["ipc".to_owned()],
+        ),
+    };
+    if part.role == Role::Bridge {
+        let gateway = RenderSettings::default().gateway;
+        args.push(format!("--plan-digest={}", rendered.digest));
+        args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
+    }
+    let made = |words: &Option<Vec<String>>| words.clone().unwrap_or_default();
+    assert_eq!(made(&container.command), command, "{}", part.name);
+    assert_eq!(made(&container.args), args, "{}", part.name);
 }
 
 /// As in the plan, and then how to find the gateway, where the plan lets the part reach anything.

@@ -10,14 +10,15 @@ use proptest::prelude::*;
 use sympozium_api::RunPlan;
 use sympozium_api::labels::{self, annotation};
 use sympozium_api::names::LabelName;
-use sympozium_api::run_plan::Role;
+use sympozium_api::run_plan::{Role, VolumeSource};
 use sympozium_testkit::runs::generated;
 
 use super::look::{
-    container_is_held_in, containers, is_label_value, pod_is_held_in, pods, rule, same_mounts,
-    same_variables, templates, variables_from_secrets, volumes,
+    container_is_held_in, containers, is_label_value, pod_is_held_in, pods, rule, same_amounts,
+    same_mounts, same_start, same_variables, templates, variables_from_secrets, volumes,
 };
 use super::with_plan;
+use crate::plan::tests::powers::secrets_of;
 use crate::plan::tests::world::World;
 use crate::render::{Object, Purpose, RenderSettings, Rendered, Stage, render};
 
@@ -129,11 +130,11 @@ of_every_run! {
         }
     }
 
-    every_container_is_held_in(_plan, rendered) {
+    every_container_is_held_in(plan, rendered) {
         for (spec, _) in pods(rendered) {
-            pod_is_held_in(&spec);
+            pod_is_held_in(plan, &spec);
             for container in containers(&spec) {
-                container_is_held_in(container);
+                container_is_held_in(plan, container);
             }
             // Native sidecars are the only containers that are started again.
             for container in spec.init_containers.iter().flatten() {
@@ -160,6 +161,8 @@ of_every_run! {
                 assert_eq!(matches!(part.role, Role::PostRun { .. }), stage == Stage::AfterRun);
                 same_mounts(part, container);
                 same_variables(plan, part, container);
+                same_amounts(part, container);
+                same_start(rendered, part, container);
                 assert_eq!(container.image.as_deref(), Some(part.image.as_str()));
             }
             let mounted: BTreeSet<&str> = containers(&spec)
@@ -173,18 +176,57 @@ of_every_run! {
     }
 
     /// 1: no credential, and no way round the door.
-    the_agent_holds_nothing(_plan, rendered) {
+    the_agent_holds_nothing(plan, rendered) {
         let (spec, _) = pods(rendered).next().expect("a pod");
         let agent = containers(&spec).find(|it| it.name == "agent").expect("an agent");
         assert!(variables_from_secrets(agent).is_empty());
         for mount in agent.volume_mounts.iter().flatten() {
             let volume = volumes(&spec).find(|it| it.name == mount.name).expect("a volume");
-            assert!(volume.secret.is_none() && volume.projected.is_none() && volume.host_path.is_none());
+            assert!(volume.secret.is_none() && volume.host_path.is_none());
+            let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
+            for source in projected {
+                assert!(source.secret.is_none() && source.service_account_token.is_none());
+            }
             assert!(!mount.mount_path.starts_with("/ipc"));
             // Nor under another name.
             let others = containers(&spec).flat_map(|it| it.volume_mounts.iter().flatten());
             let mut others = others.filter(|other| other.name == mount.name);
             assert!(others.all(|other| !other.mount_path.starts_with("/ipc")));
+        }
+        // Neither its container nor what it reads names an address or a Secret.
+        let input = rendered.objects.iter().find_map(|item| match &item.object {
+            Object::ConfigMap(it) => it.data.as_ref()?.get("agent.json").cloned(),
+            _ => None,
+        });
+        let shown = format!("{}{}", serde_json::to_string(agent).expect("JSON"), input.expect("an input"));
+        let secrets = plan.parts.iter().flat_map(|part| secrets_of(plan, part));
+        let address = plan.model.endpoint.iter().map(|it| it.host.as_str());
+        for hidden in secrets.chain(address) {
+            assert!(!shown.contains(hidden), "{}", hidden);
+        }
+    }
+
+    /// 2: a pod has of the node what the plan names, and images are pulled with what it names.
+    what_is_of_the_node_is_the_plans(plan, rendered) {
+        let mut planned: BTreeSet<(&str, &str)> = BTreeSet::new();
+        for volume in &plan.volumes {
+            let path = match &volume.source {
+                VolumeSource::Host { path } => Some(path.as_str()),
+                VolumeSource::Declared { volume } => volume.source.get("hostPath").and_then(|it| it["path"].as_str()),
+                _ => None,
+            };
+            planned.extend(path.map(|path| (volume.name.0.as_str(), path)));
+        }
+        let specs: Vec<_> = pods(rendered).collect();
+        let made = specs.iter().flat_map(|(spec, _)| volumes(spec));
+        let made: BTreeSet<_> = made.filter_map(|it| Some((it.name.as_str(), it.host_path.as_ref()?.path.as_str()))).collect();
+        assert_eq!(made, planned);
+        for (spec, _) in &specs {
+            let pulled: Vec<_> = spec.image_pull_secrets.iter().flatten().map(|it| it.name.as_str()).collect();
+            let asked: Vec<_> = plan.placement.image_pull_secrets.iter().map(|it| it.name.as_str()).collect();
+            assert_eq!(pulled, asked);
+            assert_eq!(spec.node_selector.clone().unwrap_or_default(), plan.placement.node_selector);
+            assert_eq!(spec.runtime_class_name.as_deref(), plan.isolation.runtime_class.as_ref().map(|it| it.as_str()));
         }
     }
 
@@ -198,6 +240,13 @@ of_every_run! {
             }
             let shown = volumes(&spec).filter_map(|it| it.secret.as_ref()?.secret_name.as_deref());
             assert_eq!(shown.filter(|secret| keys.contains(secret)).count(), 0);
+            let headers = plan.model.headers_secret.as_ref().map(|it| it.as_str());
+            for container in containers(&spec) {
+                let part = plan.parts.iter().find(|it| it.name.0 == container.name);
+                let seen = part.map(|it| secrets_of(plan, it)).unwrap_or_default();
+                let held = headers.is_some_and(|it| seen.contains(it));
+                assert_eq!(held, container.name == "ipc-bridge" && headers.is_some());
+            }
         }
     }
 

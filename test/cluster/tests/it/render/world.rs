@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::names::SkillPackName;
-use sympozium_api::{Agent, AgentRun, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy};
+use sympozium_api::{
+    Agent, AgentRun, Model, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy,
+};
 use sympozium_plan::admit::{
     Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit,
+    wanted_policy,
 };
 use sympozium_plan::plan::{PlanSettings, plan};
 use sympozium_plan::render::{RenderSettings, Rendered, render};
@@ -90,15 +94,28 @@ pub fn realise(
     let run_name = run.metadata.name.clone().unwrap_or_default();
     let namespace = run.metadata.namespace.clone().context("no namespace")?;
     let all = |kind: &'static str| objects.iter().filter(move |it| it["kind"] == kind);
-    let agent: Option<Agent> = all("Agent").next().map(read).transpose()?;
-    let instance: Option<SympoziumInstance> =
-        all("SympoziumInstance").next().map(read).transpose()?;
+    let named = |kind: &'static str, name: &str| {
+        let mut found = all(kind).filter(|it| it["metadata"]["name"] == name);
+        found.next_back().cloned()
+    };
+    let agent_name = run.spec.agent().map(ToString::to_string);
+    let agent_name = agent_name.context("no agent")?;
+    let agent: Option<Agent> = named("Agent", &agent_name).as_ref().map(read).transpose()?;
+    let instance = named("SympoziumInstance", &agent_name);
+    let instance: Option<SympoziumInstance> = instance.as_ref().map(read).transpose()?;
+    let agents = Agents {
+        agent: agent.as_ref(),
+        instance: instance.as_ref(),
+    };
     let packs: Vec<SkillPack> = all("SkillPack").map(read).collect::<Result<_>>()?;
-    let is_floor = |it: &&Value| it["metadata"]["name"] == "floor";
-    let policies = || all("SympoziumPolicy");
-    let floor: Option<SympoziumPolicy> = policies().find(is_floor).map(read).transpose()?;
-    let policy: Option<SympoziumPolicy> =
-        policies().find(|it| !is_floor(it)).map(read).transpose()?;
+    let model: Option<Model> = all("Model").next().map(read).transpose()?;
+    let policy = |name: &str| -> Result<Option<SympoziumPolicy>> {
+        let found = named("SympoziumPolicy", name);
+        found.as_ref().map(read).transpose()
+    };
+    let floor = policy(FLOOR_POLICY)?;
+    let policy = wanted_policy(agents).map(|name| policy(name.as_str()));
+    let policy = policy.transpose()?.flatten();
 
     let mut candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = BTreeMap::new();
     for pack in &packs {
@@ -109,17 +126,17 @@ pub fn realise(
     let input = Input {
         run: &run,
         namespace: &namespace,
-        agents: Agents {
-            agent: agent.as_ref(),
-            instance: instance.as_ref(),
-        },
+        agents,
         packs: &candidates,
         policies: Candidates {
             own: policy.as_ref(),
             system: None,
         },
         floor: floor.as_ref().map(|it| &it.spec),
-        models: Candidates::default(),
+        models: Candidates {
+            own: model.as_ref(),
+            system: None,
+        },
         author: None,
         facts: Facts::default(),
         settings: &settings,

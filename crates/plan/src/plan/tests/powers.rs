@@ -1,0 +1,346 @@
+//! Invariant 2, power by power: plan ⊆ admitted ⊆ policy.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use sympozium_api::RunPlan;
+use sympozium_api::environment::EnvVar;
+use sympozium_api::quantity::Quantity;
+use sympozium_api::run_plan::{AmountsPlan, Gate, Part, Role, VolumeSource};
+use sympozium_api::skill_pack::Sidecar;
+
+use crate::admit::{Admitted, Endpoints, Input, subagent_bounds};
+use crate::host::{Destination, Endpoint};
+use crate::policy::allowed::{Allowed, HostDirectory};
+use crate::policy::isolation::Seccomp;
+use crate::policy::tools::{Action, LOAD_SKILL};
+use crate::quantity::Amount;
+use crate::rbac::Rule;
+
+/// A plan beside what it was made from.
+pub struct Powers<'p, 'a> {
+    pub plan: &'p RunPlan,
+    pub admitted: &'p Admitted<'a>,
+    pub input: &'p Input<'a>,
+}
+
+pub fn secret_of(variable: &EnvVar) -> Option<&str> {
+    let from = variable.value_from.as_ref()?;
+    Some(from.secret_key_ref.as_ref()?.name.as_str())
+}
+
+/// Every Secret that a part sees as variables or files.
+pub fn secrets_of<'p>(plan: &'p RunPlan, part: &'p Part) -> BTreeSet<&'p str> {
+    let mut secrets: BTreeSet<&str> = part.env.iter().filter_map(secret_of).collect();
+    for mount in &part.mounts {
+        match &plan.volume(&mount.volume).expect("a volume").source {
+            VolumeSource::Secret { secret } => drop(secrets.insert(secret.as_str())),
+            VolumeSource::Declared { volume } => {
+                secrets.extend(volume.secrets().iter().filter_map(|it| it.name));
+            }
+            _ => {}
+        }
+    }
+    secrets
+}
+
+impl<'p> Powers<'p, '_> {
+    /// All of them.
+    pub fn only_shrink(&self) {
+        self.rights();
+        self.reach();
+        self.tools();
+        self.secrets();
+        self.node();
+        self.isolation();
+        self.approval();
+        self.subagents();
+        self.amounts();
+    }
+
+    fn sidecar(&self, pack: &str) -> Option<&'p Sidecar> {
+        let mut packs = self.admitted.packs.iter();
+        packs.find(|it| it.name == pack)?.sidecar()
+    }
+
+    fn sidecar_of(&self, part: &Part) -> Option<&'p Sidecar> {
+        match &part.role {
+            Role::Skill { pack } => Some(self.sidecar(pack.as_str()).expect("a sidecar")),
+            _ => None,
+        }
+    }
+
+    fn rights(&self) {
+        for identity in &self.plan.identities {
+            let (own, cluster) = match &identity.pack {
+                Some(pack) => {
+                    let sidecar = self.sidecar(pack).expect("the pack has a sidecar");
+                    (sidecar.rbac.clone(), sidecar.cluster_rbac.clone())
+                }
+                None => {
+                    let hooks = self.admitted.run.spec.lifecycle.as_ref();
+                    (hooks.expect("hooks").rbac.clone(), Vec::new())
+                }
+            };
+            assert_eq!(identity.namespace_rules, own);
+            assert_eq!(identity.cluster_rules, cluster);
+            for rule in own.iter().chain(&cluster) {
+                assert!(crate::rbac::escalations(&Rule::from(rule)).is_empty());
+            }
+            let parts = self.plan.parts.iter();
+            let holders: Vec<_> = parts
+                .filter(|it| it.identity.as_ref() == Some(&identity.name))
+                .collect();
+            assert!(!holders.is_empty());
+            for holder in holders {
+                assert_eq!(holder.role.pack(), identity.pack.as_deref());
+                assert!(identity.pack.is_some() || holder.role.is_hook());
+            }
+        }
+    }
+
+    fn reach(&self) {
+        let policy = &self.admitted.policy;
+        for credential in &self.plan.credentials {
+            let reach = &credential.reach;
+            assert!(!reach.public || policy.reach.public);
+            if credential.name == "model" {
+                assert!(!reach.public);
+                let hosts: Vec<_> = reach
+                    .destinations
+                    .iter()
+                    .map(|it| (it.host.as_str(), it.port))
+                    .collect();
+                assert_eq!(hosts, [self.model_address()]);
+                continue;
+            }
+            for destination in &reach.destinations {
+                let asked =
+                    Destination::parse(&destination.host, destination.port).expect("a host");
+                assert!(policy.reach.covers(&asked), "{asked}");
+            }
+        }
+    }
+
+    /// Where the model answers: at the `Model`'s address, at one that the policy lists, or at the provider's own.
+    fn model_address(&self) -> (&'p str, Option<u16>) {
+        let model = self.admitted.run.spec.model.as_ref().expect("a model");
+        let planned = self.plan.model.endpoint.as_ref().expect("an address");
+        if model.model_ref.is_some() {
+            let served = self.input.models.own.expect("a Model");
+            let known = served.status.as_ref().and_then(|it| it.endpoint.as_ref());
+            let usual = format!("model-served.{}.svc", self.input.namespace);
+            let host = known.map_or(usual, |it| {
+                Endpoint::parse(it).expect("an address").host.to_string()
+            });
+            assert_eq!(planned.host, host);
+        } else if let Some(url) = &model.base_url {
+            let asked = Endpoint::parse(url).expect("an address");
+            assert_eq!(
+                (planned.host.clone(), planned.port),
+                (asked.host.to_string(), asked.port)
+            );
+            assert!(
+                self.admitted
+                    .policy
+                    .endpoints
+                    .allows(|it| it.allows(&asked.host, asked.port))
+            );
+        } else {
+            assert_eq!(
+                Endpoints::of(&model.provider),
+                match planned.host.as_str() {
+                    "api.openai.com" => Endpoints::At("api.openai.com", planned.port),
+                    "api.anthropic.com" => Endpoints::At("api.anthropic.com", planned.port),
+                    "api.groq.com" => Endpoints::At("api.groq.com", planned.port),
+                    other => panic!("{other} is no provider's"),
+                }
+            );
+        }
+        (&planned.host, Some(planned.port))
+    }
+
+    fn tools(&self) {
+        for tool in &self.plan.tools {
+            let mut decisions = self.admitted.tools.iter();
+            let decision = decisions.find(|it| it.name == tool.name && it.pack == tool.pack);
+            let allowed = decision.map_or_else(
+                || {
+                    assert_eq!(tool.name, LOAD_SKILL);
+                    Action::Allow
+                },
+                |it| it.action,
+            );
+            let gate = match allowed {
+                Action::Allow => Gate::Allow,
+                Action::Ask => Gate::Ask,
+                Action::Deny => Gate::Deny,
+            };
+            assert!(
+                tool.gate.is_at_least_as_strict_as(gate),
+                "{} is {:?}, and {gate:?} was decided",
+                tool.name,
+                tool.gate
+            );
+        }
+    }
+
+    /// Each part sees the Secrets that were admitted for it, and the model's are the bridge's.
+    fn secrets(&self) {
+        let model = &self.plan.model;
+        let of_model: BTreeSet<&str> = (model.keys.iter().map(|it| it.secret.as_str()))
+            .chain(model.headers_secret.iter().map(|it| it.as_str()))
+            .collect();
+        for part in &self.plan.parts {
+            let seen = secrets_of(self.plan, part);
+            let admitted: BTreeSet<&str> = match (&part.role, self.sidecar_of(part)) {
+                (Role::Bridge, _) => of_model.clone(),
+                (_, Some(sidecar)) => {
+                    let mounted =
+                        |name: &str| sidecar.volume_mounts.iter().any(|it| it.name == name);
+                    let volumes = sidecar
+                        .volumes
+                        .iter()
+                        .filter(|it| mounted(it.name.as_str()));
+                    (sidecar.secret_ref.iter().map(|it| it.as_str()))
+                        .chain(sidecar.env.iter().filter_map(secret_of))
+                        .chain(volumes.flat_map(|it| it.secrets()).filter_map(|it| it.name))
+                        .collect()
+                }
+                _ => BTreeSet::new(),
+            };
+            assert_eq!(seen, admitted, "{}", part.name);
+            assert!(
+                part.role == Role::Bridge || seen.is_disjoint(&of_model),
+                "{}",
+                part.name
+            );
+        }
+    }
+
+    /// What a part has of the node is what its pack asked for, and the policy opens all of it.
+    fn node(&self) {
+        let host = &self.admitted.policy.host;
+        for part in &self.plan.parts {
+            let sidecar = self.sidecar_of(part);
+            let asked = sidecar
+                .and_then(|it| it.host_access.clone())
+                .filter(|it| it.enabled);
+            assert_eq!(part.host_access, asked);
+            let pack = part.role.pack().unwrap_or_default().to_owned();
+            if let Some(access) = &part.host_access {
+                assert!(host.packs.covers(&pack));
+                assert!(!access.host_network || host.network);
+                assert!(!access.host_pid || host.processes);
+                assert!(!access.privileged || host.privileged);
+                assert!(!access.run_as_root || host.root);
+            }
+            for mount in &part.mounts {
+                let path = match &self.plan.volume(&mount.volume).expect("a volume").source {
+                    VolumeSource::Host { path } => {
+                        let mut asked = asked.iter().flat_map(|it| &it.mounts);
+                        assert!(asked.any(|it| it.host_path == *path
+                            && it.mount_path == mount.path
+                            && it.read_only == mount.read_only));
+                        path.as_str()
+                    }
+                    VolumeSource::Declared { volume } => {
+                        let Some(path) = volume.source.get("hostPath") else {
+                            continue;
+                        };
+                        let declared = sidecar.expect("a pack's");
+                        assert!(declared.volumes.contains(volume));
+                        path.get("path").and_then(Value::as_str).expect("a path")
+                    }
+                    _ => continue,
+                };
+                let directory = HostDirectory {
+                    path: path.to_owned(),
+                    writable: !mount.read_only,
+                };
+                assert!(
+                    host.mounts && host.packs.covers(&pack) && host.directories.covers(&directory),
+                    "{path}"
+                );
+            }
+        }
+    }
+
+    fn isolation(&self) {
+        let policy = &self.admitted.policy.isolation;
+        let planned = &self.plan.isolation;
+        let floor: BTreeSet<_> = planned.floor.iter().copied().collect();
+        assert!(floor.is_superset(&policy.guarantees));
+        let filter = Seccomp::of(&planned.seccomp).expect("a filter that is one");
+        assert!(policy.seccomp.covers(&filter), "{filter}");
+        if let Some(class) = &planned.runtime_class {
+            assert!(policy.runtime_classes.covers(&class.as_str().to_owned()));
+        }
+    }
+
+    fn approval(&self) {
+        let (planned, policy) = (&self.plan.approval, &self.admitted.policy.approval);
+        match &policy.approvers {
+            Allowed::All => assert_eq!(planned.approvers, None),
+            Allowed::Only(approvers) => {
+                let planned: BTreeSet<_> = planned.approvers.iter().flatten().cloned().collect();
+                assert_eq!(planned, *approvers);
+            }
+        }
+        assert!(planned.required >= policy.required);
+        assert!(!planned.run_scope || policy.run_scope);
+        assert!(!planned.run_author || policy.run_author);
+        assert!(self.plan.deadlines.approval_seconds <= u64::from(policy.expiry()));
+    }
+
+    fn subagents(&self) {
+        let (planned, policy) = (&self.plan.subagents, &self.admitted.policy);
+        let bounds = subagent_bounds(policy, self.input.agents.spec());
+        let parent = self.admitted.run.spec.parent.as_ref();
+        let above = parent.map_or(0, |it| u32::try_from(it.spawn_depth).expect("a depth"));
+        assert_eq!(planned.levels + above, bounds.depth);
+        assert!(
+            policy
+                .max_depth
+                .is_none_or(|most| planned.levels + above <= most)
+        );
+        assert!(
+            policy
+                .max_concurrent
+                .is_none_or(|most| planned.concurrent <= most)
+        );
+        assert!(planned.children <= bounds.children);
+    }
+
+    /// What runs at a time has no more than was admitted, and that no more than the policy allows.
+    fn amounts(&self) {
+        let read = |quantity: &Quantity| Amount::parse(&quantity.text()).expect("an amount");
+        let of = |amounts: &AmountsPlan| {
+            let cpu = (read(&amounts.cpu_request), read(&amounts.cpu_limit));
+            let memory = (read(&amounts.memory_request), read(&amounts.memory_limit));
+            assert!(cpu.0 <= cpu.1 && memory.0 <= memory.1);
+            assert!(cpu.1 > Amount::ZERO && memory.1 > Amount::ZERO);
+            (cpu.1, memory.1)
+        };
+        let (mut cpu, mut memory) = (Amount::ZERO, Amount::ZERO);
+        for part in &self.plan.parts {
+            let (own_cpu, own_memory) = of(&part.amounts);
+            if !part.role.is_hook() {
+                (cpu, memory) = (cpu.plus(own_cpu), memory.plus(own_memory));
+            }
+            assert!(
+                own_cpu <= self.admitted.amounts.cpu && own_memory <= self.admitted.amounts.memory
+            );
+        }
+        assert!(cpu <= self.admitted.amounts.cpu && memory <= self.admitted.amounts.memory);
+        let most = &self.admitted.policy.isolation;
+        assert!(
+            most.max_cpu
+                .is_none_or(|most| self.admitted.amounts.cpu <= most)
+        );
+        assert!(
+            most.max_memory
+                .is_none_or(|most| self.admitted.amounts.memory <= most)
+        );
+    }
+}
