@@ -167,5 +167,13 @@ texts! {
     Digest, "`sha256:` and 64 hexadecimal digits", 71, r"^sha256:[0-9a-f]{64}$", forms::is_digest;
 }
 
+impl Uid {
+    /// Whether it is a UUID as the API server writes them: 32 lower-case digits with dashes at their places. Other
+    /// spellings of the same number are other texts.
+    pub fn is_canonical_uuid(&self) -> bool {
+        forms::is_canonical_uuid(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,7 @@ pub use input::{
     Agents, Amounts, Candidates, ContainerAmounts, Facts, Input, PackCandidates, PackObject,
     Rights, Settings, wanted_packs, wanted_policy,
 };
-pub use model::Endpoints;
+pub use model::{Endpoints, ResolvedModel, resolved_model};
 pub use objects::{admit_agent, admit_agent_author, admit_pack, admit_policy};
 pub use packs::{PackOrigin, ResolvedPack};
 pub use skills::{MAX_PACK_BYTES, contents};

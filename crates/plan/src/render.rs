@@ -37,9 +37,15 @@ use crate::plan::PackTexts;
 use metadata::Run;
 use names::Names;
 
+#[cfg(test)]
+pub(crate) use container::{OWN_CPU, OWN_MEMORY};
 pub use inputs::key;
 pub use object::{Object, Sandbox};
+#[cfg(test)]
+pub(crate) use settings::TTL_SECONDS;
 pub use settings::{GatewayAddress, RenderSettings, SandboxVersion};
+#[cfg(test)]
+pub(crate) use volumes::{EXECUTOR_SIZE, TOKEN_SECONDS as BRIDGE_TOKEN_SECONDS};
 
 /// Everything that exists for a run.
 #[derive(Debug, Clone, PartialEq)]

@@ -94,3 +94,14 @@ fn starts_and_ends(text: &str) -> bool {
 fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
+
+/// Characters of a UUID.
+const UUID: usize = 36;
+
+pub(super) fn is_canonical_uuid(text: &str) -> bool {
+    text.len() == UUID
+        && text.bytes().enumerate().all(|(place, byte)| match place {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        })
+}

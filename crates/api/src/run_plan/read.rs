@@ -13,6 +13,9 @@ pub const DOMAIN: &str = FORMAT;
 /// Bytes of a written plan. It is stored in a ConfigMap beside nothing else.
 pub const MAX_BYTES: usize = 512 << 10;
 
+/// Characters of an unknown format that an error repeats.
+const SHOWN: usize = 64;
+
 /// How a plan is written. There is one way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
@@ -99,7 +102,7 @@ impl RunPlan {
         }
         let head: Head = serde_json::from_slice(bytes)?;
         if head.format != FORMAT {
-            let shown = head.format.chars().take(64).collect();
+            let shown = head.format.chars().take(SHOWN).collect();
             return Err(UnreadablePlan::Format(shown));
         }
         let plan: Self = serde_json::from_slice(bytes)?;

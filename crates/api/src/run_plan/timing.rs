@@ -39,6 +39,8 @@ pub struct Deadlines {
     pub approval_seconds: u64,
     /// Seconds that all such waiting may add. Then every answer is no.
     pub waiting_seconds: u64,
+    /// Seconds that a pod has for everything before its parts: images, volumes, the check of the network.
+    pub start_seconds: u64,
     /// Seconds until the agent must be at the door.
     pub connect_seconds: u64,
     /// Seconds that a part has to end when it is told to.

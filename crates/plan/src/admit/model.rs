@@ -5,7 +5,7 @@ use sympozium_api::agent_run::RunModel;
 use sympozium_api::names::ModelRef;
 
 use super::finding::{Findings, told};
-use super::{Case, Subject};
+use super::{Case, Input, Subject};
 use crate::host::{Destination, Endpoint};
 
 /// Where a provider's requests go when nobody says otherwise.
@@ -186,6 +186,35 @@ fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findi
     }
 }
 
+/// A `Model` that a run names, and where it was found.
+#[derive(Debug, Clone, Copy)]
+pub struct ResolvedModel<'r, 'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// Its name.
+    pub name: &'r str,
+    /// Its namespace.
+    pub namespace: &'r str,
+}
+
+/// The `Model` that a reference means: in the namespace that it names, or else in the run's own, or else in the system's.
+pub fn resolved_model<'r, 'a: 'r>(
+    input: &Input<'a>,
+    reference: &'r ModelRef,
+) -> Option<ResolvedModel<'r, 'a>> {
+    let named = reference.as_str().split_once('/');
+    let (namespace, name) = named.unwrap_or((input.namespace, reference.as_str()));
+    let own = input.models.own.map(|it| (namespace, it));
+    let system = input.models.system.filter(|_| named.is_none());
+    let system = system.map(|it| (input.settings.system_namespace.as_str(), it));
+    let (namespace, model) = own.or(system)?;
+    Some(ResolvedModel {
+        model,
+        name,
+        namespace,
+    })
+}
+
 /// A `Model` of the cluster: that it is there, and that the policy allows it and its namespace.
 fn check_reference(
     case: &Case<'_, '_>,
@@ -194,12 +223,9 @@ fn check_reference(
     findings: &mut Findings,
 ) {
     let field = "spec.model.modelRef";
-    let named = reference.as_str().split_once('/');
-    let (namespace, name) = named.unwrap_or((case.input.namespace, reference.as_str()));
-    let own: Option<(&str, &Model)> = case.input.models.own.map(|it| (namespace, it));
-    let system = case.input.models.system.filter(|_| named.is_none());
-    let system = system.map(|it| (case.input.settings.system_namespace.as_str(), it));
-    let Some((found_in, _)) = own.or(system) else {
+    let Some(found) = resolved_model(case.input, reference) else {
+        let named = reference.as_str().split_once('/');
+        let (namespace, name) = named.unwrap_or((case.input.namespace, reference.as_str()));
         return findings.deny_missing(
             &case.subject,
             told(
@@ -214,6 +240,7 @@ fn check_reference(
             Subject::new("Model", Some(namespace), name),
         );
     };
+    let found_in = found.namespace;
     if !case.policy.model_namespaces.covers(&found_in.to_owned()) {
         findings.deny(
             &case.subject,
@@ -229,7 +256,7 @@ fn check_reference(
             ),
         );
     }
-    check_name(case, field, name, findings);
+    check_name(case, field, found.name, findings);
     if model.base_url.is_some() {
         let message = "`baseURL` means nothing beside `modelRef`, which has an address of its own";
         findings.warn(

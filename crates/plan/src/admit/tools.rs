@@ -13,21 +13,21 @@ use super::unused::policy_subject;
 use super::{Case, Subject};
 use crate::policy::allowed::Allowed;
 use crate::policy::tools::{
-    Action, BUILT_IN, EXECUTE_COMMAND, FETCH_URL, LOAD_SKILL, SEND_CHANNEL_MESSAGE,
-    SPAWN_SUBAGENTS, Tool,
+    Action, BUILT_IN, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE,
+    SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool, WRITE_FILE,
 };
 
 pub use sympozium_api::run_plan::SANDBOX as SANDBOX_PACK;
 
 /// Tools that the agent has without any pack.
 const NATIVE: &[&str] = &[
-    "read_file",
-    "write_file",
-    "edit_file",
-    "list_directory",
+    READ_FILE,
+    WRITE_FILE,
+    EDIT_FILE,
+    LIST_DIRECTORY,
     FETCH_URL,
     SEND_CHANNEL_MESSAGE,
-    "schedule_task",
+    SCHEDULE_TASK,
     SPAWN_SUBAGENTS,
 ];
 

@@ -7,6 +7,33 @@ use sympozium_api::run_plan::{Deadlines, RunLimits, ToolLimits};
 use crate::admit::Admitted;
 use crate::policy::tools::Action;
 
+/// Rounds of the agent's loop: a task that needs more is not going anywhere.
+pub const ITERATIONS: u32 = 50;
+/// Requests to the model: a few tries for each round.
+pub const MODEL_REQUESTS: u32 = 200;
+/// Requests to the model in a minute.
+pub const MODEL_REQUESTS_PER_MINUTE: u32 = 60;
+/// Bytes of one request to the model: the whole conversation is in it.
+pub const MODEL_REQUEST_BYTES: u64 = 16 << 20;
+/// Bytes of one answer of the model.
+pub const MODEL_ANSWER_BYTES: u64 = 4 << 20;
+/// Calls of tools.
+pub const TOOL_CALLS: u32 = 500;
+/// Calls of tools at a time.
+pub const CONCURRENT_TOOL_CALLS: u32 = 8;
+/// Bytes of the answer that a run gives. It is stored in the run's status.
+pub const RESULT_BYTES: u64 = 256 << 10;
+/// Bytes of the transcript that is kept.
+pub const TRANSCRIPT_BYTES: u64 = 16 << 20;
+/// Seconds that waiting for people may add to a run: half a working day.
+pub const WAITING_SECONDS: u64 = 4 * 60 * 60;
+/// Seconds until the agent must be at the door.
+pub const CONNECT_SECONDS: u64 = 60;
+/// Seconds that a part has to end when it is told to.
+pub const GRACE_SECONDS: u64 = 10;
+/// Seconds for everything before the parts: images, volumes, the check of the network.
+pub const START_SECONDS: u64 = 5 * 60;
+
 /// What an installation gives every run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
@@ -26,43 +53,57 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             run: RunLimits {
-                iterations: 50,
-                model_requests: 200,
-                model_requests_per_minute: 60,
-                model_request_bytes: 16 << 20,
-                model_answer_bytes: 4 << 20,
+                iterations: ITERATIONS,
+                model_requests: MODEL_REQUESTS,
+                model_requests_per_minute: MODEL_REQUESTS_PER_MINUTE,
+                model_request_bytes: MODEL_REQUEST_BYTES,
+                model_answer_bytes: MODEL_ANSWER_BYTES,
                 model_tokens: None,
-                tool_calls: 500,
-                concurrent_tool_calls: 8,
-                result_bytes: 256 << 10,
-                transcript_bytes: 16 << 20,
+                tool_calls: TOOL_CALLS,
+                concurrent_tool_calls: CONCURRENT_TOOL_CALLS,
+                result_bytes: RESULT_BYTES,
+                transcript_bytes: TRANSCRIPT_BYTES,
             },
-            waiting_seconds: 4 * 60 * 60,
-            connect_seconds: 60,
-            grace_seconds: 10,
-            start_seconds: 5 * 60,
+            waiting_seconds: WAITING_SECONDS,
+            connect_seconds: CONNECT_SECONDS,
+            grace_seconds: GRACE_SECONDS,
+            start_seconds: START_SECONDS,
         }
     }
 }
 
 /// Most seconds of a command, as the protocol of sidecars has it.
-const COMMAND_SECONDS: u32 = 120;
+pub const COMMAND_SECONDS: u32 = 120;
 /// Most seconds of a native tool.
-const NATIVE_SECONDS: u32 = 30;
+pub const NATIVE_SECONDS: u32 = 30;
 /// Bytes of each stream of a command, as the protocol of sidecars has it.
-const COMMAND_OUTPUT: u32 = 51_200;
+pub const COMMAND_OUTPUT: u32 = 51_200;
 /// Bytes of the answer of a native tool. A page from the web is larger before it is made readable.
-const NATIVE_OUTPUT: u32 = 2 << 20;
+pub const NATIVE_OUTPUT: u32 = 2 << 20;
 /// Bytes of the arguments of a call.
-const ARGUMENT_BYTES: u32 = 1 << 20;
+pub const ARGUMENT_BYTES: u32 = 1 << 20;
+/// Commands of one pack at a time. The executor has as many workers.
+pub const COMMANDS_AT_A_TIME: u32 = 4;
+/// Commands of one pack in a minute.
+pub const COMMANDS_PER_MINUTE: u32 = 120;
+/// Calls of one native tool at a time.
+pub const NATIVE_AT_A_TIME: u32 = 8;
+/// Calls of one native tool in a minute.
+pub const NATIVE_PER_MINUTE: u32 = 300;
+/// Bytes of the arguments, and of the answer, of a tool that others see the effects of.
+pub const OUTWARD_BYTES: u32 = 64 << 10;
+/// Calls of such a tool at a time.
+pub const OUTWARD_AT_A_TIME: u32 = 1;
+/// Calls of such a tool in a minute.
+pub const OUTWARD_PER_MINUTE: u32 = 10;
 
 /// The limits of tools that run commands.
 pub const COMMAND: ToolLimits = ToolLimits {
     timeout_seconds: COMMAND_SECONDS,
     argument_bytes: ARGUMENT_BYTES,
     output_bytes: COMMAND_OUTPUT,
-    concurrent: 4,
-    per_minute: 120,
+    concurrent: COMMANDS_AT_A_TIME,
+    per_minute: COMMANDS_PER_MINUTE,
 };
 
 /// The limits of the others.
@@ -70,18 +111,43 @@ pub const NATIVE: ToolLimits = ToolLimits {
     timeout_seconds: NATIVE_SECONDS,
     argument_bytes: ARGUMENT_BYTES,
     output_bytes: NATIVE_OUTPUT,
-    concurrent: 8,
-    per_minute: 300,
+    concurrent: NATIVE_AT_A_TIME,
+    per_minute: NATIVE_PER_MINUTE,
 };
 
 /// The limits of tools that others see the effects of: messages, schedules, runs.
 pub const OUTWARD: ToolLimits = ToolLimits {
     timeout_seconds: NATIVE_SECONDS,
-    argument_bytes: 64 << 10,
-    output_bytes: 64 << 10,
-    concurrent: 1,
-    per_minute: 10,
+    argument_bytes: OUTWARD_BYTES,
+    output_bytes: OUTWARD_BYTES,
+    concurrent: OUTWARD_AT_A_TIME,
+    per_minute: OUTWARD_PER_MINUTE,
 };
+
+/// Bytes of a path, as Linux has it.
+pub const PATH: usize = 4096;
+/// Seconds of a command for which nobody says.
+pub const USUAL_COMMAND_SECONDS: u32 = 30;
+/// Edits of one file in one call.
+pub const EDITS: usize = 256;
+/// Characters of a page that a call may ask for.
+pub const PAGE_CHARACTERS: u32 = 100_000;
+/// Characters of a page for which nobody says.
+pub const USUAL_PAGE_CHARACTERS: u32 = 50_000;
+/// Headers of one request.
+pub const HEADERS: usize = 32;
+/// Characters of one header: what servers usually accept.
+pub const HEADER: usize = 8192;
+/// Characters of a message.
+pub const MESSAGE: usize = 16_384;
+/// Characters of a name that a channel gives a chat or a thread.
+pub const CHAT: usize = 256;
+/// Characters of a cron line.
+pub const CRON_LINE: usize = 128;
+/// Characters of a task that an agent gives.
+pub const TASK: usize = 32_768;
+/// Characters of a time such as `5m`.
+pub const TIMEOUT: usize = 32;
 
 /// The deadlines of a run.
 pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
@@ -105,6 +171,7 @@ pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
         run_seconds: run,
         approval_seconds: u64::from(admitted.policy.approval.expiry()),
         waiting_seconds: waiting,
+        start_seconds: limits.start_seconds,
         connect_seconds: limits.connect_seconds,
         grace_seconds: limits.grace_seconds,
         ceiling_seconds: ceiling.iter().sum(),
@@ -112,7 +179,7 @@ pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
 }
 
 /// Seconds of a hook for which nobody says.
-const HOOK_SECONDS: u64 = 5 * 60;
+pub const HOOK_SECONDS: u64 = 5 * 60;
 
 /// Seconds that a hook may take.
 pub fn hook_seconds(timeout: Option<&sympozium_api::duration::DurationText>) -> u64 {

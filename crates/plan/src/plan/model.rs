@@ -4,18 +4,22 @@ use sympozium_api::agent_run::RunModel;
 use sympozium_api::names::{EnvName, ObjectName, SecretName};
 use sympozium_api::run_plan::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
 
-use crate::admit::{Admitted, Endpoints, Input};
+use crate::admit::{Admitted, Endpoints, Input, resolved_model};
 use crate::host::Endpoint;
 
-/// What is not the same for every provider: the path of its API, and the variable of its key.
+/// What is not the same for every provider: how it is spoken to, the path of its API, and the variable of its key.
 struct Provider {
     name: &'static str,
+    wire: WireFormat,
     base_path: &'static str,
     key: &'static str,
 }
 
 const PROVIDERS: &[Provider] = &[
-    of("anthropic", "", "ANTHROPIC_API_KEY"),
+    Provider {
+        wire: WireFormat::Anthropic,
+        ..of("anthropic", "", "ANTHROPIC_API_KEY")
+    },
     of("azure", "/openai/v1", "AZURE_OPENAI_API_KEY"),
     of("azure-openai", "/openai/v1", "AZURE_OPENAI_API_KEY"),
     of("deepseek", "/v1", "DEEPSEEK_API_KEY"),
@@ -32,9 +36,11 @@ const ANY_KEY: &str = "API_KEY";
 /// The provider whose answers are written down.
 const SCRIPTED: &str = "scripted";
 
+/// One that speaks as OpenAI does.
 const fn of(name: &'static str, base_path: &'static str, key: &'static str) -> Provider {
     Provider {
         name,
+        wire: WireFormat::OpenAi,
         base_path,
         key,
     }
@@ -47,10 +53,7 @@ pub fn plan(input: &Input<'_>, admitted: &Admitted<'_>) -> ModelPlan {
     let model = admitted.run.spec.model.as_ref().unwrap_or(&nothing);
     let is = |provider: &&Provider| provider.name.eq_ignore_ascii_case(&model.provider);
     let provider = PROVIDERS.iter().find(is).unwrap_or(&USUAL);
-    let wire = match provider.name {
-        "anthropic" => WireFormat::Anthropic,
-        _ => WireFormat::OpenAi,
-    };
+    let wire = provider.wire;
     let scripted = model.provider.eq_ignore_ascii_case(SCRIPTED) && model.model_ref.is_none();
     ModelPlan {
         provider: model.provider.clone(),
@@ -104,15 +107,11 @@ fn endpoint(
 
 /// Where a `Model` of the cluster answers.
 fn served(input: &Input<'_>, model: &RunModel) -> Option<String> {
-    let reference = model.model_ref.as_ref()?.as_str();
-    let named = reference.split_once('/');
-    let (namespace, name) = named.unwrap_or((input.namespace, reference));
-    let own = input.models.own.map(|it| (namespace, it));
-    let system = input.models.system.filter(|_| named.is_none());
-    let system = system.map(|it| (input.settings.system_namespace.as_str(), it));
-    let (namespace, found) = own.or(system)?;
-    let known = found.status.as_ref().and_then(|it| it.endpoint.clone());
-    let port = found.spec.inference.port();
+    let found = resolved_model(input, model.model_ref.as_ref()?)?;
+    let status = found.model.status.as_ref();
+    let known = status.and_then(|it| it.endpoint.clone());
+    let port = found.model.spec.inference.port();
+    let (name, namespace) = (found.name, found.namespace);
     Some(known.unwrap_or_else(|| format!("http://model-{name}.{namespace}.svc:{port}/v1")))
 }
 

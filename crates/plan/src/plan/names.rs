@@ -16,7 +16,8 @@ pub fn part_names<'a>(start: &str, names: impl IntoIterator<Item = &'a str>) -> 
         let end = format!("-x{number}");
         let readable: String = name.replace('.', "-");
         let room = MOST.saturating_sub(start.len() + 1 + end.len());
-        let readable = readable[..readable.len().min(room)].trim_end_matches('-');
+        let readable: String = readable.chars().take(room).collect();
+        let readable = readable.trim_end_matches('-');
         format!("{start}-{readable}{end}")
     };
     names.into_iter().enumerate().map(named).collect()

@@ -7,6 +7,9 @@ mod hooks;
 mod ours;
 mod skill;
 
+#[cfg(test)]
+pub use skill::TOKEN_SECONDS;
+
 use sympozium_api::environment::EnvVar;
 use sympozium_api::names::{EnvName, MountPath};
 use sympozium_api::quantity::Quantity;
@@ -28,16 +31,25 @@ pub const BRIDGE: &str = "ipc-bridge";
 /// The variable that tells an executor which pack it is.
 const PACK_VARIABLE: &str = "SYMPOZIUM_SKILL_PACK";
 
+/// What is kept for the agent of what it may use: it waits for the model most of the time.
+pub const AGENT_KEPT: Amounts = Amounts::of(250, 512);
+/// What is kept for the bridge.
+pub const BRIDGE_KEPT: Amounts = Amounts::of(50, 64);
+/// What is kept for the container `sandbox`, where the run does not say.
+pub const SANDBOX_KEPT: Amounts = Amounts::of(100, 256);
+/// What is kept for a hook.
+pub const HOOK_KEPT: Amounts = Amounts::of(100, 128);
+
 /// How much fits into the workspace.
-const WORKSPACE_SIZE: &str = "1Gi";
+pub const WORKSPACE_SIZE: &str = "1Gi";
 /// How much fits into a part's `/tmp`.
-const TMP_SIZE: &str = "256Mi";
+pub const TMP_SIZE: &str = "256Mi";
 /// How much fits into a part's `/dev/shm`. It counts as memory of the part.
-const SHM_SIZE: &str = "64Mi";
+pub const SHM_SIZE: &str = "64Mi";
 /// How much fits into the files between bridge and skill: requests and results, each bounded.
-const IPC_SIZE: &str = "64Mi";
+pub const IPC_SIZE: &str = "64Mi";
 /// How much fits beside the socket between agent and bridge.
-const DOOR_SIZE: &str = "1Mi";
+pub const DOOR_SIZE: &str = "1Mi";
 
 /// Parts, what they mount, and who they are.
 pub struct Built<'a> {

@@ -6,7 +6,7 @@ use sympozium_api::digest::{NoJson, digest};
 use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::names::{NamespaceName, ObjectName, Uid};
 
-use crate::admit::{Admitted, Input, wanted_policy};
+use crate::admit::{Admitted, Input, resolved_model, wanted_policy};
 
 /// The domain of the digest of a spec.
 const DOMAIN: &str = "sympozium.ai/spec/v1";
@@ -46,13 +46,14 @@ pub fn objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Vec<Resolve
     }
     let model = admitted.run.spec.model.as_ref();
     if let Some(reference) = model.and_then(|it| it.model_ref.as_ref()) {
-        let named = reference.as_str().split_once('/').map(|(it, _)| it);
-        let namespace = named.unwrap_or(own);
-        if let Some((model, namespace)) =
-            either(input.models.own, input.models.system, namespace, system)
-        {
-            let metadata = (&model.metadata.name, &model.metadata.uid);
-            objects.push(object("Model", namespace, metadata, &model.spec)?);
+        if let Some(found) = resolved_model(input, reference) {
+            let metadata = (&found.model.metadata.name, &found.model.metadata.uid);
+            objects.push(object(
+                "Model",
+                found.namespace,
+                metadata,
+                &found.model.spec,
+            )?);
         }
     }
     Ok(objects)

@@ -1,6 +1,8 @@
 //! What holds of every plan, and what some plans are.
 
 mod fixed;
+mod limits;
 pub mod powers;
 mod properties;
+mod stored;
 pub mod world;

@@ -12,7 +12,7 @@ use sympozium_api::skill_pack::Tool;
 use super::limits::{COMMAND, NATIVE, OUTWARD};
 use super::parts::PackPart;
 use crate::admit::{Admitted, SANDBOX_PACK, ToolDecision};
-use crate::policy::tools::{Action, EXECUTE_COMMAND, SPAWN_SUBAGENTS};
+use crate::policy::tools::{Action, EXECUTE_COMMAND, FETCH_URL, SPAWN_SUBAGENTS};
 use native::Native;
 
 /// Every tool that admission decided about, in its order.
@@ -39,11 +39,7 @@ pub fn table(
 
 /// A decision as the bridge needs it. Nothing for a tool that nobody could act on: it does not exist then.
 fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
-    let gate = match decision.action {
-        Action::Allow => Gate::Allow,
-        Action::Ask => Gate::Ask,
-        Action::Deny => Gate::Deny,
-    };
+    let gate = decision.action.gate();
     let name = decision.name.as_str();
     let made = |acts, description: &str, parameters, limits| ToolPlan {
         name: name.to_owned(),
@@ -61,7 +57,7 @@ fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
             parameters,
         } = native::of(name)?;
         let limits = match acts {
-            Acts::Bridge if name != "fetch_url" => OUTWARD,
+            Acts::Bridge if name != FETCH_URL => OUTWARD,
             _ => NATIVE,
         };
         return Some(made(acts, description, parameters, limits));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sympozium_api::Feature;
 use sympozium_api::policy::{ToolAction, ToolGating};
+use sympozium_api::run_plan;
 
 /// The tool that runs commands in a sidecar.
 pub const EXECUTE_COMMAND: &str = "execute_command";
@@ -12,6 +13,16 @@ pub const FETCH_URL: &str = "fetch_url";
 /// The tool that goes by the event bus.
 pub const SEND_CHANNEL_MESSAGE: &str = "send_channel_message";
 
+/// The tool that reads a file.
+pub const READ_FILE: &str = "read_file";
+/// The tool that writes one.
+pub const WRITE_FILE: &str = "write_file";
+/// The tool that changes one.
+pub const EDIT_FILE: &str = "edit_file";
+/// The tool that lists a directory.
+pub const LIST_DIRECTORY: &str = "list_directory";
+/// The tool that keeps recurring tasks.
+pub const SCHEDULE_TASK: &str = "schedule_task";
 /// The tool that starts runs.
 pub const SPAWN_SUBAGENTS: &str = "spawn_subagents";
 /// The tool that reads the text of a skill.
@@ -20,13 +31,13 @@ pub const LOAD_SKILL: &str = "load_skill";
 /// Tools that no pack may declare, with the feature that each belongs to.
 pub const BUILT_IN: &[(&str, Option<Feature>)] = &[
     (EXECUTE_COMMAND, Some(Feature::CodeExecution)),
-    ("read_file", Some(Feature::FileAccess)),
-    ("write_file", Some(Feature::FileAccess)),
-    ("edit_file", Some(Feature::FileAccess)),
-    ("list_directory", Some(Feature::FileAccess)),
+    (READ_FILE, Some(Feature::FileAccess)),
+    (WRITE_FILE, Some(Feature::FileAccess)),
+    (EDIT_FILE, Some(Feature::FileAccess)),
+    (LIST_DIRECTORY, Some(Feature::FileAccess)),
     (FETCH_URL, None),
     (SEND_CHANNEL_MESSAGE, None),
-    ("schedule_task", None),
+    (SCHEDULE_TASK, None),
     (LOAD_SKILL, None),
     ("delegate_to_persona", Some(Feature::SubAgents)),
     (SPAWN_SUBAGENTS, Some(Feature::SubAgents)),
@@ -60,6 +71,21 @@ impl From<ToolAction> for Action {
 }
 
 impl Action {
+    /// The same in a plan.
+    pub const fn gate(self) -> run_plan::Gate {
+        match self {
+            Self::Deny => run_plan::Gate::Deny,
+            Self::Ask => run_plan::Gate::Ask,
+            Self::Allow => run_plan::Gate::Allow,
+        }
+    }
+
+    /// The stricter of two.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        self.min(other)
+    }
+
     /// The word in manifests.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -115,8 +141,8 @@ impl Gates {
 
     /// What becomes of a call of a tool.
     pub fn action(&self, tool: Tool<'_>) -> Action {
-        let strictest = self.0.iter().map(|gate| gate.action(tool)).min();
-        strictest.unwrap_or(Action::Allow)
+        let actions = self.0.iter().map(|gate| gate.action(tool));
+        actions.reduce(Action::stricter).unwrap_or(Action::Allow)
     }
 
     /// What the rules say that name a tool and nothing else; the defaults do not count.

@@ -27,6 +27,11 @@ const COPY_EXECUTOR: &str = "copy-executor";
 /// Containers that are in no plan. No part may have such a name.
 pub const OWN_NAMES: &[&str] = &[CHECK_NETWORK, COPY_EXECUTOR];
 
+/// CPU that is kept for such a container, and that it may not exceed.
+pub const OWN_CPU: (&str, &str) = ("10m", "100m");
+/// The same of memory.
+pub const OWN_MEMORY: (&str, &str) = ("16Mi", "64Mi");
+
 /// Where the executor is, in its own image and in those that it is put into.
 const EXECUTOR_DIRECTORY: &str = "/opt/sympozium/bin";
 const EXECUTOR_FILE: &str = "/opt/sympozium/bin/skill-sidecar";
@@ -120,7 +125,7 @@ fn own(run: &Run<'_>, name: &str, image: &str, policy: Option<ImagePullPolicy>) 
         name: name.to_owned(),
         image: Some(image.to_owned()),
         image_pull_policy: policy.map(|it| pull_policy(it).to_owned()),
-        resources: Some(amounts(("10m", "100m"), ("16Mi", "64Mi"))),
+        resources: Some(amounts(OWN_CPU, OWN_MEMORY)),
         security_context: Some(security::of_container(&run.plan.isolation.seccomp, None)),
         // What they say is why a run does not start.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),

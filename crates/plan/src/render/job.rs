@@ -20,12 +20,15 @@ pub fn run(run: &Run<'_>, template: PodTemplateSpec) -> Job {
     job(run, metadata, deadline, template)
 }
 
-/// The Job of the hooks after a run. Each has its time; what their images need to come is added as for an agent.
+/// The Job of the hooks after a run. Each has its time; what their pod needs to start and to end is added as for an agent.
 pub fn after(run: &Run<'_>, template: PodTemplateSpec) -> Job {
     let deadlines = &run.plan.deadlines;
     let hooks = run.plan.parts.iter().filter(|part| is_after(&part.role));
     let hooks = hooks.map(|hook| hook.timeout_seconds.unwrap_or(deadlines.run_seconds));
-    let deadline = hooks.fold(deadlines.connect_seconds, u64::saturating_add);
+    let around = deadlines
+        .start_seconds
+        .saturating_add(deadlines.grace_seconds);
+    let deadline = hooks.fold(around, u64::saturating_add);
     let metadata = run.namespaced(AFTER, component::POST_RUN);
     job(run, metadata, deadline, template)
 }

@@ -4,6 +4,7 @@
 //! the same name nor names that are equal as far as they fit can meet in one.
 
 use sympozium_api::digest;
+use sympozium_api::names::Uid;
 use sympozium_api::run_plan::RunIdentity;
 
 use super::RenderError;
@@ -57,7 +58,7 @@ impl Names {
             stem.push_str("run");
         }
         stem.push('-');
-        stem.push_str(&uid_digits(run.uid.as_str()));
+        stem.push_str(&uid_digits(&run.uid));
         Self { stem }
     }
 
@@ -100,16 +101,11 @@ pub fn is_of_a_run(name: &str) -> bool {
 }
 
 /// The UID of an object as an API server makes them, without dashes; of any other text its hash.
-fn uid_digits(uid: &str) -> String {
-    let is_uuid = uid.len() == 36
-        && uid.bytes().enumerate().all(|(place, byte)| match place {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
-        });
-    if is_uuid {
-        return uid.replace('-', "");
+fn uid_digits(uid: &Uid) -> String {
+    if uid.is_canonical_uuid() {
+        return uid.as_str().replace('-', "");
     }
-    hash(uid, UID_DIGITS)
+    hash(uid.as_str(), UID_DIGITS)
 }
 
 /// A label's value for any name: itself where it is one, and otherwise what fits of it and its hash.

@@ -7,7 +7,7 @@ use sympozium_api::labels;
 use sympozium_api::names::{NamespaceName, ObjectName};
 
 /// Seconds that a finished Job stays where nobody removes it.
-const TTL_SECONDS: i32 = 300;
+pub const TTL_SECONDS: i32 = 300;
 
 /// The cluster around a run.
 #[derive(Debug, Clone, PartialEq)]

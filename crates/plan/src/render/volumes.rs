@@ -24,11 +24,11 @@ use crate::plan::PackTexts;
 /// The volume with the executor for skills that bring none. No volume of a plan may have this name.
 pub const EXECUTOR: &str = "executor";
 /// How much fits into it: one program.
-const EXECUTOR_SIZE: &str = "64Mi";
+pub const EXECUTOR_SIZE: &str = "64Mi";
 /// Whom the run's own token is for. It is worth nothing anywhere else.
 const AUDIENCE: &str = "sympozium-gateway";
 /// Seconds that it is good for: the fewest that there are. The kubelet renews it.
-const TOKEN_SECONDS: i64 = 600;
+pub const TOKEN_SECONDS: i64 = 600;
 
 /// Readable for the pod's group, which every container has.
 const SECRET_MODE: i32 = 0o440;

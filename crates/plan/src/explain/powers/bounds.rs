@@ -121,6 +121,7 @@ impl Explanation {
             ("seconds that the agent may work", times.run_seconds),
             ("seconds that a question waits", times.approval_seconds),
             ("seconds of waiting in all", times.waiting_seconds),
+            ("seconds for a pod to start in", times.start_seconds),
             (
                 "seconds until the agent must be there",
                 times.connect_seconds,

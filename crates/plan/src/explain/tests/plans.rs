@@ -252,7 +252,7 @@ prop_compose! {
             "subagents": {"levels": numbers.2, "concurrent": 1, "children": 1},
             "limits": limits,
             "deadlines": {
-                "runSeconds": numbers.0, "approvalSeconds": 1, "waitingSeconds": 1, "connectSeconds": 1, "graceSeconds": 1,
+                "runSeconds": numbers.0, "approvalSeconds": 1, "waitingSeconds": 1, "startSeconds": 300, "connectSeconds": 1, "graceSeconds": 1,
                 "ceilingSeconds": 1,
             },
             "placement": {"imagePullSecrets": pulls},

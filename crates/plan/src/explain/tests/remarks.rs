@@ -36,7 +36,7 @@ fn base() -> Value {
             "modelAnswerBytes": 1, "toolCalls": 1, "concurrentToolCalls": 1, "resultBytes": 1, "transcriptBytes": 1,
         },
         "deadlines": {
-            "runSeconds": 1, "approvalSeconds": 1, "waitingSeconds": 1, "connectSeconds": 1, "graceSeconds": 1,
+            "runSeconds": 1, "approvalSeconds": 1, "waitingSeconds": 1, "startSeconds": 300, "connectSeconds": 1, "graceSeconds": 1,
             "ceilingSeconds": 1,
         },
         "placement": {},

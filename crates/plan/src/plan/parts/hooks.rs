@@ -4,10 +4,37 @@ use sympozium_api::lifecycle::LifecycleHook;
 use sympozium_api::run_plan::{Identity, IdentityName, Part, PartName, Role, Start, place};
 
 use super::skill::TOKEN_SECONDS;
-use super::{Builder, set, shared, variable, workspace, writable};
-use crate::admit::Amounts;
+use super::{Builder, HOOK_KEPT, set, shared, variable, workspace, writable};
 use crate::plan::limits::hook_seconds;
 use crate::plan::names::part_names;
+
+/// When a hook runs.
+#[derive(Clone, Copy)]
+enum When {
+    Before,
+    After,
+}
+
+impl When {
+    /// What names of its parts and volumes begin with.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Before => "pre",
+            Self::After => "post",
+        }
+    }
+
+    fn role(self, hook: &LifecycleHook) -> Role {
+        let name = hook.name.clone();
+        match self {
+            Self::Before => Role::PreRun { hook: name },
+            Self::After => Role::PostRun {
+                hook: name,
+                gate: hook.gate == Some(true),
+            },
+        }
+    }
+}
 
 impl Builder<'_, '_> {
     /// All hooks of the run, those before the agent first.
@@ -28,19 +55,14 @@ impl Builder<'_, '_> {
             name
         });
         let mut parts = Vec::new();
-        for (start, list) in [("pre", &hooks.pre_run), ("post", &hooks.post_run)] {
-            let names = part_names(start, list.iter().map(|hook| hook.name.as_str()));
+        for (when, list) in [
+            (When::Before, &hooks.pre_run),
+            (When::After, &hooks.post_run),
+        ] {
+            let names = part_names(when.word(), list.iter().map(|hook| hook.name.as_str()));
             for (number, (hook, name)) in list.iter().zip(names).enumerate() {
-                let role = match start {
-                    "pre" => Role::PreRun {
-                        hook: hook.name.clone(),
-                    },
-                    _ => Role::PostRun {
-                        hook: hook.name.clone(),
-                        gate: hook.gate == Some(true),
-                    },
-                };
-                let start = format!("{start}-{number}");
+                let role = when.role(hook);
+                let start = format!("{}-{number}", when.word());
                 parts.push(self.hook(&start, name, role, hook, identity.clone()));
             }
         }
@@ -82,7 +104,7 @@ impl Builder<'_, '_> {
             },
             env,
             mounts,
-            amounts: shared(self.amounts.hook, Amounts::of(100, 128)),
+            amounts: shared(self.amounts.hook, HOOK_KEPT),
             identity,
             host_access: None,
             ports: Vec::new(),

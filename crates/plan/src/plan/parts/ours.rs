@@ -7,8 +7,10 @@ use sympozium_api::run_plan::{ModelPlan, Mount, Part, PartName, Role, Start, Vol
 use super::{
     AGENT, BRIDGE, Builder, PackPart, door, ipc, read_only, shared, variable, workspace, writable,
 };
-use crate::admit::{Amounts, SANDBOX_PACK, VolumeOwner};
+use super::{AGENT_KEPT, BRIDGE_KEPT};
+use crate::admit::{SANDBOX_PACK, VolumeOwner};
 use crate::plan::skills::{CONFIG_MAPS, config_maps, packs_with_texts};
+use crate::policy::tools::{EDIT_FILE, LIST_DIRECTORY, READ_FILE, WRITE_FILE};
 
 impl Builder<'_, '_> {
     /// Thinks. It sees texts, and files as far as its tools may touch them; no Secret, no token, no other part's files.
@@ -51,7 +53,7 @@ impl Builder<'_, '_> {
                 .map(|(name, value)| variable(name, value))
                 .collect(),
             mounts,
-            amounts: shared(self.amounts.agent, Amounts::of(250, 512)),
+            amounts: shared(self.amounts.agent, AGENT_KEPT),
             identity: None,
             host_access: None,
             ports: Vec::new(),
@@ -61,10 +63,10 @@ impl Builder<'_, '_> {
 
     /// The workspace is as open to the agent as its file tools are: where they are all denied it is not there.
     fn agent_workspace(&self) -> Option<Mount> {
-        if self.has_tool(&["write_file", "edit_file"]) {
+        if self.has_tool(&[WRITE_FILE, EDIT_FILE]) {
             return Some(writable(workspace(), place::WORKSPACE));
         }
-        let reads = self.has_tool(&["read_file", "list_directory"]);
+        let reads = self.has_tool(&[READ_FILE, LIST_DIRECTORY]);
         reads.then(|| read_only(workspace(), place::WORKSPACE))
     }
 
@@ -130,7 +132,7 @@ impl Builder<'_, '_> {
             start: our_entrypoint(),
             env: model.keys.iter().map(key).collect(),
             mounts,
-            amounts: shared(self.amounts.bridge, Amounts::of(50, 64)),
+            amounts: shared(self.amounts.bridge, BRIDGE_KEPT),
             identity: None,
             host_access: None,
             ports: Vec::new(),

@@ -9,8 +9,8 @@ use sympozium_api::run_plan::{
 use sympozium_api::skill_pack::{Executor, Sidecar};
 
 use super::{
-    Builder, IPC_SIZE, PACK_VARIABLE, PackPart, read_only, set, shared, variable, workspace,
-    writable,
+    Builder, IPC_SIZE, PACK_VARIABLE, PackPart, SANDBOX_KEPT, read_only, set, shared, variable,
+    workspace, writable,
 };
 use crate::admit::{Amounts, ResolvedPack, SANDBOX_PACK, VolumeOwner, parameter_variable};
 use crate::quantity::Amount;
@@ -209,12 +209,11 @@ fn of_sandbox(resources: Option<&Resources>, usual: Amounts) -> AmountsPlan {
         cpu: limit("cpu", usual.cpu),
         memory: limit("memory", usual.memory),
     };
-    let small = Amounts::of(100, 256);
     shared(
         limits,
         Amounts {
-            cpu: request("cpu", small.cpu),
-            memory: request("memory", small.memory),
+            cpu: request("cpu", SANDBOX_KEPT.cpu),
+            memory: request("memory", SANDBOX_KEPT.memory),
         },
     )
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use sympozium_api::RunPlan;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::quantity::Quantity;
-use sympozium_api::run_plan::{AmountsPlan, Gate, Part, Role, VolumeSource};
+use sympozium_api::run_plan::{AmountsPlan, Part, Role, VolumeSource};
 use sympozium_api::skill_pack::Sidecar;
 
 use crate::admit::{Admitted, Endpoints, Input, subagent_bounds};
@@ -171,11 +171,7 @@ impl<'p> Powers<'p, '_> {
                 },
                 |it| it.action,
             );
-            let gate = match allowed {
-                Action::Allow => Gate::Allow,
-                Action::Ask => Gate::Ask,
-                Action::Deny => Gate::Deny,
-            };
+            let gate = allowed.gate();
             assert!(
                 tool.gate.is_at_least_as_strict_as(gate),
                 "{} is {:?}, and {gate:?} was decided",

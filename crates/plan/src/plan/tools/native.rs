@@ -1,8 +1,19 @@
 //! Tools that need no pack: what each takes and does, in words for the model.
 
 use serde_json::{Value, json};
+use sympozium_api::limits;
+use sympozium_api::names::{LabelName, SkillPackName, ToolPattern};
 use sympozium_api::open::OpenObject;
 use sympozium_api::run_plan::{Acts, place};
+
+use crate::plan::limits::{
+    CHAT, COMMAND_SECONDS, CRON_LINE, EDITS, HEADER, HEADERS, MESSAGE, PAGE_CHARACTERS, PATH, TASK,
+    TIMEOUT, USUAL_COMMAND_SECONDS, USUAL_PAGE_CHARACTERS,
+};
+use crate::policy::tools::{
+    EDIT_FILE, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK,
+    SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, WRITE_FILE,
+};
 
 /// A tool of ours.
 pub struct Native {
@@ -20,9 +31,9 @@ pub fn command_parameters() -> OpenObject {
     schema(
         json!({
             "command": { "type": "string", "minLength": 1, "description": "The shell command." },
-            "workdir": { "type": "string", "maxLength": 4096, "description": "The directory to run it in; /workspace by default." },
-            "timeout": { "type": "integer", "minimum": 1, "maximum": 120, "description": "Seconds after which it is ended; 30 by default." },
-            "target": { "type": "string", "maxLength": 253, "description": "The skill pack whose sidecar runs it." },
+            "workdir": { "type": "string", "maxLength": PATH, "description": "The directory to run it in; /workspace by default." },
+            "timeout": { "type": "integer", "minimum": 1, "maximum": COMMAND_SECONDS, "description": format!("Seconds after which it is ended; {USUAL_COMMAND_SECONDS} by default.") },
+            "target": { "type": "string", "maxLength": SkillPackName::MOST, "description": "The skill pack whose sidecar runs it." },
         }),
         &["command"],
     )
@@ -31,7 +42,7 @@ pub fn command_parameters() -> OpenObject {
 /// The tool of this name, if it is one of ours and an agent can have it.
 pub fn of(name: &str) -> Option<Native> {
     let (acts, description, parameters) = match name {
-        "read_file" => (
+        READ_FILE => (
             Acts::Agent,
             "Read a text file below /workspace, /skills or /tmp, whole or from a line on.",
             schema(
@@ -43,7 +54,7 @@ pub fn of(name: &str) -> Option<Native> {
                 &["path"],
             ),
         ),
-        "write_file" => (
+        WRITE_FILE => (
             Acts::Agent,
             "Create or overwrite a file below /workspace or /tmp. Directories on the way are made.",
             schema(
@@ -54,14 +65,14 @@ pub fn of(name: &str) -> Option<Native> {
                 &["path", "content"],
             ),
         ),
-        "edit_file" => (
+        EDIT_FILE => (
             Acts::Agent,
             "Replace exact pieces of text in a file below /workspace or /tmp: all of them, or the file stays as it is.",
             schema(
                 json!({
                     "path": path("The file, which must exist."),
                     "edits": {
-                        "type": "array", "minItems": 1, "maxItems": 256,
+                        "type": "array", "minItems": 1, "maxItems": EDITS,
                         "items": {
                             "type": "object", "additionalProperties": false,
                             "required": ["old_string", "new_string"],
@@ -76,71 +87,71 @@ pub fn of(name: &str) -> Option<Native> {
                 &["path", "edits"],
             ),
         ),
-        "list_directory" => (
+        LIST_DIRECTORY => (
             Acts::Agent,
             "List a directory below /workspace, /skills or /tmp: type, size and name of each entry.",
             schema(json!({ "path": path("The directory.") }), &["path"]),
         ),
-        "load_skill" => (
+        LOAD_SKILL => (
             Acts::Agent,
             "Read the instructions of one of your skills, and the list of its files.",
             schema(
-                json!({ "name": { "type": "string", "maxLength": 320, "description": "The skill, as `skill` or `pack/skill`." } }),
+                json!({ "name": { "type": "string", "maxLength": ToolPattern::MOST, "description": "The skill, as `skill` or `pack/skill`." } }),
                 &["name"],
             ),
         ),
-        "fetch_url" => (
+        FETCH_URL => (
             Acts::Bridge,
             "Fetch a web page or an API endpoint. HTML is returned as readable text.",
             schema(
                 json!({
-                    "url": { "type": "string", "maxLength": 2048, "pattern": "^https?://", "description": "The address." },
-                    "maxChars": { "type": "integer", "minimum": 1, "maximum": 100_000, "description": "Most characters to return; 50000 by default." },
-                    "headers": { "type": "object", "maxProperties": 32, "additionalProperties": { "type": "string", "maxLength": 8192 }, "description": "Headers of the request." },
+                    "url": { "type": "string", "maxLength": limits::URL, "pattern": "^https?://", "description": "The address." },
+                    "maxChars": { "type": "integer", "minimum": 1, "maximum": PAGE_CHARACTERS, "description": format!("Most characters to return; {USUAL_PAGE_CHARACTERS} by default.") },
+                    "headers": { "type": "object", "maxProperties": HEADERS, "additionalProperties": { "type": "string", "maxLength": HEADER }, "description": "Headers of the request." },
                 }),
                 &["url"],
             ),
         ),
-        "send_channel_message" => (
+        SEND_CHANNEL_MESSAGE => (
             Acts::Bridge,
             "Send a message through a connected channel.",
             schema(
                 json!({
                     "channel": { "type": "string", "enum": ["whatsapp", "telegram", "discord", "slack"], "description": "The channel." },
-                    "text": { "type": "string", "minLength": 1, "maxLength": 16384, "description": "The message." },
-                    "chatId": { "type": "string", "maxLength": 256, "description": "The chat; where the task came from by default." },
-                    "threadId": { "type": "string", "maxLength": 256, "description": "The thread in it." },
+                    "text": { "type": "string", "minLength": 1, "maxLength": MESSAGE, "description": "The message." },
+                    "chatId": { "type": "string", "maxLength": CHAT, "description": "The chat; where the task came from by default." },
+                    "threadId": { "type": "string", "maxLength": CHAT, "description": "The thread in it." },
                 }),
                 &["channel", "text"],
             ),
         ),
-        "schedule_task" => (
+        SCHEDULE_TASK => (
             Acts::Bridge,
             "Create, update, suspend, resume or delete a recurring task of this agent.",
             schema(
                 json!({
-                    "name": { "type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "description": "The schedule's name." },
+                    "name": { "type": "string", "maxLength": LabelName::MOST, "pattern": LabelName::PATTERN, "description": "The schedule's name." },
                     "action": { "type": "string", "enum": ["create", "update", "suspend", "resume", "delete"], "description": "What to do with it." },
-                    "schedule": { "type": "string", "maxLength": 128, "description": "When, as a cron line of five fields." },
-                    "task": { "type": "string", "maxLength": 32768, "description": "What to do each time." },
+                    "schedule": { "type": "string", "maxLength": CRON_LINE, "description": "When, as a cron line of five fields." },
+                    "task": { "type": "string", "maxLength": TASK, "description": "What to do each time." },
                 }),
                 &["name", "action"],
             ),
         ),
-        "spawn_subagents" => (
+        SPAWN_SUBAGENTS => (
             Acts::Bridge,
             "Start runs of this agent for parts of the task, and wait for their answers.",
             schema(
                 json!({
                     "tasks": {
-                        "type": "array", "minItems": 1, "maxItems": 128,
+                        "type": "array", "minItems": 1, "maxItems": limits::DELEGATES,
                         "items": {
                             "type": "object", "additionalProperties": false, "required": ["id", "task"],
                             "properties": {
-                                "id": { "type": "string", "minLength": 1, "maxLength": 63, "description": "Your name for it." },
-                                "task": { "type": "string", "minLength": 1, "maxLength": 32768, "description": "What to do." },
-                                "systemPrompt": { "type": "string", "maxLength": 32768, "description": "What it is told before." },
-                                "timeout": { "type": "string", "maxLength": 32, "description": "How long it may take, such as `5m`." },
+                                "id": { "type": "string", "minLength": 1, "maxLength": LabelName::MOST, "description": "Your name for it." },
+                                "task": { "type": "string", "minLength": 1, "maxLength": TASK, "description": "What to do." },
+                                "systemPrompt": { "type": "string", "maxLength": TASK, "description": "What it is told before." },
+                                "timeout": { "type": "string", "maxLength": TIMEOUT, "description": "How long it may take, such as `5m`." },
                             },
                         },
                     },
@@ -160,7 +171,7 @@ pub fn of(name: &str) -> Option<Native> {
 }
 
 fn path(description: &str) -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": 4096, "description": format!("{description} An absolute path, or one below {}.", place::WORKSPACE) })
+    json!({ "type": "string", "minLength": 1, "maxLength": PATH, "description": format!("{description} An absolute path, or one below {}.", place::WORKSPACE) })
 }
 
 /// A schema of an object that takes nothing else.
