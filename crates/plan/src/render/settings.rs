@@ -64,6 +64,7 @@ impl Default for RenderSettings {
                 (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 6443),
             ],
             host_users: None,
+            // The only one that agent-sandbox serves since 1.0. What is tried on a real server is the older one.
             sandbox_version: Some(SandboxVersion::V1Beta1),
             ttl_seconds_after_finished: Some(TTL_SECONDS),
             storage_class: None,
