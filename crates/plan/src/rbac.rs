@@ -10,7 +10,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use ceiling::{Escalation, escalations};
-pub use covers::{MAX_COMBINATIONS, TooMany, covers};
+pub use covers::{MAX_COMBINATIONS, MAX_GRANT, TooMany, combinations, covers, look_at};
 pub use implies::{Implication, Scope, Weight, implications};
 
 /// One rule, with the words of a Kubernetes `PolicyRule`.

@@ -5,7 +5,7 @@ use sympozium_api::rbac::RbacRule;
 use super::finding::{Findings, told};
 use super::{Case, Rights, Subject};
 use crate::policy::EffectivePolicy;
-use crate::rbac::{Rule, covers, escalations};
+use crate::rbac::{MAX_GRANT, Rule, combinations, covers, escalations, look_at};
 
 /// Everything that packs and hooks ask for.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
@@ -18,6 +18,13 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             who: "the pack's author",
             rights: pack.author,
         };
+        let all = [
+            ("spec.sidecar.rbac", sidecar.rbac.as_slice()),
+            ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac),
+        ];
+        if !check_size(&subject, &all, findings) {
+            continue;
+        }
         check_rules(
             &subject,
             "spec.sidecar.rbac",
@@ -70,6 +77,10 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             who: "the run's author",
             rights: case.input.author.filter(|_| !is_agents),
         };
+        let all = [("spec.lifecycle.rbac", hooks.rbac.as_slice())];
+        if !check_size(&case.subject, &all, findings) {
+            return;
+        }
         check_rules(
             &case.subject,
             "spec.lifecycle.rbac",
@@ -86,6 +97,42 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             findings,
         );
     }
+}
+
+/// Whether the rules are few enough to be taken apart one by one: each of them, and all together.
+pub fn check_size(
+    subject: &Subject,
+    lists: &[(&'static str, &[RbacRule])],
+    findings: &mut Findings,
+) -> bool {
+    let mut total: usize = 0;
+    let mut fits = true;
+    for (field, rules) in lists {
+        for (index, rule) in rules.iter().enumerate() {
+            let rule = Rule::from(rule);
+            total = total.saturating_add(combinations(&rule));
+            if let Err(error) = look_at(&rule) {
+                let field = format!("{field}[{index}]");
+                let told = told(field, "rbac-too-large", error.to_string(), "ask for less");
+                findings.deny(subject, told);
+                fits = false;
+            }
+        }
+    }
+    if total > MAX_GRANT {
+        let field = lists.first().map_or("spec", |(field, _)| field);
+        findings.deny(
+            subject,
+            told(
+                field,
+                "grant-too-large",
+                format!("all rules together mean {total} single rights, at most {MAX_GRANT} are looked at"),
+                "ask for less",
+            ),
+        );
+        fits = false;
+    }
+    fits
 }
 
 /// Where a grant holds.
@@ -154,7 +201,7 @@ pub fn check_rules(
             ),
             Err(error) => findings.deny(
                 subject,
-                told(field, "rbac-too-large", error.to_string(), "split the rule"),
+                told(field, "rbac-too-large", error.to_string(), "ask for less"),
             ),
         }
     }
@@ -189,7 +236,7 @@ pub fn check_author(
                     "ask for less, or have somebody write it who holds these rights or may `escalate` on `skillpacks`",
                 ),
             ),
-            Err(error) => findings.deny(subject, told(field, "rbac-too-large", error.to_string(), "split the rule")),
+            Err(error) => findings.deny(subject, told(field, "rbac-too-large", error.to_string(), "ask for less")),
         }
     }
 }

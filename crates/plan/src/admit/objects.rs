@@ -4,7 +4,7 @@ use sympozium_api::skill_pack::Executor;
 use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 
 use super::finding::{Findings, told};
-use super::grants::{Author, Reach, check_author, check_rules};
+use super::grants::{Author, Reach, check_author, check_rules, check_size};
 use super::tools::SANDBOX_PACK;
 use super::{
     Denied, Rights, Subject, amounts, env, hooks, images, network, ours, packs, skills, tools,
@@ -44,6 +44,13 @@ pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rig
             who: "the pack's author",
             rights: author,
         };
+        let all = [
+            ("spec.sidecar.rbac", sidecar.rbac.as_slice()),
+            ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac),
+        ];
+        if !check_size(&subject, &all, &mut findings) {
+            return verdict(findings);
+        }
         for (field, rules, reach) in [
             ("spec.sidecar.rbac", &sidecar.rbac, Reach::Namespace),
             (

@@ -1,5 +1,7 @@
 //! What no pack and no hook may ask for unless a policy lists it: rights from which more rights follow.
 
+use std::collections::BTreeSet;
+
 use super::Rule;
 
 /// A kind of right from which more rights follow.
@@ -68,40 +70,39 @@ impl Escalation {
 /// The single rights of a rule from which more follow, each with its kind, every kind once per resource or verb.
 pub fn escalations(rule: &Rule) -> Vec<(Escalation, Rule)> {
     let mut found = Vec::new();
-    let mut add = |escalation, right: Rule| {
-        if !found.contains(&(escalation, right.clone())) {
-            found.push((escalation, right));
-        }
-    };
-    for path in &rule.non_resource_urls {
-        add(
-            Escalation::Path,
-            Rule {
-                verbs: rule.verbs.clone(),
-                non_resource_urls: vec![path.clone()],
-                ..Rule::default()
-            },
-        );
+    for path in each_once(&rule.non_resource_urls) {
+        let right = Rule {
+            verbs: rule.verbs.clone(),
+            non_resource_urls: vec![path.clone()],
+            ..Rule::default()
+        };
+        found.push((Escalation::Path, right));
     }
-    for resource in &rule.resources {
-        for group in &rule.api_groups {
-            for verb in &rule.verbs {
+    let groups = each_once(&rule.api_groups);
+    let verbs = each_once(&rule.verbs);
+    for resource in each_once(&rule.resources) {
+        for group in &groups {
+            for verb in &verbs {
                 if let Some(escalation) = escalation(group, resource, verb) {
-                    add(
-                        escalation,
-                        Rule {
-                            api_groups: vec![group.clone()],
-                            resources: vec![resource.clone()],
-                            verbs: vec![verb.clone()],
-                            resource_names: rule.resource_names.clone(),
-                            non_resource_urls: Vec::new(),
-                        },
-                    );
+                    let right = Rule {
+                        api_groups: vec![(*group).clone()],
+                        resources: vec![resource.clone()],
+                        verbs: vec![(*verb).clone()],
+                        resource_names: rule.resource_names.clone(),
+                        non_resource_urls: Vec::new(),
+                    };
+                    found.push((escalation, right));
                 }
             }
         }
     }
     found
+}
+
+/// Words in their order, none twice: then no single right is met twice either.
+fn each_once(words: &[String]) -> Vec<&String> {
+    let mut seen = BTreeSet::new();
+    words.iter().filter(|word| seen.insert(*word)).collect()
 }
 
 /// The first kind, in the order of the enum, that a single right belongs to.

@@ -3,8 +3,11 @@
 
 use super::{Rule, resource_stands_for, stands_for};
 
-/// Most single rights (one group, resource, verb and name) that one rule is taken apart into.
-pub const MAX_COMBINATIONS: usize = 65_536;
+/// Most single rights (one group, resource, verb and name) that one rule is taken apart into. A rule that somebody wrote to be
+/// read has a few hundred.
+pub const MAX_COMBINATIONS: usize = 4096;
+/// Most single rights of everything that one pack, or the hooks of one run, ask for. Who admits takes all of them apart.
+pub const MAX_GRANT: usize = 4 * MAX_COMBINATIONS;
 
 /// A rule that has more than [`MAX_COMBINATIONS`] single rights.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,15 +26,29 @@ pub fn covers(held: &[Rule], asked: &Rule) -> Result<Option<Rule>, TooMany> {
     if held.iter().any(|held| covers_whole(held, asked)) {
         return Ok(None);
     }
-    let count = [&asked.api_groups, &asked.resources, &asked.verbs]
+    look_at(asked)?;
+    Ok(single_rights(asked).find(|right| !held.iter().any(|held| covers_whole(held, right))))
+}
+
+/// That a rule can be taken apart.
+///
+/// # Errors
+///
+/// When it has too many single rights to look at.
+pub fn look_at(rule: &Rule) -> Result<(), TooMany> {
+    match combinations(rule) {
+        count if count > MAX_COMBINATIONS => Err(TooMany(count)),
+        _ => Ok(()),
+    }
+}
+
+/// How many single rights a rule has.
+pub fn combinations(rule: &Rule) -> usize {
+    [&rule.api_groups, &rule.resources, &rule.verbs]
         .iter()
         .map(|words| words.len())
-        .chain([asked.resource_names.len().max(1)])
-        .fold(asked.non_resource_urls.len().max(1), usize::saturating_mul);
-    if count > MAX_COMBINATIONS {
-        return Err(TooMany(count));
-    }
-    Ok(single_rights(asked).find(|right| !held.iter().any(|held| covers_whole(held, right))))
+        .chain([rule.resource_names.len().max(1)])
+        .fold(rule.non_resource_urls.len().max(1), usize::saturating_mul)
 }
 
 /// Whether one held rule has everything of a rule.
