@@ -28,6 +28,7 @@ mod secrets;
 mod skills;
 mod sources;
 mod subagents;
+mod task;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -48,6 +49,7 @@ pub use objects::{admit_agent, admit_agent_author, admit_pack, admit_policy};
 pub use packs::{PackOrigin, ResolvedPack};
 pub use skills::{MAX_PACK_BYTES, contents};
 pub use subagents::{SubagentBounds, subagent_bounds};
+pub use task::MAX_TASK_BYTES;
 pub use tools::{SANDBOX_PACK, ToolDecision};
 pub use unused::{UNUSED_FIELDS, UnusedField};
 pub use volumes::{RunVolume, VolumeOwner};
@@ -141,6 +143,7 @@ fn decide<'a>(
             objects::check_pack(&pack.subject(), pack.spec, &mut findings);
         }
         agents::check(&case, &mut findings);
+        task::check(&case, &mut findings);
         timing::check(&case, &mut findings);
         model::check(&case, &mut findings);
         sandbox::check(&case, &mut findings);

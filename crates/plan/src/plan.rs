@@ -109,6 +109,19 @@ pub enum PlanError {
     Json(#[from] NoJson),
 }
 
+impl PlanError {
+    /// What the run's author can do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::NoUid => "create the run first, or give its manifest a `metadata.uid`",
+            Self::TooLarge(_) => {
+                "use fewer packs, or make prompts, variables and descriptions of tools shorter"
+            }
+            Self::Json(_) => "remove numbers from schemas of tools that JSON does not have",
+        }
+    }
+}
+
 /// Plans a run.
 ///
 /// # Flow

@@ -45,7 +45,7 @@ pub use object::{Object, Sandbox};
 pub(crate) use settings::TTL_SECONDS;
 pub use settings::{GatewayAddress, RenderSettings, SandboxVersion};
 #[cfg(test)]
-pub(crate) use volumes::{EXECUTOR_SIZE, TOKEN_SECONDS as BRIDGE_TOKEN_SECONDS};
+pub(crate) use volumes::{EMPTY_DIR_SIZE, EXECUTOR_SIZE, TOKEN_SECONDS as BRIDGE_TOKEN_SECONDS};
 
 /// Everything that exists for a run.
 #[derive(Debug, Clone, PartialEq)]

@@ -45,16 +45,15 @@ pub fn objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Vec<Resolve
         objects.push(object("SkillPack", &pack.namespace, metadata, pack.spec)?);
     }
     let model = admitted.run.spec.model.as_ref();
-    if let Some(reference) = model.and_then(|it| it.model_ref.as_ref()) {
-        if let Some(found) = resolved_model(input, reference) {
-            let metadata = (&found.model.metadata.name, &found.model.metadata.uid);
-            objects.push(object(
-                "Model",
-                found.namespace,
-                metadata,
-                &found.model.spec,
-            )?);
-        }
+    let reference = model.and_then(|it| it.model_ref.as_ref());
+    if let Some(found) = reference.and_then(|it| resolved_model(input, it)) {
+        let metadata = (&found.model.metadata.name, &found.model.metadata.uid);
+        objects.push(object(
+            "Model",
+            found.namespace,
+            metadata,
+            &found.model.spec,
+        )?);
     }
     Ok(objects)
 }

@@ -25,6 +25,8 @@ use crate::plan::PackTexts;
 pub const EXECUTOR: &str = "executor";
 /// How much fits into it: one program.
 pub const EXECUTOR_SIZE: &str = "64Mi";
+/// How much fits into scratch space that a user declares without saying.
+pub const EMPTY_DIR_SIZE: &str = "1Gi";
 /// Whom the run's own token is for. It is worth nothing anywhere else.
 const AUDIENCE: &str = "sympozium-gateway";
 /// Seconds that it is good for: the fewest that there are. The kubelet renews it.
@@ -276,6 +278,23 @@ fn pack_texts(
     })
 }
 
+/// Scratch space of a user with a bound: without one it could fill the node's disk. A volume that does not say what it is
+/// is scratch space too.
+fn with_size(mut volume: Volume) -> Volume {
+    let is_empty = Volume {
+        name: String::new(),
+        ..volume.clone()
+    } == Volume::default();
+    if is_empty {
+        volume.empty_dir = Some(EmptyDirVolumeSource::default());
+    }
+    if let Some(scratch) = &mut volume.empty_dir {
+        let usual = || Quantity(EMPTY_DIR_SIZE.to_owned());
+        scratch.size_limit.get_or_insert_with(usual);
+    }
+    volume
+}
+
 /// A volume as a user wrote it, under our name. What our types do not know is refused, because it would be lost.
 fn declared(name: &str, volume: &open::Volume) -> Result<Volume, RenderError> {
     let unknown = || RenderError::UnknownVolume {
@@ -292,5 +311,5 @@ fn declared(name: &str, volume: &open::Volume) -> Result<Volume, RenderError> {
     if again != written {
         return Err(unknown());
     }
-    Ok(read)
+    Ok(with_size(read))
 }

@@ -131,6 +131,8 @@ fn there_is_a_case_for_every_rule() {
     // Looked at with an object alone; see `objects.rs` of the tests.
     rules.remove("policy-entry");
     rules.remove("pack-too-large");
+    // Too long to be written down.
+    rules.remove("task-too-large");
     assert_eq!(rules, cases);
 }
 

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
-use sympozium_api::run_plan::place;
+use sympozium_api::run_plan::{MAX_BYTES, place};
 
 use super::stored::STORED;
 use super::world::World;
+use crate::admit::MAX_TASK_BYTES;
 use crate::plan::{PlanError, PlanSettings, Planned, agent_view, plan};
 use crate::policy::tools::EXECUTE_COMMAND;
 
@@ -39,12 +40,39 @@ fn a_run_without_a_uid_has_no_plan() {
 #[test]
 fn a_plan_that_cannot_be_stored_is_none() {
     let mut world = World::yaml(ON_CALL);
-    let prompt = "p".repeat(sympozium_api::run_plan::MAX_BYTES);
-    world.run.spec.system_prompt = Some(prompt);
+    for number in 0..17 {
+        let value = "v".repeat(sympozium_api::limits::VALUE);
+        world.run.spec.env.insert(format!("LONG_{number}"), value);
+    }
     let error = world
         .admitted(|input, admitted| plan(input, admitted, &PlanSettings::default()).err())
         .expect("an admitted run");
     assert!(matches!(error, Some(PlanError::TooLarge(_))), "{error:?}");
+    let hint = error.map(|it| it.hint());
+    assert_eq!(
+        hint,
+        Some("use fewer packs, or make prompts, variables and descriptions of tools shorter")
+    );
+}
+
+/// A character that takes six bytes as it is stored.
+#[test]
+fn what_the_agent_is_told_is_bounded_as_it_is_stored() {
+    let rules = |letters: usize| {
+        let mut world = World::yaml(ON_CALL);
+        world.run.spec.system_prompt = Some("\u{1}".repeat(letters));
+        let planned = world.admitted(|input, admitted| {
+            plan(input, admitted, &PlanSettings::default()).map(|it| it.bytes.len() <= MAX_BYTES)
+        });
+        match planned {
+            Ok(planned) => planned.map(|_| Vec::new()).expect("it can be planned"),
+            Err(reasons) => reasons.iter().map(|it| it.rule).collect(),
+        }
+    };
+    let others = "\"\"".len() + "\"Why is checkout slow?\"".len();
+    let most = (MAX_TASK_BYTES - others) / 6;
+    assert_eq!(rules(most), Vec::<&str>::new());
+    assert_eq!(rules(most + 1), ["task-too-large"]);
 }
 
 /// A stored plan may be anybody's.
@@ -248,5 +276,37 @@ fn a_run_does_not_change_what_hooks_are_told() {
             ("AGENT_NAMESPACE", "team"),
         ];
         assert_eq!(env, expected);
+    });
+}
+
+/// Names come back, UIDs do not: a plan says which object of a name it was made from.
+#[test]
+fn what_a_plan_was_made_from_has_its_uid() {
+    let manifests = "kind: AgentRun\nmetadata: {name: r, namespace: team, uid: u}\n\
+         spec: {agentRef: a, task: t, model: {provider: openai, model: m, modelRef: served}, skills: [{skillPackRef: x}]}\n---\n\
+         kind: Agent\nmetadata: {name: a, namespace: team, uid: of-agent}\nspec: {policyRef: p, agents: {default: {model: m}}}\n---\n\
+         kind: SympoziumPolicy\nmetadata: {name: p, namespace: team, uid: of-policy}\nspec: {}\n---\n\
+         kind: Model\nmetadata: {name: served, namespace: team, uid: of-model}\nspec: {source: {url: 'https://example.org/m'}}\n---\n\
+         kind: SkillPack\nmetadata: {name: x, namespace: team, uid: of-pack}\nspec: {skills: [{name: t, content: t}]}\n";
+    with_plan(manifests, |planned| {
+        let resolved = planned.plan.resolved.iter();
+        let resolved: Vec<_> = resolved
+            .map(|it| {
+                let uid = it.uid.as_ref().map(|it| it.as_str());
+                (
+                    it.kind.as_str(),
+                    it.namespace.as_str(),
+                    it.name.as_str(),
+                    uid,
+                )
+            })
+            .collect();
+        let expected = [
+            ("Agent", "team", "a", Some("of-agent")),
+            ("SympoziumPolicy", "team", "p", Some("of-policy")),
+            ("SkillPack", "team", "x", Some("of-pack")),
+            ("Model", "team", "served", Some("of-model")),
+        ];
+        assert_eq!(resolved, expected);
     });
 }

@@ -2,13 +2,16 @@
 
 use sympozium_api::run_plan::{MAX_BYTES, ToolLimits};
 
-use crate::admit::{Amounts, Settings};
+use crate::admit::{Amounts, MAX_TASK_BYTES, Settings};
 use crate::plan::limits::*;
 use crate::plan::parts::{
     AGENT_KEPT, BRIDGE_KEPT, DOOR_SIZE, HOOK_KEPT, IPC_SIZE, SANDBOX_KEPT, SHM_SIZE, TMP_SIZE,
     WORKSPACE_SIZE,
 };
-use crate::render::{BRIDGE_TOKEN_SECONDS, EXECUTOR_SIZE, OWN_CPU, OWN_MEMORY, TTL_SECONDS};
+use crate::rbac::{MAX_COMBINATIONS, MAX_GRANT};
+use crate::render::{
+    BRIDGE_TOKEN_SECONDS, EMPTY_DIR_SIZE, EXECUTOR_SIZE, OWN_CPU, OWN_MEMORY, TTL_SECONDS,
+};
 
 const DOCUMENT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md"));
 
@@ -187,6 +190,26 @@ fn rows() -> Vec<String> {
         "the injected executor",
         EXECUTOR_SIZE.to_owned(),
         "render::volumes::EXECUTOR_SIZE",
+    );
+    row(
+        "an `emptyDir` of a manifest that does not say",
+        EMPTY_DIR_SIZE.to_owned(),
+        "render::volumes::EMPTY_DIR_SIZE",
+    );
+    row(
+        "single rights of a rule",
+        MAX_COMBINATIONS.to_string(),
+        "rbac::MAX_COMBINATIONS",
+    );
+    row(
+        "single rights of a pack, or of the hooks",
+        MAX_GRANT.to_string(),
+        "rbac::MAX_GRANT",
+    );
+    row(
+        "task and system prompt, as they are stored",
+        bytes(MAX_TASK_BYTES as u64),
+        "admit::MAX_TASK_BYTES",
     );
     let most = Settings::default().amounts;
     for (what, kept, most, constant) in [

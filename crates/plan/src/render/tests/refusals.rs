@@ -388,3 +388,25 @@ fn addresses_of_both_families_are_written_as_one_host() {
         json!({ "to": [{ "ipBlock": { "cidr": "2001:db8::1/128" } }], "ports": [{ "protocol": "TCP", "port": 6443 }] })
     );
 }
+
+/// Without a bound it could fill the node's disk.
+#[test]
+fn scratch_space_of_users_is_bounded() {
+    for (source, expected) in [
+        (json!({}), json!({ "sizeLimit": "1Gi" })),
+        (json!({ "emptyDir": {} }), json!({ "sizeLimit": "1Gi" })),
+        (
+            json!({ "emptyDir": { "medium": "Memory", "sizeLimit": "5Mi" } }),
+            json!({ "medium": "Memory", "sizeLimit": "5Mi" }),
+        ),
+    ] {
+        let rendered = changed(|plan| {
+            declare(plan, source);
+            mount(&mut plan.parts[2], "declared");
+        });
+        let spec = pod(&rendered.expect("a rendered plan"));
+        let volumes = spec["volumes"].as_array().expect("volumes");
+        let declared = volumes.iter().find(|it| it["name"] == "declared");
+        assert_eq!(declared.expect("the volume")["emptyDir"], expected);
+    }
+}
