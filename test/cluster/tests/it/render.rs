@@ -53,8 +53,9 @@ fn a_real_api_server_accepts_everything_that_is_rendered() -> Result<()> {
     let Some(cluster) = kinds::with_kinds()? else {
         return Ok(());
     };
-    let runs = accepted(&cluster, "render", worlds()?)?;
+    let (runs, on_node) = accepted(cluster, "render", worlds()?)?;
     ensure!(runs >= 25, "only {runs} runs were admitted");
+    ensure!(on_node > 0, "no run that is made up sees the node");
     Ok(())
 }
 
@@ -67,7 +68,7 @@ fn a_real_api_server_accepts_every_sample() -> Result<()> {
     let worlds = samples()?;
     let all = worlds.len();
     ensure!(all >= 10, "only {all} samples have a run");
-    let runs = accepted(&cluster, "render-samples", worlds)?;
+    let (runs, _) = accepted(cluster, "render-samples", worlds)?;
     assert_eq!(runs, all);
     Ok(())
 }
@@ -126,9 +127,9 @@ fn samples() -> Result<Vec<Vec<Value>>> {
     Ok(worlds)
 }
 
-/// How many of the runs are admitted. All that is rendered of them must be accepted where `restricted` is enforced, but for
+/// How many of the runs are admitted, and how many of their pods see the node. All that is rendered of them must be accepted where `restricted` is enforced, but for
 /// pods that see the node, which must be refused there.
-fn accepted(cluster: &Cluster, name: &str, mut worlds: Vec<Vec<Value>>) -> Result<usize> {
+fn accepted(cluster: &Cluster, name: &str, mut worlds: Vec<Vec<Value>>) -> Result<(usize, usize)> {
     let namespace = cluster.namespace(name, Security::Restricted)?;
     for (number, objects) in worlds.iter_mut().enumerate() {
         move_to(objects, namespace.name());
@@ -168,6 +169,7 @@ fn accepted(cluster: &Cluster, name: &str, mut worlds: Vec<Vec<Value>>) -> Resul
     let (on_node, pods): (Vec<Value>, Vec<Value>) = pods.into_iter().partition(sees_node);
     let accepted = send(namespace.kubectl(), &DRY_RUN, &pods)?;
     assert_eq!(accepted.len(), pods.len());
+    let seen = on_node.len();
     for pod in on_node {
         let refused = send(namespace.kubectl(), &DRY_RUN, &[pod]);
         let refused = refused.err().map(|it| it.to_string()).unwrap_or_default();
@@ -176,7 +178,7 @@ fn accepted(cluster: &Cluster, name: &str, mut worlds: Vec<Vec<Value>>) -> Resul
             "{refused}"
         );
     }
-    Ok(runs)
+    Ok((runs, seen))
 }
 
 /// Whether a policy gave the pod something of the node. What is made up for that has a directory in it.
