@@ -12,7 +12,7 @@ use sympozium_api::skill_pack::Tool;
 use super::limits::{COMMAND, NATIVE, OUTWARD};
 use super::parts::PackPart;
 use crate::admit::{Admitted, SANDBOX_PACK, ToolDecision};
-use crate::policy::tools::{Action, EXECUTE_COMMAND, FETCH_URL, SPAWN_SUBAGENTS};
+use crate::policy::tools::{EXECUTE_COMMAND, FETCH_URL, SPAWN_SUBAGENTS};
 use native::Native;
 
 /// Every tool that admission decided about, in its order.
