@@ -237,6 +237,19 @@ impl RunPlan {
             .find(|identity| identity.name == *name)
     }
 
+    /// Seconds that the pod of the hooks after the run may take, where there are any: their own, and what a pod needs to start
+    /// and to end.
+    pub fn after_run_seconds(&self) -> Option<u64> {
+        let deadlines = &self.deadlines;
+        let hooks = self.parts.iter().filter(|part| part.role.is_after());
+        let seconds = hooks.map(|hook| hook.timeout_seconds.unwrap_or(deadlines.run_seconds));
+        let around = deadlines
+            .start_seconds
+            .saturating_add(deadlines.grace_seconds);
+        let all = seconds.reduce(u64::saturating_add)?;
+        Some(all.saturating_add(around))
+    }
+
     /// The parts that mount a volume.
     pub fn mounted_by(&self, volume: &VolumeName) -> impl Iterator<Item = &Part> {
         self.parts

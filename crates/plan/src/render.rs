@@ -31,7 +31,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::agent_run::RunMode;
 use sympozium_api::digest::NoJson;
 use sympozium_api::names::Digest;
-use sympozium_api::run_plan::{IdentityName, MAX_BYTES, PartName, Role, Workload};
+use sympozium_api::run_plan::{IdentityName, MAX_BYTES, PartName, Workload};
 
 use crate::plan::PackTexts;
 use metadata::Run;
@@ -242,17 +242,13 @@ pub fn render(
         Workload::Sandbox { warm_pool: None } => sandbox::render(&run, pod)?.into(),
     };
     output.add(Stage::Workload, workload);
-    if plan.parts.iter().any(|part| is_after(&part.role)) {
+    if plan.parts.iter().any(|part| part.role.is_after()) {
         output.add(
             Stage::AfterRun,
             job::after(&run, pod::afterwards(&run, texts)?),
         );
     }
     output.finish(digest)
-}
-
-fn is_after(role: &Role) -> bool {
-    matches!(role, Role::PostRun { .. })
 }
 
 /// What there is so far.

@@ -138,6 +138,11 @@ impl Role {
         }
     }
 
+    /// Whether the part runs after the agent, in a pod of its own.
+    pub const fn is_after(&self) -> bool {
+        matches!(self, Self::PostRun { .. })
+    }
+
     /// Whether the part runs before or after the agent instead of beside it.
     pub const fn is_hook(&self) -> bool {
         matches!(self, Self::PreRun { .. } | Self::PostRun { .. })

@@ -187,7 +187,7 @@ fn texts_read_back_the_same_from_yaml() {
             .chars()
             .filter(|it| (it.is_control() && *it != '\n') || *it == '\u{202e}')
             .collect();
-        assert_eq!(raw, [], "{arguments:?}");
+        assert!(raw.is_empty(), "{raw:?} {arguments:?}");
         let mut read: Vec<Value> = serde_saphyr::from_multiple(stdout(&yaml)).unwrap();
         let json: Value = serde_json::from_slice(&json.stdout).unwrap();
         let expected = match json["kind"] == "List" {

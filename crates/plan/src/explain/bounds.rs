@@ -5,8 +5,7 @@ use sympozium_api::agent_run::Cleanup;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::policy::ApproverKind;
 use sympozium_api::run_plan::{
-    AmountsPlan, Deadlines, Gate, Part, Role, RunLimits, RunPlan, SubagentPlan, ToolLimits,
-    ToolPlan,
+    AmountsPlan, Deadlines, Gate, RunLimits, RunPlan, SubagentPlan, ToolLimits, ToolPlan,
 };
 use sympozium_api::sandbox::SeccompProfileType;
 
@@ -174,7 +173,7 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
             "then the Secret that tokens are bound to, and the ServiceAccount".to_owned(),
             format!("if nobody is there to delete them, a token expires {} after it was made", super::summary::duration(seconds)),
         ];
-        let mut after = plan.parts.iter().filter(|it| is_after(it));
+        let mut after = plan.parts.iter().filter(|it| it.role.is_after());
         if after.any(|it| it.identity.is_some()) {
             let later = "those of the hooks, when the hooks after the run have ended";
             rights_end.insert(1, later.to_owned());
@@ -182,7 +181,7 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
     }
     Lifetime {
         deadlines: plan.deadlines.clone(),
-        after_run_seconds: after_run_seconds(plan),
+        after_run_seconds: plan.after_run_seconds(),
         token_seconds,
         rights_end,
         cleanup: plan.cleanup,
@@ -192,18 +191,6 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
             .filter_map(super::files::lasting)
             .collect(),
     }
-}
-
-fn is_after(part: &Part) -> bool {
-    matches!(part.role, Role::PostRun { .. })
-}
-
-/// How long the hooks after a run may take: they are a Job of their own, with its own deadline. Nothing where there are none.
-pub fn after_run_seconds(plan: &RunPlan) -> Option<u64> {
-    let hooks = plan.parts.iter().filter(|it| is_after(it));
-    let times = hooks.map(|it| it.timeout_seconds.unwrap_or(plan.deadlines.run_seconds));
-    let longest = times.reduce(u64::saturating_add)?;
-    Some(longest.saturating_add(plan.deadlines.connect_seconds))
 }
 
 pub fn approval(plan: &RunPlan) -> ApprovalAbout {

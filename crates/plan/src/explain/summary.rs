@@ -38,7 +38,7 @@ pub fn of(plan: &RunPlan) -> Summary {
         ));
     }
     let ceiling = duration(plan.deadlines.ceiling_seconds);
-    cannot.push(match super::bounds::after_run_seconds(plan) {
+    cannot.push(match plan.after_run_seconds() {
         None => format!("last longer than {ceiling}"),
         Some(after) => format!(
             "last longer than {ceiling}, and the hooks after it {} more",

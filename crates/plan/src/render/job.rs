@@ -6,7 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sympozium_api::agent_run::Cleanup;
 use sympozium_api::labels::component;
 
-use super::is_after;
 use super::metadata::Run;
 use super::pod::seconds;
 
@@ -22,13 +21,7 @@ pub fn run(run: &Run<'_>, template: PodTemplateSpec) -> Job {
 
 /// The Job of the hooks after a run. Each has its time; what their pod needs to start and to end is added as for an agent.
 pub fn after(run: &Run<'_>, template: PodTemplateSpec) -> Job {
-    let deadlines = &run.plan.deadlines;
-    let hooks = run.plan.parts.iter().filter(|part| is_after(&part.role));
-    let hooks = hooks.map(|hook| hook.timeout_seconds.unwrap_or(deadlines.run_seconds));
-    let around = deadlines
-        .start_seconds
-        .saturating_add(deadlines.grace_seconds);
-    let deadline = hooks.fold(around, u64::saturating_add);
+    let deadline = run.plan.after_run_seconds().unwrap_or_default();
     let metadata = run.namespaced(AFTER, component::POST_RUN);
     job(run, metadata, deadline, template)
 }

@@ -8,7 +8,7 @@ use sympozium_api::names::ImageRef;
 use sympozium_api::run_plan::{Part, Role, Start};
 
 use super::metadata::Run;
-use super::{RenderError, container, identities, is_after, security, volumes};
+use super::{RenderError, container, identities, security, volumes};
 use crate::plan::PackTexts;
 
 /// Nobody answers there: a run looks up no names, and a program that tries is told so at once.
@@ -20,7 +20,7 @@ const NO_NAME_SERVER: &str = "127.0.0.1";
 /// agent find them running; the kubelet ends them after agent and bridge.
 pub fn during(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
     let parts: Vec<&Part> = (run.plan.parts.iter())
-        .filter(|part| !is_after(&part.role))
+        .filter(|part| !part.role.is_after())
         .collect();
     let mut first = our_own(run, &parts)?;
     for part in &parts {
@@ -45,7 +45,7 @@ pub fn during(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec,
 /// The pod with the hooks after the agent, one after the other: all but the last are init containers.
 pub fn afterwards(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
     let parts: Vec<&Part> = (run.plan.parts.iter())
-        .filter(|part| is_after(&part.role))
+        .filter(|part| part.role.is_after())
         .collect();
     let mut first = our_own(run, &parts)?;
     for part in &parts {

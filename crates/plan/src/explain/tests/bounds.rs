@@ -215,7 +215,8 @@ fn hooks_after_a_run_have_their_time_and_their_rights() {
             it["parts"][number]["mounts"] = json!([mount]);
         }
         it["deadlines"]["runSeconds"] = json!(60);
-        it["deadlines"]["connectSeconds"] = json!(300);
+        it["deadlines"]["startSeconds"] = json!(299);
+        it["deadlines"]["graceSeconds"] = json!(1);
         it["deadlines"]["ceilingSeconds"] = json!(600);
     });
     let explanation = explain(&plan);
