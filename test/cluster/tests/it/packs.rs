@@ -212,6 +212,8 @@ fn workload(namespace: &Namespace) -> Result<String> {
             "template": {
                 "metadata": {"labels": {"app": "web"}},
                 "spec": {
+                    // No node has it: where the cluster has nodes, the pod must wait as well.
+                    "nodeSelector": {"example.test/none": "true"},
                     "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
                     "containers": [{
                         "name": "app",
