@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use sympozium_plan::host::Host;
+use sympozium_program::LogArguments;
 
 use crate::egress::target::authority;
 use crate::forward::{Forward, GatewayAddress};
@@ -238,52 +239,6 @@ fn domain(text: &str) -> Result<String, String> {
         Ok(Host::Name(name)) => Ok(name),
         _ => Err("it is not a domain".to_owned()),
     }
-}
-
-/// What is logged.
-#[derive(Debug, Args)]
-pub struct LogArguments {
-    /// The least important messages that are logged.
-    #[arg(long, value_enum, env = "SYMPOZIUM_LOG_LEVEL", default_value_t = LogLevel::Info)]
-    pub log_level: LogLevel,
-    /// How they are written.
-    #[arg(long, value_enum, env = "SYMPOZIUM_LOG_FORMAT", default_value_t = LogFormat::Auto)]
-    pub log_format: LogFormat,
-}
-
-/// How important a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogLevel {
-    /// What failed.
-    Error,
-    /// What is odd, such as refusals.
-    Warn,
-    /// Each decision.
-    Info,
-    /// More than that.
-    Debug,
-}
-
-impl From<LogLevel> for tracing::Level {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Error => Self::ERROR,
-            LogLevel::Warn => Self::WARN,
-            LogLevel::Info => Self::INFO,
-            LogLevel::Debug => Self::DEBUG,
-        }
-    }
-}
-
-/// How messages are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people on a terminal, JSON anywhere else.
-    Auto,
-    /// One JSON object a line.
-    Json,
-    /// For people.
-    Text,
 }
 
 #[cfg(test)]

@@ -15,11 +15,9 @@
 pub mod arguments;
 pub mod egress;
 pub mod events;
-mod failure;
 pub mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
-mod log;
 pub mod outside;
 pub mod plans;
 pub mod resolve;

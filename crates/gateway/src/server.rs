@@ -13,14 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow};
 use clap::Parser as _;
 use sympozium_ipc::credential::{Claims, Credential};
+use sympozium_program::{Failure, start_logging};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::arguments::{Arguments, Command, ForwardArguments, ServeArguments, SignArguments};
 use crate::egress::Gateway;
-use crate::failure::Failure;
 use crate::forward::Forwarder;
-use crate::log;
 use crate::outside::Network;
 use crate::plans::load_directory;
 use crate::resolve::Resolver;
@@ -41,7 +40,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: &ServeArguments) -> Result<(), Failure> {
-    log::start(&arguments.log);
+    start_logging(&arguments.log);
     // One provider of cryptography, installed before anything speaks TLS. A second call keeps the first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -168,7 +167,7 @@ fn sign(arguments: &SignArguments) -> Result<(), Failure> {
 }
 
 fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
-    log::start(&arguments.log);
+    start_logging(&arguments.log);
     let text = files::secret(&arguments.credential_file)?;
     let (user, password) = text.trim().split_once(':').ok_or_else(|| {
         anyhow!(

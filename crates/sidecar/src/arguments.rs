@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sympozium_exec::{Guarantee, Profile};
+use sympozium_program::LogArguments;
 
 /// The variable that says which SkillPack this container is.
 pub const PACK: &str = "SYMPOZIUM_SKILL_PACK";
@@ -285,52 +286,6 @@ impl ProfileChoice {
             Self::HostUser => Profile::HostUser,
         }
     }
-}
-
-/// What is logged, for every front end.
-#[derive(Debug, Args)]
-pub struct LogArguments {
-    /// The least important messages that are logged.
-    #[arg(long, value_enum, env = "SYMPOZIUM_LOG_LEVEL", default_value_t = LogLevel::Info)]
-    pub log_level: LogLevel,
-    /// How they are written.
-    #[arg(long, value_enum, env = "SYMPOZIUM_LOG_FORMAT", default_value_t = LogFormat::Auto)]
-    pub log_format: LogFormat,
-}
-
-/// How important a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogLevel {
-    /// What failed.
-    Error,
-    /// What is odd, such as refused requests.
-    Warn,
-    /// Each request.
-    Info,
-    /// More than that.
-    Debug,
-}
-
-impl From<LogLevel> for tracing::Level {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Error => Self::ERROR,
-            LogLevel::Warn => Self::WARN,
-            LogLevel::Info => Self::INFO,
-            LogLevel::Debug => Self::DEBUG,
-        }
-    }
-}
-
-/// How messages are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people on a terminal, JSON anywhere else.
-    Auto,
-    /// One JSON object a line.
-    Json,
-    /// For people.
-    Text,
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use rustix::fs::{AtFlags, Mode, OFlags};
+use sympozium_program::Failure;
 
 use crate::arguments::HealthcheckArguments;
-use crate::failure::Failure;
 use crate::serve;
 
 /// How often the probe looks whether the executor has answered.

@@ -25,20 +25,20 @@ use sympozium_ipc::watch::SAFETY_INTERVAL;
 use sympozium_ipc::{
     Arrival, Claimed, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode,
 };
+use sympozium_program::{Failure, start_logging};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::arguments::IpcArguments;
-use crate::failure::Failure;
 use crate::healthcheck;
 use crate::isolation::Isolation;
-use crate::{log, runtime, sandbox};
+use crate::{runtime, sandbox};
 
 /// Serves the volume until it is done, or until the process is asked to end.
 pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
-    log::start(&arguments.log);
+    start_logging(&arguments.log);
     let volume = Volume::open(&arguments.ipc_dir).map_err(|error| {
         Failure::new(
             error,
@@ -49,7 +49,7 @@ pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
         .with_context(|| format!("{} cannot be resolved", arguments.ipc_dir.display()))?;
     let mut config = sandbox::config(&arguments.sandbox, [directory])?;
     config.max_concurrent = arguments.max_concurrent.into();
-    let executor = Executor::new(config)?;
+    let executor = sandbox::executor(config)?;
     let max_timeout = Duration::from_secs(arguments.max_timeout);
     let lease_grace = match arguments.claim_lease.map(Duration::from_secs) {
         None => LEASE_GRACE,

@@ -7,13 +7,11 @@
 //! Start reading at [`arguments`] for what can be typed and at [`sandbox`] for what commands get to see.
 
 pub mod arguments;
-pub mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 mod healthcheck;
 pub mod ipc;
 mod isolation;
-mod log;
 pub mod sandbox;
 pub mod serve;
 
@@ -22,9 +20,9 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use sympozium_program::Failure;
 
 use arguments::{Arguments, Command, PACK};
-use failure::Failure;
 
 /// The stack of a thread that runs a command: it holds no output, only the bookkeeping.
 const COMMAND_STACK_BYTES: usize = 256 * 1024;

@@ -7,10 +7,19 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use sympozium_exec::config::PRIVATE_PATHS;
 use sympozium_exec::environment::Environment;
-use sympozium_exec::{Config, Floor};
+use sympozium_exec::{Config, Executor, Floor};
+use sympozium_program::Failure;
 
 use crate::arguments::{Minimum, SandboxArguments};
-use crate::failure::Failure;
+
+/// Makes the executor of the whole program.
+pub fn executor(config: Config) -> Result<Executor, Failure> {
+    Executor::new(config).map_err(|error| {
+        let hint = error.hint();
+        let error = anyhow::Error::new(error).context("the sandbox for commands cannot be made");
+        Failure::from(error).or_hint(hint)
+    })
+}
 
 /// Where no command needs to write, even if the container could: the kernel's own, and what the runtime puts in.
 const NOT_VOLUMES: [&str; 5] = ["/dev", "/etc", "/proc", "/sys", "/run"];

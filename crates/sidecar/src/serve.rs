@@ -30,14 +30,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use sympozium_exec::{Config, Executor};
+use sympozium_program::{Failure, start_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::arguments::{ServeArguments, TOKEN, TOKEN_FILE};
-use crate::failure::Failure;
 use crate::isolation::Isolation;
-use crate::{log, runtime, sandbox};
+use crate::{runtime, sandbox};
 use calls::Calls;
 use connections::Connections;
 use metrics::Metrics;
@@ -68,7 +68,7 @@ pub fn run_with(
     arguments: &ServeArguments,
     change: impl FnOnce(Config) -> Config,
 ) -> Result<(), Failure> {
-    log::start(&arguments.log);
+    start_logging(&arguments.log);
     let token_file = std::env::var_os(TOKEN_FILE).map(PathBuf::from);
     let token_file = token_file.filter(|path| !path.as_os_str().is_empty());
     let tokens = tokens(arguments, token_file.as_deref())?;
@@ -80,7 +80,7 @@ pub fn run_with(
     let mut config = sandbox::config(&arguments.sandbox, private)?;
     config.skills.clone_from(&arguments.skills_dir);
     config.max_concurrent = max_concurrent;
-    let executor = Executor::new(change(config))?;
+    let executor = sandbox::executor(change(config))?;
 
     let runtime =
         runtime(max_concurrent + FURTHER_THREADS).context("the runtime cannot be started")?;

@@ -15,24 +15,51 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sympozium-plan", &["sympozium-api"]),
     ("sympozium-ipc", &["sympozium-api"]),
     ("sympozium-exec", &["sympozium-api"]),
+    ("sympozium-program", &[]),
     (
         "sympozium-sidecar",
-        &["sympozium-api", "sympozium-ipc", "sympozium-exec"],
+        &[
+            "sympozium-api",
+            "sympozium-ipc",
+            "sympozium-exec",
+            "sympozium-program",
+        ],
     ),
     (
         "sympozium-agent",
-        &["sympozium-api", "sympozium-ipc", "sympozium-exec"],
+        &[
+            "sympozium-api",
+            "sympozium-ipc",
+            "sympozium-exec",
+            "sympozium-program",
+        ],
     ),
     (
         "sympozium-bridge",
-        &["sympozium-api", "sympozium-ipc", "sympozium-exec"],
+        &[
+            "sympozium-api",
+            "sympozium-ipc",
+            "sympozium-exec",
+            "sympozium-program",
+        ],
     ),
     (
         "sympozium-gateway",
-        &["sympozium-api", "sympozium-plan", "sympozium-ipc"],
+        &[
+            "sympozium-api",
+            "sympozium-plan",
+            "sympozium-ipc",
+            "sympozium-program",
+        ],
     ),
-    ("sympozium-controller", &["sympozium-api", "sympozium-plan"]),
-    ("sympozium-server", &["sympozium-api", "sympozium-plan"]),
+    (
+        "sympozium-controller",
+        &["sympozium-api", "sympozium-plan", "sympozium-program"],
+    ),
+    (
+        "sympozium-server",
+        &["sympozium-api", "sympozium-plan", "sympozium-program"],
+    ),
     ("sympozium", ANY),
     ("sympozium-cluster-tests", &[]),
     ("sympozium-probe", &[]),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sympozium_program::Failure;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -15,7 +16,6 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::arguments::ServeArguments;
 use crate::egress::Gateway;
-use crate::failure::Failure;
 use crate::forward::GatewayAddress;
 use crate::outside::Network;
 

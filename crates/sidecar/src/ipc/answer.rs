@@ -10,8 +10,8 @@ use sympozium_exec::request::DEFAULT_OUTPUT_BYTES;
 use sympozium_exec::{Captured, Outcome, Request, RunError};
 use sympozium_ipc::RequestId;
 use sympozium_ipc::message::{EXECUTOR_FAILED, ExecRequest, ExecResult, ResultMeta, Truncated};
+use sympozium_program::chain;
 
-use crate::failure::chain;
 use crate::isolation::Isolation;
 
 /// Our own timer ended the command.

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::http::StatusCode;
 use sympozium_exec::lookup::{LookupError, SkillName};
 use sympozium_exec::{Cancel, Executor, Outcome, RunError};
+use sympozium_program::chain;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::answer::{ErrorAnswer, Finished};
 use super::body::Call;
 use super::metrics::{Kind, Metrics};
-use crate::failure::chain;
 
 /// Calls that wait for their turn; more are turned away.
 pub const MAX_WAITING: usize = 256;

@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-
-use crate::failure::Failure;
+use sympozium_program::Failure;
 
 /// What is read of the answer.
 const MAX_ANSWER_BYTES: u64 = 4096;

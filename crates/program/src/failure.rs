@@ -1,5 +1,6 @@
-//! How the program says that it could not do what it was asked: `error: …`, then `hint: …`.
+//! How a program says that it could not do what it was asked: `error: …`, then `hint: …`.
 
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -16,15 +17,21 @@ pub struct Failure {
 impl Failure {
     /// `error`, with the next thing to try.
     pub fn new(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> Self {
+        Self::from(error.into()).or_hint(Some(hint.into()))
+    }
+
+    /// The same, with this to try next where there is something.
+    #[must_use]
+    pub fn or_hint(self, hint: Option<String>) -> Self {
         Self {
-            error: error.into(),
-            hint: Some(hint.into()),
+            hint: self.hint.or(hint),
+            ..self
         }
     }
 
     /// Writes it to stderr, and gives the exit code.
     pub fn report(&self) -> ExitCode {
-        let hint = self.hint.iter().map(|hint| format!("\nhint: {hint}"));
+        let hint = (self.hint.iter()).map(|hint| format!("\nhint: {hint}"));
         let text = format!("error: {:#}{}", self.error, hint.collect::<String>());
         // When stderr is gone there is nobody left to tell.
         let _ = writeln!(io::stderr().lock(), "{text}");
@@ -36,4 +43,16 @@ impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self { error, hint: None }
     }
+}
+
+/// An error and its causes, in one line.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
