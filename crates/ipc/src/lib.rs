@@ -18,6 +18,7 @@
 
 #![warn(missing_docs)]
 
+pub mod action;
 mod beneath;
 pub mod credential;
 pub mod done;
@@ -27,6 +28,7 @@ pub mod id;
 pub mod inbox;
 pub mod message;
 pub mod names;
+pub mod receipt;
 pub mod requester;
 pub mod strict_head;
 pub mod volume;

@@ -1,0 +1,242 @@
+//! The exact action that a person decides about: its hash, and how it is shown.
+//!
+//! A yes is good for one hash. Everything that changes what would happen is in it; what is not (the files in the
+//! workspace) is said beside it.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use sympozium_api::digest::{NoJson, digest};
+use sympozium_api::names::Digest;
+
+/// The domain of an action's hash.
+pub const DOMAIN: &str = "sympozium.ai/action/v1";
+/// Most characters of what a person is shown. What is longer cannot be asked about: nobody would have read it.
+pub const MAX_SHOWN: usize = sympozium_api::limits::APPROVAL_SUMMARY;
+
+/// An action, before it happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Action<'a> {
+    /// The run's UID.
+    pub run: &'a str,
+    /// Different for every action that is asked about, so that no answer is good for a second one.
+    pub nonce: &'a str,
+    /// The tool.
+    pub tool: &'a str,
+    /// The pack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pack: Option<&'a str>,
+    /// The part that would act.
+    pub target: &'a str,
+    /// What it would do.
+    pub deed: Deed<'a>,
+    /// The directory to do it in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_dir: Option<&'a str>,
+    /// The hash of what is put into it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<&'a Digest>,
+    /// Seconds that it may take.
+    pub timeout_seconds: u32,
+}
+
+/// What would be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Deed<'a> {
+    /// A line for a shell.
+    Shell(&'a str),
+    /// A program with its arguments, without a shell.
+    Program(&'a [String]),
+    /// A tool that needs no program, with its arguments as JSON.
+    Call(&'a serde_json::Value),
+}
+
+impl Action<'_> {
+    /// Its hash. JSON in its canonical form says where every field ends, so no two actions have one text.
+    ///
+    /// # Errors
+    ///
+    /// Never: all of it has JSON.
+    pub fn digest(&self) -> Result<Digest, NoJson> {
+        digest(DOMAIN, self)
+    }
+
+    /// What a person is shown: all of it, each line of ours told from what the model wrote, which cannot make lines of its
+    /// own or turn them round. Nothing when that is longer than a person is asked to read.
+    pub fn shown(&self) -> Option<String> {
+        let mut text = String::new();
+        let who = match self.pack {
+            Some(pack) => format!("{} of {}", self.tool, escaped(pack)),
+            None => self.tool.to_owned(),
+        };
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "tool: {}", escaped(&who));
+        let _ = writeln!(text, "in: {}", escaped(self.target));
+        match &self.deed {
+            Deed::Shell(line) => {
+                let _ = writeln!(text, "shell: {}", escaped(line));
+            }
+            Deed::Program(words) => {
+                for (number, word) in words.iter().enumerate() {
+                    let _ = writeln!(text, "word {number}: {}", escaped(word));
+                }
+            }
+            Deed::Call(arguments) => {
+                let _ = writeln!(text, "arguments: {}", escaped(&arguments.to_string()));
+            }
+        }
+        if let Some(directory) = self.work_dir {
+            let _ = writeln!(text, "directory: {}", escaped(directory));
+        }
+        if let Some(stdin) = self.stdin {
+            let _ = writeln!(text, "input: {stdin}");
+        }
+        let _ = writeln!(text, "seconds: {}", self.timeout_seconds);
+        text.push_str("Files in /workspace are not part of this: they may change before it runs.");
+        (text.chars().count() <= MAX_SHOWN).then_some(text)
+    }
+}
+
+/// A text in which every character is what it looks like: control characters, those that change directions, and what looks
+/// like white space or nothing are written as `\u{…}`, and a backslash as two.
+pub fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\\' => shown.push_str("\\\\"),
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            ' ' => shown.push(' '),
+            _ if letter.is_ascii_graphic() => shown.push(letter),
+            _ if letter.is_alphanumeric() && !looks_like_nothing(letter) => shown.push(letter),
+            _ => shown.extend(letter.escape_unicode()),
+        }
+    }
+    shown
+}
+
+/// Letters by their class that a terminal shows as nothing.
+fn looks_like_nothing(letter: char) -> bool {
+    matches!(letter, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn action<'a>(words: &'a [String]) -> Action<'a> {
+        Action {
+            run: "uid",
+            nonce: "1",
+            tool: "execute_command",
+            pack: Some("k8s-ops"),
+            target: "skill-k8s-ops",
+            deed: Deed::Program(words),
+            work_dir: Some("/workspace"),
+            stdin: None,
+            timeout_seconds: 30,
+        }
+    }
+
+    #[test]
+    fn everything_that_matters_is_in_the_hash() {
+        let (one, two) = (["a b".to_owned()], ["a".to_owned(), "b".to_owned()]);
+        let stdin = sympozium_api::digest::of_canonical("test", b"in");
+        let base = action(&one);
+        let different = [
+            base.clone(),
+            Action {
+                run: "other",
+                ..base.clone()
+            },
+            Action {
+                nonce: "2",
+                ..base.clone()
+            },
+            Action {
+                tool: "other",
+                ..base.clone()
+            },
+            Action {
+                pack: None,
+                ..base.clone()
+            },
+            Action {
+                pack: Some("k8s-opsskill"),
+                target: "-k8s-ops",
+                ..base.clone()
+            },
+            Action {
+                target: "sandbox",
+                ..base.clone()
+            },
+            action(&two),
+            Action {
+                deed: Deed::Shell("a b"),
+                ..base.clone()
+            },
+            Action {
+                work_dir: None,
+                ..base.clone()
+            },
+            Action {
+                work_dir: Some("/"),
+                ..base.clone()
+            },
+            Action {
+                stdin: Some(&stdin),
+                ..base.clone()
+            },
+            Action {
+                timeout_seconds: 31,
+                ..base.clone()
+            },
+        ];
+        let hashes: BTreeSet<Digest> = different
+            .iter()
+            .map(|it| it.digest().expect("JSON"))
+            .collect();
+        assert_eq!(hashes.len(), different.len());
+        assert_eq!(
+            base.digest().expect("JSON"),
+            action(&one).digest().expect("JSON")
+        );
+    }
+
+    #[test]
+    fn a_person_sees_what_is_there() {
+        let words = [
+            "kubectl".to_owned(),
+            "delete\u{202e}txt\nword 9: harmless\u{1b}[2K".to_owned(),
+            "\\n".to_owned(),
+        ];
+        assert_eq!(
+            action(&words).shown().expect("short"),
+            "tool: execute_command of k8s-ops\n\
+             in: skill-k8s-ops\n\
+             word 0: kubectl\n\
+             word 1: delete\\u{202e}txt\\nword 9: harmless\\u{1b}[2K\n\
+             word 2: \\\\n\n\
+             directory: /workspace\n\
+             seconds: 30\n\
+             Files in /workspace are not part of this: they may change before it runs."
+        );
+        let long = ["x".repeat(MAX_SHOWN)];
+        assert_eq!(action(&long).shown(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_tells_every_text_apart(one: String, other: String) {
+            prop_assert_eq!(escaped(&one) == escaped(&other), one == other);
+            let shown = escaped(&one);
+            prop_assert!(shown.chars().all(|it| !it.is_control()), "{shown:?}");
+        }
+    }
+}

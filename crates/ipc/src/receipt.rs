@@ -1,0 +1,22 @@
+//! Receipts: one line of JSON for each decision and each action of a run, each with the hash of the line before.
+//!
+//! The bridge writes them, not the agent. The first line follows from the digest of the plan, and the hash of the last one
+//! leaves the run with every report: a line that was changed, moved or left out shows, and so does an end that was cut
+//! off. [`Chain`] makes lines, [`verify`] reads them; neither does any I/O.
+
+mod chain;
+mod event;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use chain::{Chain, Line, TooLong};
+pub use event::{
+    Actor, Decided, Event, IsolationSeen, MAX_TEXT, Outcome, Receipt, Transferred, shortened,
+};
+pub use verify::{Broken, Problem, Verified, verify};
+
+/// The domain of the hash of a line.
+pub const DOMAIN: &str = "sympozium.ai/receipt/v1";
+/// Most bytes of a line.
+pub const MAX_LINE_BYTES: usize = sympozium_api::limits::RECORD_LINE;

@@ -1,0 +1,83 @@
+//! Makes lines, each with the hash of the one before.
+
+use sympozium_api::digest::{NoJson, canonical, of_canonical};
+use sympozium_api::names::Digest;
+
+use super::{DOMAIN, Event, MAX_LINE_BYTES, Receipt};
+
+/// The chain of one run, as far as it has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    next: u64,
+    head: Digest,
+}
+
+/// A line that has been added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The JSON, without a line break.
+    pub text: String,
+    /// Its hash: the head of the chain.
+    pub head: Digest,
+}
+
+/// Why a line was not added.
+#[derive(Debug, thiserror::Error)]
+pub enum TooLong {
+    /// It would be longer than a line may be.
+    #[error("the receipt has {0} bytes; {MAX_LINE_BYTES} fit into a line")]
+    Bytes(usize),
+    /// A value that has no JSON.
+    #[error(transparent)]
+    Json(#[from] NoJson),
+}
+
+impl Chain {
+    /// The chain of a run with this plan.
+    pub fn new(plan: Digest) -> Self {
+        Self {
+            next: 0,
+            head: plan,
+        }
+    }
+
+    /// How many lines there are.
+    pub fn len(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether there is no line yet.
+    pub fn is_empty(&self) -> bool {
+        self.next == 0
+    }
+
+    /// The hash that covers all lines so far; the plan's digest when there is none.
+    pub fn head(&self) -> &Digest {
+        &self.head
+    }
+
+    /// Adds what happened.
+    ///
+    /// # Errors
+    ///
+    /// When the line would be too long. The chain is as it was then; texts of others go through
+    /// [`shortened`](super::shortened) first.
+    pub fn add(&mut self, at_ms: u64, event: Event) -> Result<Line, TooLong> {
+        let receipt = Receipt {
+            number: self.next,
+            previous: self.head.clone(),
+            at_ms,
+            event,
+        };
+        let bytes = canonical(&receipt)?;
+        let length = bytes.len();
+        let head = of_canonical(DOMAIN, &bytes);
+        let text = String::from_utf8(bytes)
+            .ok()
+            .filter(|text| text.len() <= MAX_LINE_BYTES)
+            .ok_or(TooLong::Bytes(length))?;
+        self.next += 1;
+        self.head = head.clone();
+        Ok(Line { text, head })
+    }
+}
