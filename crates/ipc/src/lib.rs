@@ -22,6 +22,7 @@ pub mod action;
 mod beneath;
 pub mod credential;
 pub mod done;
+pub mod door;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod id;
