@@ -1,0 +1,103 @@
+//! What a sidecar is asked to run for a call.
+
+use serde_json::{Map, Value};
+use sympozium_api::run_plan::{Acts, ToolPlan};
+use sympozium_api::skill_pack::InputMode;
+use sympozium_ipc::RequestId;
+use sympozium_ipc::message::{ExecRequest, MAX_WORD_BYTES};
+
+/// Seconds of a command that does not say.
+const USUAL_SECONDS: u32 = 30;
+
+/// Why a call cannot be made a command.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoCommand {
+    /// The tool needs no sidecar.
+    #[error("the tool is not for a sidecar")]
+    NotForASidecar,
+    /// An argument that no program can be given.
+    #[error("`{0}` is too long for an argument, or has a NUL character in it")]
+    Word(String),
+}
+
+/// The request for a call, whose arguments the tool's schema has let through. `target` is the pack's name: existing sidecars
+/// compare it.
+///
+/// # Errors
+///
+/// When no program could be given the arguments.
+pub fn request(
+    id: RequestId,
+    tool: &ToolPlan,
+    target: &str,
+    arguments: &Value,
+) -> Result<ExecRequest, NoCommand> {
+    let nothing = Map::new();
+    let arguments = arguments.as_object().unwrap_or(&nothing);
+    let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+    let mut request = match &tool.acts {
+        Acts::Shell { .. } => {
+            let mut request = ExecRequest::new(id, text("command").unwrap_or_default());
+            request.work_dir = text("workdir").map(str::to_owned);
+            request
+        }
+        Acts::Program {
+            exec,
+            input_mode,
+            positional_args,
+            ..
+        } => {
+            let mut request = ExecRequest::new(id, "");
+            request.argv = words(exec, positional_args, arguments)?;
+            if *input_mode == InputMode::Stdin {
+                let rest = arguments
+                    .iter()
+                    .filter(|(name, _)| !positional_args.contains(name));
+                let rest: Map<String, Value> = rest
+                    .map(|(name, value)| (name.clone(), value.clone()))
+                    .collect();
+                request.stdin = Some(Value::Object(rest).to_string());
+            }
+            request
+        }
+        Acts::Agent | Acts::Bridge => return Err(NoCommand::NotForASidecar),
+    };
+    let most = tool.limits.timeout_seconds;
+    let asked = arguments.get("timeout").and_then(Value::as_u64);
+    let seconds = match (&tool.acts, asked) {
+        (Acts::Shell { .. }, Some(asked)) => u32::try_from(asked).unwrap_or(most).min(most),
+        (Acts::Shell { .. }, None) => USUAL_SECONDS.min(most),
+        // A declared tool has all of its time: its parameters are its own.
+        _ => most,
+    };
+    request.timeout = Some(i64::from(seconds));
+    request.target = Some(target.to_owned());
+    Ok(request)
+}
+
+/// The program, what always comes first, and the positional arguments after `--`, so that none of them can be an option.
+fn words(
+    exec: &[String],
+    positional: &[String],
+    arguments: &Map<String, Value>,
+) -> Result<Vec<String>, NoCommand> {
+    let mut words = exec.to_vec();
+    if !positional.is_empty() {
+        words.push("--".to_owned());
+    }
+    for name in positional {
+        let word = match arguments.get(name) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+        if word.contains('\0') || word.len() > MAX_WORD_BYTES {
+            return Err(NoCommand::Word(name.clone()));
+        }
+        words.push(word);
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests;
