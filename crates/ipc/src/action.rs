@@ -5,12 +5,14 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-use sympozium_api::digest::{NoJson, digest};
+use serde::{Serialize, Serializer};
+use sympozium_api::digest::{NoJson, digest, of_canonical};
 use sympozium_api::names::Digest;
 
 /// The domain of an action's hash.
 pub const DOMAIN: &str = "sympozium.ai/action/v1";
+/// The domain of the hash of what is put into a command.
+pub const STDIN_DOMAIN: &str = "sympozium.ai/stdin/v1";
 /// Most characters of what a person is shown. What is longer cannot be asked about: nobody would have read it.
 pub const MAX_SHOWN: usize = sympozium_api::limits::APPROVAL_SUMMARY;
 
@@ -34,9 +36,12 @@ pub struct Action<'a> {
     /// The directory to do it in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_dir: Option<&'a str>,
-    /// The hash of what is put into it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stdin: Option<&'a Digest>,
+    /// What is put into it. In the hash by its own hash.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "by_its_hash"
+    )]
+    pub stdin: Option<&'a str>,
     /// Seconds that it may take.
     pub timeout_seconds: u32,
 }
@@ -91,12 +96,17 @@ impl Action<'_> {
             let _ = writeln!(text, "directory: {}", escaped(directory));
         }
         if let Some(stdin) = self.stdin {
-            let _ = writeln!(text, "input: {stdin}");
+            let _ = writeln!(text, "input: {}", escaped(stdin));
         }
         let _ = writeln!(text, "seconds: {}", self.timeout_seconds);
         text.push_str("Files in /workspace are not part of this: they may change before it runs.");
         (text.chars().count() <= MAX_SHOWN).then_some(text)
     }
+}
+
+fn by_its_hash<S: Serializer>(stdin: &Option<&str>, serializer: S) -> Result<S::Ok, S::Error> {
+    let hash = stdin.map(|stdin| of_canonical(STDIN_DOMAIN, stdin.as_bytes()));
+    hash.serialize(serializer)
 }
 
 /// A text in which every character is what it looks like: control characters, those that change directions, and what looks
@@ -147,7 +157,6 @@ mod tests {
     #[test]
     fn everything_that_matters_is_in_the_hash() {
         let (one, two) = (["a b".to_owned()], ["a".to_owned(), "b".to_owned()]);
-        let stdin = sympozium_api::digest::of_canonical("test", b"in");
         let base = action(&one);
         let different = [
             base.clone(),
@@ -190,7 +199,11 @@ mod tests {
                 ..base.clone()
             },
             Action {
-                stdin: Some(&stdin),
+                stdin: Some("in"),
+                ..base.clone()
+            },
+            Action {
+                stdin: Some("out"),
                 ..base.clone()
             },
             Action {

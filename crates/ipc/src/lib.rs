@@ -1,4 +1,5 @@
-//! The file protocol on a skill's `/ipc` volume: how a command is asked for, claimed and answered.
+//! The protocols between the parts of a run. First of all the file protocol on a skill's `/ipc` volume: how a command is
+//! asked for, claimed and answered.
 //!
 //! A requester writes `tools/exec-request-{id}.json`; one executor wins it by making the directory
 //! `tools/.claim-{id}`, runs it, and renames `tools/exec-result-{id}.json` into place; the requester reads the
@@ -9,8 +10,10 @@
 //! that could block, and every file has a size limit and is parsed once. This crate never runs a command and
 //! never decides whether one may run.
 //!
-//! Two things that parts of ours say to each other over sockets are here as well: [`credential`] is how a part says at
-//! the gateway who it is, and [`strict_head`] is how both of our HTTP servers read the head of a message.
+//! What parts of ours say to each other over sockets is here as well: [`door`] between agent and bridge, [`run_api`]
+//! between bridge and gateway, with the [`receipt`]s that leave the run through it and the [`action`]s that people decide
+//! about; [`credential`] is how a part says at the gateway who it is, and [`strict_head`] is how our servers of HTTP/1.1
+//! read the head of a message.
 //!
 //! Start reading at [`Inbox`] for the executor's side and at [`Requester`] for the other; [`message`] has what the
 //! files say, [`names`] what they are called, [`Volume`] how they are read and written. Nothing here is
@@ -31,6 +34,7 @@ pub mod message;
 pub mod names;
 pub mod receipt;
 pub mod requester;
+pub mod run_api;
 pub mod strict_head;
 pub mod volume;
 pub mod watch;
