@@ -27,6 +27,7 @@ pub mod outcome;
 pub mod report;
 pub mod request;
 pub mod seccomp;
+pub mod secret_env;
 pub mod stage;
 mod sys;
 pub mod world;

@@ -28,6 +28,9 @@ pub enum Sockets {
 /// Linux 6.15; the number is the same on every architecture.
 const SYS_OPEN_TREE_ATTR: c_long = 467;
 
+/// A socket's type is in the low four bits; flags such as close-on-exec are above them.
+const SOCKET_TYPE: u32 = 0xf;
+
 /// Refused with "operation not permitted".
 const REFUSED: &[c_long] = &[
     // Namespaces and mounts. (`clone` is refused by its flags below.)
@@ -115,11 +118,50 @@ pub(crate) fn restrict(sockets: Sockets, guarded: Option<Guarded<'_>>) -> io::Re
     seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
 
-/// Installs only the rule for sockets, in every thread: for our own binaries.
-pub(crate) fn restrict_own_sockets() -> io::Result<()> {
+/// Which sockets a binary of ours keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnSockets {
+    Unix,
+    /// And TCP over IPv4 and IPv6. To where is for Landlock to say.
+    UnixAndTcp,
+}
+
+/// Installs the filter of our own binaries, in every thread. They need less than a command: no call that widens
+/// powers, and nothing of the network but what `sockets` says.
+pub(crate) fn restrict_own_calls(sockets: OwnSockets) -> io::Result<()> {
+    let program = own_rules(sockets).program();
+    seccompiler::apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
+/// Installs one more filter, in every thread: nothing new is listened at.
+pub(crate) fn refuse_listening() -> io::Result<()> {
     let mut rules = Rules::default();
-    deny_sockets(&mut rules, Sockets::UnixOnly);
+    for call in [libc::SYS_bind, libc::SYS_listen] {
+        rules.refuse(call, libc::EPERM);
+    }
     seccompiler::apply_filter_all_threads(&rules.program()).map_err(io::Error::other)
+}
+
+fn own_rules(sockets: OwnSockets) -> Rules {
+    let mut rules = Rules::default();
+    for &call in REFUSED {
+        rules.refuse(call, libc::EPERM);
+    }
+    // io_uring makes sockets, too, and a filter sees nothing of it. `openat2` stays: it is how our own code keeps
+    // paths beneath a directory.
+    for &call in UNKNOWN {
+        if call != libc::SYS_openat2 {
+            rules.refuse(call, libc::ENOSYS);
+        }
+    }
+    deny_new_namespaces(&mut rules);
+    deny_terminal_injection(&mut rules);
+    deny_personality(&mut rules);
+    match sockets {
+        OwnSockets::Unix => deny_sockets(&mut rules, Sockets::UnixOnly),
+        OwnSockets::UnixAndTcp => deny_all_but_unix_and_tcp(&mut rules),
+    }
+    rules
 }
 
 fn rules(sockets: Sockets, guarded: Option<Guarded<'_>>) -> Rules {
@@ -241,15 +283,7 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
     let mut not_routing = none_of(2, &[libc::NETLINK_ROUTE]);
     not_routing.push(is(0, libc::AF_NETLINK));
     rules.refuse_when(libc::SYS_socket, &not_routing);
-    // Connects without asking Landlock, whose TCP rules hang on `connect`.
-    for (call, flags) in [
-        (libc::SYS_sendto, 3),
-        (libc::SYS_sendmsg, 2),
-        (libc::SYS_sendmmsg, 3),
-    ] {
-        let fast_open = libc::MSG_FASTOPEN.cast_unsigned();
-        rules.refuse_when(call, &[Condition::has_bits(flags, fast_open)]);
-    }
+    deny_connecting_by_sending(rules);
     for family in [libc::AF_INET, libc::AF_INET6] {
         // Multipath TCP, which Landlock's TCP rules do not cover; SCTP, DCCP and others are attack surface.
         let mut other_protocol = none_of(
@@ -264,9 +298,42 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
         );
         other_protocol.push(is(0, family));
         rules.refuse_when(libc::SYS_socket, &other_protocol);
-        // The type is in the low four bits; flags such as close-on-exec are above them.
-        let raw = Condition::masked(1, 0xf, libc::SOCK_RAW.cast_unsigned());
+        let raw = Condition::masked(1, SOCKET_TYPE, libc::SOCK_RAW.cast_unsigned());
         rules.refuse_when(libc::SYS_socket, &[is(0, family), raw]);
+    }
+}
+
+fn deny_all_but_unix_and_tcp(rules: &mut Rules) {
+    let none_of = |argument, values: &[i32]| -> Vec<Condition> {
+        values
+            .iter()
+            .map(|value| Condition::is_not(argument, value.cast_unsigned()))
+            .collect()
+    };
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+    rules.refuse_when(libc::SYS_socket, &none_of(0, &families));
+    rules.refuse_when(libc::SYS_socketpair, &none_of(0, &[libc::AF_UNIX]));
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let family = Condition::is(0, family.cast_unsigned());
+        let no_stream = Condition::not_masked(1, SOCKET_TYPE, libc::SOCK_STREAM.cast_unsigned());
+        rules.refuse_when(libc::SYS_socket, &[family, no_stream]);
+        // Streams of other protocols (Multipath TCP, SCTP) are not what Landlock's TCP rules are about.
+        let mut other_protocol = none_of(2, &[libc::IPPROTO_IP, libc::IPPROTO_TCP]);
+        other_protocol.push(family);
+        rules.refuse_when(libc::SYS_socket, &other_protocol);
+    }
+    deny_connecting_by_sending(rules);
+}
+
+/// TCP Fast Open connects without asking Landlock, whose TCP rules hang on `connect`.
+fn deny_connecting_by_sending(rules: &mut Rules) {
+    for (call, flags) in [
+        (libc::SYS_sendto, 3),
+        (libc::SYS_sendmsg, 2),
+        (libc::SYS_sendmmsg, 3),
+    ] {
+        let fast_open = libc::MSG_FASTOPEN.cast_unsigned();
+        rules.refuse_when(call, &[Condition::has_bits(flags, fast_open)]);
     }
 }
 
@@ -342,6 +409,10 @@ mod tests {
                 groups: &[1, 4_000_000],
             };
             let program = rules(sockets, Some(guarded)).program();
+            assert!(program.len() < MAX_INSTRUCTIONS, "{}", program.len());
+        }
+        for sockets in [OwnSockets::Unix, OwnSockets::UnixAndTcp] {
+            let program = own_rules(sockets).program();
             assert!(program.len() < MAX_INSTRUCTIONS, "{}", program.len());
         }
     }

@@ -1,7 +1,7 @@
 //! The only file with `unsafe`: system calls that no safe wrapper offers, each returning `io::Result`.
 #![expect(
     unsafe_code,
-    reason = "process creation, credentials and four system calls that rustix does not wrap"
+    reason = "process creation, credentials, the environment, and four system calls that rustix does not wrap"
 )]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -12,6 +12,7 @@ use std::ptr;
 use std::time::Duration;
 
 use rustix::process::Pid;
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// Which file a new process executes.
 #[derive(Debug, Clone, Copy)]
@@ -540,6 +541,48 @@ pub(crate) fn signal_all_in_reach(signal: rustix::process::Signal) {
     unsafe {
         libc::kill(-1, signal.as_raw());
     }
+}
+
+unsafe extern "C" {
+    /// What the process was started with, and what `setenv` made of it since (environ(7)).
+    static mut environ: *mut *mut c_char;
+}
+
+/// Takes a variable out of the environment: gives a copy of the first value, overwrites every value under that name
+/// where it lies, and removes the name. `keep` says by its length whether a value is copied at all.
+///
+/// The caller has one thread, and has changed no variable of this name: `setenv` leaves old values behind.
+pub(crate) fn take_variable(
+    name: &CStr,
+    keep: impl Fn(usize) -> bool,
+) -> Option<Result<Zeroizing<Vec<u8>>, usize>> {
+    let mut taken = None;
+    // SAFETY: environ(7): a list of pointers to strings `NAME=VALUE`, both ended by null. Nobody else reads or
+    // changes it, because there is one thread. The strings lie in memory that the process may write: on its stack,
+    // where the kernel put them, or on the heap of `setenv`; only bytes of the value are written, none behind its end.
+    // The slice of a value is gone before anything else looks at the string.
+    unsafe {
+        let mut next = environ;
+        while !next.is_null() && !(*next).is_null() {
+            let entry = CStr::from_ptr(*next).to_bytes();
+            let after_name = (entry.strip_prefix(name.to_bytes()))
+                .filter(|rest| rest.first() == Some(&b'='))
+                .map(<[u8]>::len);
+            if let Some(after_name) = after_name {
+                let length = after_name - 1;
+                let value = (*next).add(entry.len() - length).cast::<u8>();
+                let value = std::slice::from_raw_parts_mut(value, length);
+                taken.get_or_insert_with(|| match keep(length) {
+                    true => Ok(Zeroizing::new(value.to_vec())),
+                    false => Err(length),
+                });
+                value.zeroize();
+            }
+            next = next.add(1);
+        }
+        libc::unsetenv(name.as_ptr());
+    }
+    taken
 }
 
 /// Ends this process at once: no destructors, no buffers of a parent flushed twice.

@@ -1,6 +1,7 @@
 //! Runs one command in one profile, as a JSON document on standard input says, and prints what came of it.
 //!
-//! With `lockdown` it restricts itself instead, as our other binaries do, and becomes the command.
+//! With `lockdown` it restricts itself instead, as our other binaries do, and becomes the command. Started as
+//! `exec-run take-secret NAME` it takes a variable out of its environment and waits to be looked at.
 //!
 //! For tests and for trying things out: an executor in a process of its own can be killed, or run as another
 //! user. It is also the helper stage for processes whose `main` is not ours (test harnesses).
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde::{Deserialize, Serialize};
 use sympozium_exec::lockdown::Lockdown;
 use sympozium_exec::world::Bind;
@@ -39,10 +41,24 @@ struct Document {
 
 /// What a process that restricts itself keeps.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Kept {
     readable: Vec<PathBuf>,
     writable: Vec<PathBuf>,
+    #[serde(default)]
+    tcp_connect: Vec<u16>,
+    /// What is there instead of everything.
+    #[serde(default)]
+    available: bool,
+    /// As on a kernel that knows no Landlock.
+    #[serde(default)]
+    without_landlock: bool,
+    /// And nothing new is listened at.
+    #[serde(default)]
+    stop_listening: bool,
+    /// With a second thread, which must be noticed.
+    #[serde(default)]
+    with_thread: bool,
 }
 
 #[derive(Serialize)]
@@ -74,6 +90,19 @@ fn main() -> ExitCode {
 }
 
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {}
+        ["take-secret", name] => return take_secret(name),
+        ["take-secret", name, "with-thread"] => {
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let thread = std::thread::spawn(move || ended.recv());
+            let taken = take_secret(name);
+            drop((end, thread));
+            return taken;
+        }
+        _ => return Err("only `take-secret NAME` can be asked for by words".into()),
+    }
     let mut text = String::new();
     io::stdin()
         .take(MAX_DOCUMENT_BYTES)
@@ -113,6 +142,22 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Says what was taken, backwards, so that the value itself is in this process only where `take` left it; drops it after
+/// a line on standard input, and ends after another.
+fn take_secret(name: &str) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let secret = sympozium_exec::secret_env::take(name)?;
+    let backwards: Option<Vec<u8>> = (secret.as_ref()).map(|it| it.iter().rev().copied().collect());
+    let backwards = backwards.map(String::from_utf8).transpose()?;
+    let mut lines = io::stdin().lines();
+    let told = serde_json::json!({"taken": backwards, "left": std::env::var(name).ok()});
+    writeln!(io::stdout(), "{told}")?;
+    lines.next().transpose()?;
+    drop(secret);
+    writeln!(io::stdout(), "dropped")?;
+    lines.next().transpose()?;
+    Ok(())
+}
+
 /// Restrictions outlive exec, so the command shows what the process could still have done. Being
 /// non-dumpable does not, so that is told before.
 #[expect(
@@ -123,21 +168,63 @@ fn become_command(
     kept: Kept,
     argv: &[String],
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let locked_down = Lockdown {
+    if kept.without_landlock {
+        forget_landlock()?;
+    }
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = (kept.with_thread).then(|| std::thread::spawn(move || ended.recv()));
+    let lockdown = Lockdown {
         readable: kept.readable,
         writable: kept.writable,
+        tcp_connect: kept.tcp_connect,
+    };
+    let locked_down = if kept.available {
+        lockdown.apply_available()?
+    } else {
+        lockdown.apply()?
+    };
+    drop((end, thread));
+    if kept.stop_listening {
+        sympozium_exec::lockdown::stop_listening()?;
     }
-    .apply()?;
     let dumpable = rustix::process::dumpable_behavior()?;
     let non_dumpable = dumpable == rustix::process::DumpableBehavior::NotDumpable;
     writeln!(
         io::stdout(),
         "{}",
-        serde_json::json!({"lockedDown": locked_down, "nonDumpable": non_dumpable})
+        serde_json::json!({
+            "lockedDown": locked_down,
+            "nonDumpable": non_dumpable,
+            // Our programs have threads, once they are locked down.
+            "threads": std::thread::spawn(|| true).join().is_ok(),
+            "listensUnbound": listens_unbound(),
+            "coreLimit": rustix::process::getrlimit(rustix::process::Resource::Core).maximum,
+        })
     )?;
     let (program, arguments) = argv.split_first().ok_or("there is no command")?;
     Err(std::process::Command::new(program)
         .args(arguments)
         .exec()
         .into())
+}
+
+/// Whether a TCP socket that was never bound can be made to listen.
+fn listens_unbound() -> bool {
+    use rustix::net::{AddressFamily, SocketType, listen, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None);
+    socket.is_ok_and(|socket| listen(&socket, 1).is_ok())
+}
+
+/// Answers to everything that asks for Landlock as a kernel without it does.
+fn forget_landlock() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let calls = [(libc::SYS_landlock_create_ruleset, Vec::new())];
+    let filter = SeccompFilter::new(
+        calls.into(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS.cast_unsigned()),
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    let program: BpfProgram = filter.try_into()?;
+    seccompiler::apply_filter(&program)?;
+    Ok(())
 }

@@ -39,10 +39,7 @@ impl Condition {
     }
 
     pub(super) const fn is_not(argument: u8, value: u32) -> Self {
-        Self {
-            differs: true,
-            ..Self::is(argument, value)
-        }
+        Self::not_masked(argument, u32::MAX, value)
     }
 
     pub(super) const fn has_bits(argument: u8, bits: u32) -> Self {
@@ -55,6 +52,13 @@ impl Condition {
             mask,
             value,
             differs: false,
+        }
+    }
+
+    pub(super) const fn not_masked(argument: u8, mask: u32, value: u32) -> Self {
+        Self {
+            differs: true,
+            ..Self::masked(argument, mask, value)
         }
     }
 }

@@ -13,4 +13,5 @@ mod matrix;
 mod mutations;
 mod request;
 mod sandbox;
+mod secret_env;
 mod trees;
