@@ -10,6 +10,7 @@
 //! - [`runs`]: runs made from a number, with everything around them.
 //! - [`replay`]: the fuzz targets of a crate, on stable.
 //! - [`ipc_cases`]: the file protocol of skill sidecars, for any executor.
+//! - [`model_server`]: a stand-in for a hosted model, by the real wire formats.
 //! - [`bench`]: the rows that a bench program writes.
 //! - [`static_build`]: binaries that run in an empty root.
 
@@ -18,6 +19,7 @@ pub mod bench;
 pub mod cases;
 pub mod cluster;
 pub mod ipc_cases;
+pub mod model_server;
 pub mod objects;
 pub mod probe;
 pub mod processes;

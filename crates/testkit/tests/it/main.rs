@@ -8,6 +8,7 @@ mod actions;
 mod attempts;
 mod examples;
 mod harness;
+mod model_server;
 mod tool_executor;
 
 use std::process::Output;
