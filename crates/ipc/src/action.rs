@@ -54,8 +54,9 @@ pub enum Deed<'a> {
     Shell(&'a str),
     /// A program with its arguments, without a shell.
     Program(&'a [String]),
-    /// A tool that needs no program, with its arguments as JSON.
-    Call(&'a serde_json::Value),
+    /// A tool that needs no program, with its arguments as JSON. As a text: two large numbers that are one to a reader of
+    /// canonical JSON are two actions.
+    Call(&'a str),
 }
 
 impl Action<'_> {
@@ -73,7 +74,7 @@ impl Action<'_> {
     pub fn shown(&self) -> Option<String> {
         let mut text = String::new();
         let who = match self.pack {
-            Some(pack) => format!("{} of {}", self.tool, escaped(pack)),
+            Some(pack) => format!("{} of {pack}", self.tool),
             None => self.tool.to_owned(),
         };
         // Writing to a String does not fail.
@@ -89,11 +90,17 @@ impl Action<'_> {
                 }
             }
             Deed::Call(arguments) => {
-                let _ = writeln!(text, "arguments: {}", escaped(&arguments.to_string()));
+                let _ = writeln!(text, "arguments: {}", escaped(arguments));
             }
         }
-        if let Some(directory) = self.work_dir {
-            let _ = writeln!(text, "directory: {}", escaped(directory));
+        match (self.work_dir, &self.deed) {
+            (Some(directory), _) => {
+                let _ = writeln!(text, "directory: {}", escaped(directory));
+            }
+            (None, Deed::Shell(_) | Deed::Program(_)) => {
+                text.push_str("directory: /workspace, or / where there is none\n");
+            }
+            (None, Deed::Call(_)) => {}
         }
         if let Some(stdin) = self.stdin {
             let _ = writeln!(text, "input: {}", escaped(stdin));
@@ -109,8 +116,9 @@ fn by_its_hash<S: Serializer>(stdin: &Option<&str>, serializer: S) -> Result<S::
     hash.serialize(serializer)
 }
 
-/// A text in which every character is what it looks like: control characters, those that change directions, and what looks
-/// like white space or nothing are written as `\u{…}`, and a backslash as two.
+/// A text in which every character is what it looks like: only the printable characters of ASCII stay as they are. Letters of
+/// other scripts look like these, run from right to left, or join what stands beside them; they are written as `\u{…}`, as
+/// control characters are, and a backslash as two.
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -120,16 +128,10 @@ pub fn escaped(text: &str) -> String {
             '\t' => shown.push_str("\\t"),
             ' ' => shown.push(' '),
             _ if letter.is_ascii_graphic() => shown.push(letter),
-            _ if letter.is_alphanumeric() && !looks_like_nothing(letter) => shown.push(letter),
             _ => shown.extend(letter.escape_unicode()),
         }
     }
     shown
-}
-
-/// Letters by their class that a terminal shows as nothing.
-fn looks_like_nothing(letter: char) -> bool {
-    matches!(letter, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}')
 }
 
 #[cfg(test)]
@@ -249,7 +251,7 @@ mod tests {
         fn what_is_shown_tells_every_text_apart(one: String, other: String) {
             prop_assert_eq!(escaped(&one) == escaped(&other), one == other);
             let shown = escaped(&one);
-            prop_assert!(shown.chars().all(|it| !it.is_control()), "{shown:?}");
+            prop_assert!(shown.bytes().all(|it| it == b' ' || it.is_ascii_graphic()), "{shown:?}");
         }
     }
 }

@@ -12,9 +12,10 @@ mod verify;
 
 pub use chain::{Chain, Line, TooLong};
 pub use event::{
-    Actor, Decided, Event, IsolationSeen, MAX_TEXT, Outcome, Receipt, Transferred, shortened,
+    Actor, Decided, Event, IsolationSeen, MAX_NUMBER, MAX_TEXT, Outcome, Receipt, Transferred,
+    shortened,
 };
-pub use verify::{Broken, Problem, Verified, verify};
+pub use verify::{Broken, Problem, Verified, Verifier, verify};
 
 /// The domain of the hash of a line.
 pub const DOMAIN: &str = "sympozium.ai/receipt/v1";

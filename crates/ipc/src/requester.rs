@@ -104,9 +104,11 @@ impl Requester {
     /// Writes a request, whole or not at all.
     ///
     /// # Errors
-    /// When an executor would refuse it, or when it cannot be written.
+    /// When an executor would refuse it, when it cannot be written, or when nobody would look for it where it is written:
+    /// `tools` is no longer the directory that was opened.
     pub fn submit(&self, request: &ExecRequest) -> Result<(), SubmitError> {
         let json = request.to_json()?;
+        self.volume.check_tools()?;
         // An id is used once; a second request of that name would be run as the first.
         Ok(self
             .volume
@@ -184,6 +186,12 @@ impl Requester {
             return Arrived::LookAtAll;
         }
         Arrived::Nothing
+    }
+
+    /// A result was there that no event had announced: events do not come here, and the directory is polled from now on.
+    pub fn found_unannounced(&mut self) {
+        self.watch.poll(PollReason::Silent);
+        self.next_look = Instant::now();
     }
 
     /// Waits for the result of one request and [takes](Self::take) it. `None`: there was none by the deadline.

@@ -41,8 +41,8 @@ pub mod path {
 pub const RUN: &str = "run";
 /// Most bytes of a token.
 pub const MAX_TOKEN: usize = 16 << 10;
-/// Most bytes of any request.
-pub const MAX_REQUEST: usize = 2 << 20;
+/// Most bytes of any request. The largest report fits, whatever characters are in it.
+pub const MAX_REQUEST: usize = 4 << 20;
 /// Most bytes of any answer.
 pub const MAX_ANSWER: usize = 2 << 20;
 /// Most receipts in a report.
@@ -51,6 +51,8 @@ pub const MAX_RECEIPTS: usize = 128;
 pub const MAX_TRANSCRIPT_LINE: usize = 256 << 10;
 /// Most bytes of all lines of the transcript in a report.
 pub const MAX_TRANSCRIPT: usize = 512 << 10;
+/// Most bytes of what a run answers in the end, or of why it does not.
+pub const MAX_RESULT: usize = 256 << 10;
 /// Most tasks that are given to runs below at once.
 pub const MAX_SUBRUNS: usize = 32;
 /// Requests of one run that may be under way at a time.
@@ -389,6 +391,9 @@ pub enum BadReport {
         "a report has at most {MAX_TRANSCRIPT} bytes of transcript, {MAX_TRANSCRIPT_LINE} in a line"
     )]
     Transcript,
+    /// A longer answer than a run may have.
+    #[error("the answer of a run has at most {MAX_RESULT} bytes")]
+    Result,
     /// It ended, and did not say how; or the other way round.
     #[error("the last report says how the run ended, and no other does")]
     Ending,
@@ -415,6 +420,14 @@ impl Report {
         let all: usize = self.transcript.iter().map(String::len).sum();
         if line > MAX_TRANSCRIPT_LINE || all > MAX_TRANSCRIPT {
             return Err(BadReport::Transcript);
+        }
+        let said = match &self.ending {
+            Some(Ending::Answered { text: said }) => said,
+            Some(Ending::Failed { error: said } | Ending::Crashed { known: said }) => said,
+            Some(Ending::NeverCame | Ending::TimedOut | Ending::Stopped) | None => "",
+        };
+        if said.len() > MAX_RESULT {
+            return Err(BadReport::Result);
         }
         if self.ending.is_some() != (self.phase == Phase::Ended) {
             return Err(BadReport::Ending);
@@ -456,6 +469,26 @@ mod tests {
         assert_eq!(spawn.strategy, Strategy::Parallel);
         assert_eq!(spawn.failure_policy, FailurePolicy::FailFast);
         assert!(serde_json::from_value::<Told>(json!({ "text": "a", "more": 1 })).is_err());
+        Ok(())
+    }
+
+    /// Where it would not, an agent could keep a run's end from being reported by what it says.
+    #[test]
+    fn the_largest_report_fits_into_a_request() -> serde_json::Result<()> {
+        // What is longest as JSON: a receipt and a line of the transcript are JSON themselves, an answer is anything.
+        let quotes = |bytes| "\"".repeat(bytes);
+        let report = Report {
+            phase: Phase::Ended,
+            receipts: vec![quotes(receipt::MAX_LINE_BYTES); MAX_RECEIPTS],
+            transcript: vec![quotes(MAX_TRANSCRIPT_LINE); MAX_TRANSCRIPT / MAX_TRANSCRIPT_LINE],
+            progress: Some("\u{1}".repeat(4 * receipt::MAX_TEXT)),
+            ending: Some(Ending::Answered {
+                text: "\u{1}".repeat(MAX_RESULT),
+            }),
+            ..report()
+        };
+        assert_eq!(report.check(), Ok(()));
+        assert!(serde_json::to_vec(&report)?.len() <= MAX_REQUEST);
         Ok(())
     }
 

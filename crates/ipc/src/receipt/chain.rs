@@ -3,7 +3,7 @@
 use sympozium_api::digest::{NoJson, canonical, of_canonical};
 use sympozium_api::names::Digest;
 
-use super::{DOMAIN, Event, MAX_LINE_BYTES, Receipt};
+use super::{DOMAIN, Event, MAX_LINE_BYTES, MAX_NUMBER, Receipt};
 
 /// The chain of one run, as far as it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,11 @@ impl Chain {
         }
     }
 
+    /// The hash of a line: the head of the chain that ends with it.
+    pub fn hash_of(line: &str) -> Digest {
+        of_canonical(DOMAIN, line.as_bytes())
+    }
+
     /// How many lines there are.
     pub fn len(&self) -> u64 {
         self.next
@@ -60,14 +65,13 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// When the line would be too long. The chain is as it was then; texts of others go through
-    /// [`shortened`](super::shortened) first.
+    /// When the line would be too long, which it is for no [bounded](Event::bounded) event. The chain is as it was then.
     pub fn add(&mut self, at_ms: u64, event: Event) -> Result<Line, TooLong> {
         let receipt = Receipt {
             number: self.next,
             previous: self.head.clone(),
-            at_ms,
-            event,
+            at_ms: at_ms.min(MAX_NUMBER),
+            event: event.bounded(),
         };
         let bytes = canonical(&receipt)?;
         let length = bytes.len();

@@ -6,6 +6,11 @@ use sympozium_api::run_plan::Gate;
 
 /// Most characters of a text in a receipt.
 pub const MAX_TEXT: usize = 256;
+/// The largest number in a receipt: beyond it, JSON is not read alike everywhere, and a line would not be read at all.
+pub const MAX_NUMBER: u64 = (1 << 53) - 1;
+/// Most guarantees that a receipt names, and most characters of one, or of a profile.
+const MAX_GUARANTEES: usize = 16;
+const MAX_WORD: usize = 32;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,17 +208,144 @@ pub struct IsolationSeen {
     pub guarantees: Vec<String>,
 }
 
+impl Event {
+    /// The same within the bounds of a receipt, whatever others have put into it: numbers that everybody reads alike, texts that
+    /// are cut, words that are words. A chain takes every event that went through here.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        match self {
+            Self::Started { run, by } => Self::Started {
+                run: shortened(&run),
+                by: shortened(&by),
+            },
+            Self::Called {
+                call,
+                tool,
+                pack,
+                arguments,
+                gate,
+                decided,
+                reason,
+            } => Self::Called {
+                call: number(call),
+                tool: shortened(&tool),
+                pack: pack.as_deref().map(shortened),
+                arguments,
+                gate,
+                decided,
+                reason: reason.as_deref().map(shortened),
+            },
+            Self::Asked {
+                call,
+                action,
+                approval,
+            } => Self::Asked {
+                call: number(call),
+                action,
+                approval: shortened(&approval),
+            },
+            Self::Answered {
+                call,
+                action,
+                decided,
+                by,
+            } => Self::Answered {
+                call: number(call),
+                action,
+                decided,
+                by: by.as_deref().map(shortened),
+            },
+            Self::Acted {
+                call,
+                by,
+                action,
+                outcome,
+                output,
+                duration_ms,
+                isolation,
+            } => Self::Acted {
+                call: number(call),
+                by,
+                action,
+                outcome: outcome.bounded(),
+                output: Transferred {
+                    bytes: number(output.bytes),
+                    ..output
+                },
+                duration_ms: number(duration_ms),
+                isolation: isolation.map(IsolationSeen::bounded),
+            },
+            Self::Model {
+                request,
+                status,
+                sent_bytes,
+                received_bytes,
+                input_tokens,
+                output_tokens,
+                duration_ms,
+                error,
+            } => Self::Model {
+                request: number(request),
+                status,
+                sent_bytes: number(sent_bytes),
+                received_bytes: number(received_bytes),
+                input_tokens: input_tokens.map(number),
+                output_tokens: output_tokens.map(number),
+                duration_ms: number(duration_ms),
+                error: error.as_deref().map(shortened),
+            },
+            Self::Ended { outcome, result } => Self::Ended {
+                outcome: outcome.bounded(),
+                result,
+            },
+        }
+    }
+}
+
+impl Outcome {
+    fn bounded(self) -> Self {
+        match self {
+            Self::Failed { why } => Self::Failed {
+                why: shortened(&why),
+            },
+            other => other,
+        }
+    }
+}
+
+impl IsolationSeen {
+    fn bounded(self) -> Self {
+        let is_word = |word: &String| {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+            !word.is_empty() && word.len() <= MAX_WORD && word.bytes().all(plain)
+        };
+        let guarantees = self.guarantees.into_iter().filter(is_word);
+        Self {
+            profile: Some(self.profile).filter(is_word).unwrap_or_default(),
+            guarantees: guarantees.take(MAX_GUARANTEES).collect(),
+        }
+    }
+}
+
+fn number(number: u64) -> u64 {
+    number.min(MAX_NUMBER)
+}
+
 /// A text of others as a receipt may hold it: cut, and without characters that could move a cursor or reverse a line.
 pub fn shortened(text: &str) -> String {
-    let plain =
-        |letter: char| letter.is_ascii_graphic() || letter == ' ' || letter.is_alphanumeric();
-    let mut short: String = text
-        .chars()
+    const CUT: char = '…';
+    let plain = |letter: char| {
+        letter.is_ascii_graphic() || letter.is_alphanumeric() || [' ', CUT].contains(&letter)
+    };
+    let mut letters = text.chars();
+    let mut short: String = letters
+        .by_ref()
         .take(MAX_TEXT)
         .map(|letter| if plain(letter) { letter } else { '\u{fffd}' })
         .collect();
-    if text.chars().nth(MAX_TEXT).is_some() {
-        short.push('…');
+    if letters.next().is_some() {
+        short.pop();
+        short.push(CUT);
     }
     short
 }

@@ -82,6 +82,32 @@ fn an_end_that_was_cut_off_shows_by_the_head_that_was_reported() {
 }
 
 #[test]
+fn a_chain_is_read_in_pieces_and_a_wrong_line_changes_nothing() {
+    let (lines, chain) = lines(6);
+    let mut verifier = Verifier::new(plan());
+    for line in &lines[..3] {
+        verifier.read(line).expect("it follows");
+    }
+    let before = verifier.clone();
+    assert_eq!(
+        verifier.read(&lines[2]),
+        Err(Problem::Number {
+            expected: 3,
+            found: 2
+        })
+    );
+    assert_eq!(verifier.read("{}"), Err(Problem::Form));
+    assert_eq!(verifier, before);
+    let mut later = Verifier::resume(verifier.lines(), verifier.head().clone());
+    for line in &lines[3..] {
+        later.read(line).expect("it follows");
+    }
+    assert_eq!((later.lines(), later.head()), (6, chain.head()));
+    let mut other = Verifier::resume(3, plan());
+    assert_eq!(other.read(&lines[3]), Err(Problem::Previous));
+}
+
+#[test]
 fn the_chain_of_another_plan_does_not_hold() {
     let (lines, _) = lines(2);
     let other = sympozium_api::digest::of_canonical("test", b"other");
@@ -90,24 +116,94 @@ fn the_chain_of_another_plan_does_not_hold() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_added() {
-    let mut chain = Chain::new(plan());
-    let before = chain.clone();
-    let why = "w".repeat(MAX_LINE_BYTES);
-    let event = |why: String| Event::Ended {
-        outcome: Outcome::Failed { why },
-        result: None,
-    };
-    assert!(matches!(
-        chain.add(1, event(why.clone())),
-        Err(TooLong::Bytes(_))
-    ));
-    assert_eq!(chain, before);
-    chain.add(1, event(shortened(&why))).expect("it fits now");
+fn texts_of_others_are_cut_and_cannot_move_a_cursor() {
     assert_eq!(
         shortened("a\u{1b}[2J\u{202e}\nb"),
         "a\u{fffd}[2J\u{fffd}\u{fffd}b"
     );
+    let long = shortened(&"w".repeat(MAX_TEXT + 1));
+    assert_eq!(long.chars().count(), MAX_TEXT);
+    assert!(long.ends_with("w…"));
+    assert_eq!(shortened(&long), long);
+    assert_eq!(shortened(&"w".repeat(MAX_TEXT)), "w".repeat(MAX_TEXT));
+}
+
+/// An event in which everything that others can choose is what they chose.
+fn hostile(kind: u8, number: u64, text: &str) -> Event {
+    let (text, hash) = (text.to_owned(), plan());
+    match kind {
+        0 => Event::Started {
+            run: text.clone(),
+            by: text,
+        },
+        1 => Event::Called {
+            call: number,
+            tool: text.clone(),
+            pack: Some(text.clone()),
+            arguments: hash,
+            gate: Some(Gate::Ask),
+            decided: Decided::Waiting,
+            reason: Some(text),
+        },
+        2 => Event::Asked {
+            call: number,
+            action: hash,
+            approval: text,
+        },
+        3 => Event::Answered {
+            call: number,
+            action: hash,
+            decided: Decided::Allowed,
+            by: Some(text),
+        },
+        4 => Event::Acted {
+            call: number,
+            by: Actor::Skill,
+            action: hash,
+            outcome: Outcome::Failed { why: text.clone() },
+            output: Transferred {
+                bytes: number,
+                truncated: true,
+            },
+            duration_ms: number,
+            isolation: Some(IsolationSeen {
+                profile: text.clone(),
+                guarantees: vec![text; 40],
+            }),
+        },
+        5 => Event::Model {
+            request: number,
+            status: Some(200),
+            sent_bytes: number,
+            received_bytes: number,
+            input_tokens: Some(number),
+            output_tokens: Some(number),
+            duration_ms: number,
+            error: Some(text),
+        },
+        _ => Event::Ended {
+            outcome: Outcome::Failed { why: text },
+            result: Some(hash),
+        },
+    }
+}
+
+proptest! {
+    /// A line that could not be read again would keep everything after it from being reported.
+    #[test]
+    fn whatever_is_in_an_event_its_line_fits_and_reads_back(
+        kind in 0..7_u8,
+        number in prop_oneof![any::<u64>(), Just(u64::MAX), (1_u64 << 53) - 2..(1 << 53) + 2],
+        text in prop_oneof!["\\PC{0,40}", any::<String>(), Just("\"".repeat(5_000)), Just("\u{10ffff}".repeat(5_000)), Just("\u{20000}".repeat(5_000))],
+        at: u64,
+    ) {
+        let mut chain = Chain::new(plan());
+        let line = chain.add(at, hostile(kind, number, &text));
+        let line = line.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let verified = verify([line.text.as_str()], &plan(), Some(&line.head));
+        let verified = verified.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert_eq!(&verified.receipts[0].event, &hostile(kind, number, &text).bounded());
+    }
 }
 
 proptest! {

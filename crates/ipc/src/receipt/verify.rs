@@ -57,6 +57,64 @@ pub enum Problem {
     },
 }
 
+/// Reads a chain line by line, with nothing kept but how far it has come: for whoever gets it in pieces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verifier {
+    next: u64,
+    head: Digest,
+}
+
+impl Verifier {
+    /// At the beginning of the chain of a run with this plan.
+    pub fn new(plan: Digest) -> Self {
+        Self::resume(0, plan)
+    }
+
+    /// Behind so many lines, of which the last has this hash.
+    pub fn resume(lines: u64, head: Digest) -> Self {
+        Self { next: lines, head }
+    }
+
+    /// How many lines were read.
+    pub fn lines(&self) -> u64 {
+        self.next
+    }
+
+    /// The hash of the last; the plan's digest when there was none.
+    pub fn head(&self) -> &Digest {
+        &self.head
+    }
+
+    /// The next line.
+    ///
+    /// # Errors
+    ///
+    /// When it is not the next line of this chain. Nothing has changed then.
+    pub fn read(&mut self, text: &str) -> Result<Receipt, Problem> {
+        if text.len() > MAX_LINE_BYTES {
+            return Err(Problem::Length(text.len()));
+        }
+        let receipt: Receipt = serde_json::from_str(text).map_err(|_| Problem::Form)?;
+        // Two texts of one meaning would have two hashes, and only one of them was reported.
+        match canonical(&receipt) {
+            Ok(written) if written == text.as_bytes() => {}
+            _ => return Err(Problem::Writing),
+        }
+        if receipt.number != self.next {
+            return Err(Problem::Number {
+                expected: self.next,
+                found: receipt.number,
+            });
+        }
+        if receipt.previous != self.head {
+            return Err(Problem::Previous);
+        }
+        self.head = of_canonical(DOMAIN, text.as_bytes());
+        self.next += 1;
+        Ok(receipt)
+    }
+}
+
 /// Whether these lines are the receipts of a run with this plan, and, where the last head that it reported is known, all of
 /// them.
 ///
@@ -68,33 +126,14 @@ pub fn verify<'l>(
     plan: &Digest,
     reported: Option<&Digest>,
 ) -> Result<Verified, Broken> {
-    let mut head = plan.clone();
+    let mut verifier = Verifier::new(plan.clone());
     let mut receipts = Vec::new();
-    for (index, text) in lines.into_iter().enumerate() {
-        let broken = |problem| Broken {
-            line: index + 1,
-            problem,
-        };
-        if text.len() > MAX_LINE_BYTES {
-            return Err(broken(Problem::Length(text.len())));
-        }
-        let receipt: Receipt = serde_json::from_str(text).map_err(|_| broken(Problem::Form))?;
-        // Two texts of one meaning would have two hashes, and only one of them was reported.
-        match canonical(&receipt) {
-            Ok(written) if written == text.as_bytes() => {}
-            _ => return Err(broken(Problem::Writing)),
-        }
-        let expected = index as u64;
-        if receipt.number != expected {
-            let found = receipt.number;
-            return Err(broken(Problem::Number { expected, found }));
-        }
-        if receipt.previous != head {
-            return Err(broken(Problem::Previous));
-        }
-        head = of_canonical(DOMAIN, text.as_bytes());
-        receipts.push(receipt);
+    for text in lines {
+        let line = receipts.len() + 1;
+        let receipt = verifier.read(text);
+        receipts.push(receipt.map_err(|problem| Broken { line, problem })?);
     }
+    let head = verifier.head;
     match reported {
         Some(expected) if *expected != head => Err(Broken {
             line: receipts.len() + 1,
