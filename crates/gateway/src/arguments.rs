@@ -72,6 +72,9 @@ pub struct ServeArguments {
     /// The keys of credentials: a line each of an id, a space and 64 hexadecimal digits.
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_KEY_FILE")]
     pub key_file: PathBuf,
+    /// Serve the run API too, and keep what runs report in this directory [default: the way out only].
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_GATEWAY_RECORDS")]
+    pub records: Option<PathBuf>,
     /// The certificate to serve TLS with, and those that signed it [default: no TLS].
     #[arg(
         long,

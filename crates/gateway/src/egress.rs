@@ -10,6 +10,7 @@ mod body;
 mod client;
 pub(crate) mod client_hello;
 mod decide;
+mod entrance;
 mod http;
 mod inspector;
 mod meter;
@@ -19,7 +20,7 @@ pub(crate) mod target;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use sympozium_ipc::credential::KeyRing;
@@ -31,6 +32,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::events::{Events, Outcome, Reason, What};
 use crate::outside::Outside;
 use crate::plans::{Plans, Usage};
+use crate::run_api::Served;
 use crate::settings::Settings;
 use client::{Client, NoHead};
 use decide::{Allowed, Refusal};
@@ -39,6 +41,7 @@ use inspector::Inspector;
 use meter::Meter;
 use target::Kind;
 
+pub use entrance::ServedAlready;
 pub use inspector::TLS_PORT;
 
 /// What a client gets before its tunnel.
@@ -46,33 +49,35 @@ const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// The gateway, for any number of connections at once.
 pub struct Gateway<O> {
-    keys: RwLock<Arc<KeyRing>>,
-    plans: Plans,
+    keys: Arc<RwLock<Arc<KeyRing>>>,
+    plans: Arc<Plans>,
     events: Arc<Events>,
     settings: Arc<Settings>,
     outside: O,
     usage: Usage,
     connections: AtomicU64,
     ending: watch::Sender<bool>,
+    run_api: OnceLock<Arc<dyn Served>>,
 }
 
 impl<O: Outside> Gateway<O> {
     /// With no run yet.
     pub fn new(keys: KeyRing, settings: Settings, outside: O) -> Arc<Self> {
         Arc::new(Self {
-            keys: RwLock::new(Arc::new(keys)),
-            plans: Plans::default(),
+            keys: Arc::new(RwLock::new(Arc::new(keys))),
+            plans: Arc::new(Plans::default()),
             events: Events::new(settings.events),
             settings: Arc::new(settings),
             outside,
             usage: Usage::default(),
             connections: AtomicU64::new(0),
             ending: watch::Sender::new(false),
+            run_api: OnceLock::new(),
         })
     }
 
     /// The runs that may reach something.
-    pub fn plans(&self) -> &Plans {
+    pub fn plans(&self) -> &Arc<Plans> {
         &self.plans
     }
 
@@ -101,18 +106,11 @@ impl<O: Outside> Gateway<O> {
         self.ending.send_replace(true);
     }
 
-    /// Serves one client until its connection ends.
-    pub async fn serve<C>(&self, stream: C)
+    /// Serves a client at the proxy until its connection ends.
+    async fn proxy<C>(&self, connection: u64, mut client: Client<C>)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut client = Client::new(stream);
-        if !self.usage.enter(self.settings.connections) {
-            self.refused(connection, &Refusal::of(Reason::Connections));
-            return client.refuse(Reason::Connections).await;
-        }
-        let _seat = Seat(&self.usage);
         let mut patience = self.settings.head_deadline;
         loop {
             // In a box of its own, so that a tunnel that is open for hours does not carry the room for decisions.
@@ -216,6 +214,7 @@ impl<O: Outside> Gateway<O> {
         let Client {
             mut stream,
             buffered,
+            ..
         } = client;
         let inspector = Inspector::new(target.host, target.port);
         let relaying = async {
@@ -300,14 +299,5 @@ async fn cut_by<T>(
         biased;
         reason = cut => Err(reason),
         done = work => Ok(done),
-    }
-}
-
-/// A connection of a client, counted.
-struct Seat<'a>(&'a Usage);
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        self.0.leave();
     }
 }

@@ -1,14 +1,19 @@
-//! What the gateway decided, and what became of it: one event each, kept in a ring, for whoever watches.
+//! What the gateway decided, what became of it, and what runs report: one event each, kept in a ring, for whoever watches.
 
 mod reason;
 mod ring;
+mod run;
 
 use serde::Serialize;
+use sympozium_api::names::Digest;
+use sympozium_ipc::receipt::Receipt;
+use sympozium_ipc::run_api::{ApiRefusalCode, Decision, Phase};
 
 pub use reason::Reason;
 pub use ring::{Events, Missed, Watcher};
+pub use run::EndingKind;
 
-/// One decision, or the end of what was allowed.
+/// One decision, the end of what was allowed, or something that a run reported or asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -88,6 +93,62 @@ pub enum Outcome {
         /// From the decision on.
         milliseconds: u64,
     },
+    /// A run does something else than before.
+    Phase {
+        /// What.
+        phase: Phase,
+    },
+    /// A run has another receipt.
+    Receipt {
+        /// It, without a gap: those of one run are numbered.
+        receipt: Box<Receipt>,
+    },
+    /// A run asks a person.
+    Asked {
+        /// The question's name in the run.
+        approval: String,
+        /// The tool.
+        tool: String,
+        /// The pack whose sidecar would act.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pack: Option<String>,
+        /// The hash of the exact action.
+        action: Digest,
+        /// What the person is shown.
+        shown: String,
+        /// Seconds after which the answer is no.
+        wait_seconds: u64,
+    },
+    /// There is an answer.
+    Answered {
+        /// To this question.
+        approval: String,
+        /// About this action.
+        action: Digest,
+        /// What was decided.
+        decision: Decision,
+        /// By whom.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// Whether the yes is for the identical action as often as the run repeats it.
+        for_the_run: bool,
+    },
+    /// A run reported how it ended.
+    RunEnded {
+        /// How.
+        ending: EndingKind,
+    },
+    /// A request of a run was refused.
+    RequestRefused {
+        /// What for, where that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        request: Option<&'static str>,
+        /// Why.
+        code: ApiRefusalCode,
+        /// More, where it repeats nothing of what was sent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
 }
 
 impl Event {
@@ -132,6 +193,50 @@ impl Event {
                 bytes_received,
                 milliseconds,
                 "ended"
+            ),
+            Outcome::Phase { phase } => {
+                tracing::info!(sequence, connection, run, ?phase, "a run goes on");
+            }
+            // There are many, and they are kept elsewhere.
+            Outcome::Receipt { receipt } => tracing::debug!(
+                sequence,
+                connection,
+                run,
+                number = receipt.number,
+                "a receipt"
+            ),
+            Outcome::Asked {
+                approval,
+                tool,
+                action,
+                ..
+            } => tracing::info!(
+                sequence, connection, run, approval, tool, %action, "a person is asked"
+            ),
+            Outcome::Answered {
+                approval,
+                action,
+                decision,
+                by,
+                ..
+            } => tracing::info!(
+                sequence, connection, run, approval, %action, ?decision, by, "there is an answer"
+            ),
+            Outcome::RunEnded { ending } => {
+                tracing::info!(sequence, connection, run, ?ending, "a run ended");
+            }
+            Outcome::RequestRefused {
+                request,
+                code,
+                detail,
+            } => tracing::warn!(
+                sequence,
+                connection,
+                run,
+                request,
+                ?code,
+                detail,
+                "a request of a run was refused"
             ),
         }
     }

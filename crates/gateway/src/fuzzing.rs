@@ -5,13 +5,17 @@
 
 use std::net::IpAddr;
 
+use sympozium_api::digest::of_canonical;
 use sympozium_api::run_plan::{GatewayCredential, PartName, Reach};
+use sympozium_ipc::receipt::verify;
+use sympozium_ipc::run_api::{MAX_SUBRUNS, path};
 use sympozium_ipc::strict_head::{Scanner, Targets, read_request};
 use sympozium_plan::host::Host;
 
 use crate::egress::client_hello::{Hello, MAX_WIRE_BYTES, may_be_tls, read};
 use crate::egress::target::{Kind, Target};
 use crate::plans::Rules;
+use crate::run_api::{Kept, Step, Wish, step};
 use crate::settings::Loopback;
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
@@ -21,6 +25,7 @@ pub type Body = fn(data: &[u8]);
 pub const TARGETS: &[(&str, Body)] = &[
     ("client_hello", client_hello),
     ("connect_head", connect_head),
+    ("run_api", run_api),
 ];
 
 /// A head that names a host names one in one way: the host is in the head as it is read, and reading it again gives the
@@ -143,5 +148,52 @@ pub fn client_hello(data: &[u8]) {
     }
     if let Some(before) = ended {
         assert_eq!(before, whole);
+    }
+}
+
+/// A request is a letter for its path and a body. What is understood is within its bounds; a report that follows from a
+/// plan is one whose receipts verify from it and lead to its head, and it follows once.
+pub fn run_api(data: &[u8]) {
+    let Some((letter, body)) = data.split_first() else {
+        return;
+    };
+    let target = match letter {
+        b'r' => path::REPORTS,
+        b'a' => path::APPROVALS,
+        b's' => path::SCHEDULES,
+        b'm' => path::MESSAGES,
+        b't' => path::SUBRUNS,
+        _ => return,
+    };
+    let Ok(kind) = crate::run_api::Kind::of(&http::Method::POST, target) else {
+        unreachable!("each of them is a path");
+    };
+    match kind.read(body) {
+        Err(refusal) => {
+            assert!((400..=413).contains(&refusal.code.status()));
+            assert!(refusal.message.chars().count() < 512, "{refusal}");
+        }
+        Ok(Wish::Report(report)) => {
+            assert_eq!(report.check(), Ok(()));
+            let plan = of_canonical("fuzz", b"plan");
+            let nothing = Kept::nothing(plan.clone());
+            if let Ok(Step::Next { kept, receipts }) = step(&nothing, &report) {
+                let lines = report.receipts.iter().map(String::as_str);
+                let verified = verify(lines, &plan, Some(&report.head));
+                assert!(verified.is_ok_and(|it| it.receipts == receipts));
+                assert_eq!((kept.reports, kept.receipts), (1, receipts.len() as u64));
+                assert_eq!(step(&kept, &report), Ok(Step::Again));
+                assert!(step(&nothing, &report) != Ok(Step::Again));
+            }
+        }
+        Ok(Wish::Approval(request)) => {
+            assert!(request.action.check().is_ok());
+            let harmless = |it: char| it == '\n' || !it.is_control();
+            assert!(request.shown.chars().all(harmless), "{:?}", request.shown);
+            assert!(!request.approval.is_empty() && !request.tool.is_empty());
+        }
+        Ok(Wish::Subruns(request)) => assert!((1..=MAX_SUBRUNS).contains(&request.tasks.len())),
+        Ok(Wish::Schedule(request)) => assert!(!request.name.is_empty()),
+        Ok(Wish::Message(request)) => assert!(!request.text.is_empty()),
     }
 }

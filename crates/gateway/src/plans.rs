@@ -1,6 +1,7 @@
 //! The runs that may reach something, and what: from their plans, until they are over.
 
 mod directory;
+mod facts;
 mod reach;
 
 use std::collections::{HashMap, VecDeque};
@@ -13,9 +14,11 @@ use sympozium_plan::host::InvalidHost;
 use tokio::sync::watch;
 
 use crate::events::{Reason, Who};
+use crate::run_api::RunState;
 use crate::settings::{MAX_ENDED_RUNS, MAX_RULES, MAX_RUNS};
 
 pub use directory::{Loaded, load_directory};
+pub use facts::RunFacts;
 pub(crate) use reach::is_this_machine;
 pub use reach::{Permission, Rules, Scope};
 
@@ -39,6 +42,9 @@ pub struct Run {
     grants: HashMap<String, Grant>,
     over: watch::Sender<bool>,
     pub(crate) usage: Usage,
+    /// For the run API. Absent where only the credentials of a run are known.
+    facts: Option<Arc<RunFacts>>,
+    pub(crate) state: RunState,
 }
 
 /// What one credential of a run opens.
@@ -77,6 +83,9 @@ pub enum Unusable {
     /// No room.
     #[error("{MAX_RUNS} runs are known already")]
     TooMany,
+    /// Not a plan that was ever stored.
+    #[error("the plan of run {0} has no digest")]
+    NoDigest(String),
     /// Two credentials of one name.
     #[error("the plan has credential `{0}` twice")]
     Twice(String),
@@ -103,10 +112,12 @@ impl Plans {
     ///
     /// When the run is over or known with another plan, or the plan cannot be understood.
     pub fn add(&self, plan: &RunPlan) -> Result<(), Unusable> {
-        self.add_credentials(plan.run.uid.as_str(), &plan.credentials)
+        let uid = plan.run.uid.as_str();
+        let facts = RunFacts::of(plan).map_err(|_| Unusable::NoDigest(uid.to_owned()))?;
+        self.insert(uid, &plan.credentials, Some(facts))
     }
 
-    /// As [`Self::add`], with the only thing that counts of a plan.
+    /// As [`Self::add`], with the only thing that counts of a plan for the way out. The run API does not know such a run.
     ///
     /// # Errors
     ///
@@ -115,6 +126,15 @@ impl Plans {
         &self,
         uid: &str,
         credentials: &[GatewayCredential],
+    ) -> Result<(), Unusable> {
+        self.insert(uid, credentials, None)
+    }
+
+    fn insert(
+        &self,
+        uid: &str,
+        credentials: &[GatewayCredential],
+        facts: Option<RunFacts>,
     ) -> Result<(), Unusable> {
         let mut grants = HashMap::new();
         for credential in credentials {
@@ -137,7 +157,8 @@ impl Plans {
             return Err(Unusable::Over(uid.to_owned()));
         }
         if let Some(known) = runs.active.get(uid) {
-            let same = known.grants.len() == grants.len()
+            let same = known.facts.as_deref() == facts.as_ref()
+                && known.grants.len() == grants.len()
                 && grants.iter().all(|(name, grant)| {
                     let known = known.grants.get(name);
                     known.is_some_and(|it| it.rules == grant.rules && it.who == grant.who)
@@ -156,6 +177,8 @@ impl Plans {
             grants,
             over: watch::Sender::new(false),
             usage: Usage::default(),
+            facts: facts.map(Arc::new),
+            state: RunState::default(),
         };
         runs.active.insert(uid.to_owned(), Arc::new(run));
         Ok(())
@@ -203,6 +226,20 @@ impl Plans {
         })
     }
 
+    /// The run of this UID, for the run API.
+    ///
+    /// # Errors
+    ///
+    /// When it is not known with its plan, or over.
+    pub(crate) fn run(&self, uid: &str) -> Result<Arc<Run>, Reason> {
+        let runs = self.lock();
+        match runs.active.get(uid) {
+            Some(run) if run.facts.is_some() => Ok(Arc::clone(run)),
+            None if runs.ended.iter().any(|ended| ended == uid) => Err(Reason::RunOver),
+            _ => Err(Reason::RunUnknown),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Runs> {
         // A panic elsewhere leaves the map whole.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
@@ -222,14 +259,12 @@ impl Holder {
 
     /// Ready when the run is over.
     pub async fn over(&self) {
-        let mut over = self.run.over.subscribe();
-        // The sender lives as long as the run that we hold.
-        let _ = over.wait_for(|over| *over).await;
+        self.run.over().await;
     }
 
     /// Whether the run is over.
     pub fn is_over(&self) -> bool {
-        *self.run.over.borrow()
+        self.run.is_over()
     }
 }
 
@@ -237,6 +272,23 @@ impl Run {
     /// Its UID.
     pub fn uid(&self) -> &str {
         &self.uid
+    }
+
+    /// What its plan says, where it is known.
+    pub fn facts(&self) -> Option<&Arc<RunFacts>> {
+        self.facts.as_ref()
+    }
+
+    /// Ready when the run is over.
+    pub async fn over(&self) {
+        let mut over = self.over.subscribe();
+        // The sender lives as long as the run.
+        let _ = over.wait_for(|over| *over).await;
+    }
+
+    /// Whether the run is over.
+    pub fn is_over(&self) -> bool {
+        *self.over.borrow()
     }
 }
 

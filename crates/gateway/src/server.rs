@@ -23,6 +23,8 @@ use crate::forward::Forwarder;
 use crate::outside::Network;
 use crate::plans::load_directory;
 use crate::resolve::Resolver;
+use crate::run_api::RunApi;
+use crate::run_api::local::{NoScheduler, NobodyToAsk, Records};
 
 /// How long tunnels and requests may go on once the gateway was asked to end.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
@@ -65,7 +67,10 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
             "--plans is a directory with a file UID.json for each run",
         )
     })?;
-    let tls = files::tls(arguments)?;
+    if let Some(directory) = &arguments.records {
+        serve_run_api(&gateway, directory)?;
+    }
+    let tls = files::tls(arguments, gateway.protocols())?;
     // Before anybody is told that we are there.
     let mut signals = Signals::new()?;
     let (close, closing) = watch::channel(false);
@@ -91,6 +96,25 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         gateway.end();
         let _ = tokio::time::timeout(SHUTDOWN_LIMIT, all_closed.recv()).await;
     }
+    Ok(())
+}
+
+/// Serves the run API with what there is without a cluster: files for reports, and nobody who can be asked.
+fn serve_run_api(gateway: &Gateway<Network>, directory: &Path) -> Result<(), Failure> {
+    let reporter = Records::open(directory).map_err(|error| {
+        Failure::new(
+            anyhow::Error::new(error).context("the records cannot be opened"),
+            "--records is a directory that this user may write",
+        )
+    })?;
+    let api = RunApi {
+        identify: gateway.credentials(),
+        decider: NobodyToAsk,
+        reporter,
+        scheduler: NoScheduler,
+    };
+    gateway.serve_run_api(api).map_err(anyhow::Error::from)?;
+    tracing::info!(records = %directory.display(), "the run API is served");
     Ok(())
 }
 

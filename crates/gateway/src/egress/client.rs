@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::events::Reason;
+use crate::run_api::PREFACE;
 use crate::settings::Settings;
 
 /// Bytes that are read at a time while a head is looked for.
@@ -25,6 +26,19 @@ pub struct Client<C> {
     pub stream: C,
     /// What came after the last head.
     pub buffered: Vec<u8>,
+    /// When the first byte of the first head came, where it was looked at before.
+    begun: Option<Instant>,
+}
+
+/// What a connection begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// With the beginning of HTTP/2, which no head of HTTP/1.1 begins with.
+    RunApi,
+    /// With something else, or not with enough in time.
+    Other,
+    /// With nothing in time.
+    Gone,
 }
 
 /// Why there is no next head.
@@ -42,6 +56,32 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
         Self {
             stream,
             buffered: Vec::new(),
+            begun: None,
+        }
+    }
+
+    /// Reads as far as it takes to know. What was read stays, and the time that it took counts for the head.
+    pub async fn opening(&mut self, settings: &Settings) -> Opening {
+        let mut deadline = Instant::now() + settings.head_deadline;
+        loop {
+            let known = self.buffered.len().min(PREFACE.len());
+            if self.buffered[..known] != PREFACE[..known] {
+                return Opening::Other;
+            }
+            if known == PREFACE.len() {
+                return Opening::RunApi;
+            }
+            self.buffered.reserve(READ_BYTES);
+            match timeout_at(deadline, self.stream.read_buf(&mut self.buffered)).await {
+                Ok(Ok(1..)) if self.begun.is_none() => {
+                    let now = Instant::now();
+                    self.begun = Some(now);
+                    deadline = now + settings.head_deadline;
+                }
+                Ok(Ok(1..)) => {}
+                _ if self.begun.is_none() => return Opening::Gone,
+                _ => return Opening::Other,
+            }
         }
     }
 
@@ -54,8 +94,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
         let mut scanner = Scanner::default();
         let mut deadline = Instant::now() + patience;
         if !self.buffered.is_empty() {
-            deadline = Instant::now() + settings.head_deadline;
+            let begun = self.begun.unwrap_or_else(Instant::now);
+            deadline = begun + settings.head_deadline;
         }
+        self.begun = None;
         loop {
             match scanner.end(&self.buffered) {
                 Ok(Some(end)) => {
@@ -172,5 +214,46 @@ mod tests {
         client.buffered.clear();
         assert_eq!(client.head(&settings, patience).await, Err(NoHead::Gone));
         assert_eq!(started.elapsed(), settings.head_deadline + patience);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_bytes_say_what_is_spoken_and_count_for_the_head() {
+        let settings = Settings::default();
+        let opened = async |pieces: &[&[u8]]| {
+            let (mut peer, ours) = duplex(1024);
+            let mut client = Client::new(ours);
+            let (opening, ()) = tokio::join!(client.opening(&settings), async {
+                for piece in pieces {
+                    peer.write_all(piece).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                // Whoever ends here has said all.
+                peer.shutdown().await.unwrap();
+            });
+            (opening, client.buffered)
+        };
+        let (first, rest) = PREFACE.split_at(5);
+        let (opening, buffered) = opened(&[first, rest]).await;
+        assert_eq!((opening, buffered.as_slice()), (Opening::RunApi, PREFACE));
+        for other in [&b"P"[..], b"PUT ", b"PRI * HTTP/1.1\r\n\r\n", b"C", first] {
+            let (opening, buffered) = opened(&[other]).await;
+            assert_eq!((opening, buffered.as_slice()), (Opening::Other, other));
+        }
+        assert_eq!(opened(&[]).await.0, Opening::Gone);
+
+        // Slow here and slow there are one slowness.
+        let (mut peer, ours) = duplex(1024);
+        let mut client = Client::new(ours);
+        peer.write_all(b"P").await.unwrap();
+        let started = Instant::now();
+        let half = settings.head_deadline / 2;
+        let (opening, ()) = tokio::join!(client.opening(&settings), async {
+            tokio::time::sleep(half).await;
+            peer.write_all(b"O").await.unwrap();
+        });
+        assert_eq!(opening, Opening::Other);
+        let slow = client.head(&settings, settings.keep_alive_limit).await;
+        assert_eq!(slow, Err(NoHead::Refused(Reason::HeadSlow)));
+        assert_eq!(started.elapsed(), settings.head_deadline);
     }
 }

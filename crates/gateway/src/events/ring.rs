@@ -29,6 +29,8 @@ pub struct Watcher {
     events: Arc<Events>,
     newest: watch::Receiver<u64>,
     next: u64,
+    /// The only run whose events are read.
+    run: Option<String>,
 }
 
 /// Some events were gone before they were read.
@@ -89,6 +91,7 @@ impl Events {
             events: Arc::clone(self),
             newest: self.newest.subscribe(),
             next: from.max(1),
+            run: None,
         }
     }
 
@@ -104,6 +107,15 @@ impl Events {
 }
 
 impl Watcher {
+    /// Of this run only. What was missed counts the events of all.
+    #[must_use]
+    pub fn of_run(self, run: impl Into<String>) -> Self {
+        Self {
+            run: Some(run.into()),
+            ..self
+        }
+    }
+
     /// The next event; waits for it.
     ///
     /// # Errors
@@ -132,10 +144,21 @@ impl Watcher {
                 next: oldest,
             }));
         }
-        let place = usize::try_from(self.next - oldest).ok()?;
-        let event = Arc::clone(ring.events.get(place)?);
-        self.next += 1;
-        Some(Ok(event))
+        loop {
+            let place = usize::try_from(self.next - oldest).ok()?;
+            let event = ring.events.get(place)?;
+            self.next += 1;
+            if self.wants(event) {
+                return Some(Ok(Arc::clone(event)));
+            }
+        }
+    }
+
+    fn wants(&self, event: &Event) -> bool {
+        self.run.as_ref().is_none_or(|run| {
+            let who = event.who.as_ref();
+            who.is_some_and(|who| who.run == *run)
+        })
     }
 }
 
@@ -182,6 +205,24 @@ mod tests {
         );
         assert_eq!(read(&mut events.subscribe(5)), [Ok(5), Ok(6)]);
         assert_eq!(read(&mut events.subscribe(99)), []);
+    }
+
+    #[tokio::test]
+    async fn a_watcher_of_one_run_sees_no_other() {
+        let events = Events::new(9);
+        let mut watcher = events.subscribe(1).of_run("b");
+        for (connection, run) in [(1, Some("a")), (2, Some("b")), (3, None), (4, Some("b"))] {
+            let who = run.map(|run| Who {
+                run: run.into(),
+                credential: "run".into(),
+                part: None,
+            });
+            let phase = sympozium_ipc::run_api::Phase::Working;
+            events.tell(connection, who, None, Outcome::Phase { phase });
+        }
+        assert_eq!(read(&mut watcher), [Ok(2), Ok(4)]);
+        assert_eq!(read(&mut events.subscribe(3).of_run("b")), [Ok(4)]);
+        assert_eq!(read(&mut events.subscribe(1).of_run("c")), []);
     }
 
     #[tokio::test]

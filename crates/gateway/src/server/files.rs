@@ -43,8 +43,11 @@ fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     Ok(text)
 }
 
-/// What TLS is served with, if it is.
-pub fn tls(arguments: &ServeArguments) -> anyhow::Result<Option<TlsAcceptor>> {
+/// What TLS is served with, if it is, and what may be spoken inside.
+pub fn tls(
+    arguments: &ServeArguments,
+    protocols: Vec<Vec<u8>>,
+) -> anyhow::Result<Option<TlsAcceptor>> {
     let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else {
         return Ok(None);
     };
@@ -53,9 +56,10 @@ pub fn tls(arguments: &ServeArguments) -> anyhow::Result<Option<TlsAcceptor>> {
     let chain = chain.with_context(|| format!("the certificates in {}", certificate.display()))?;
     let secret_key = PrivateKeyDer::from_pem_slice(secret(key)?.as_bytes())
         .with_context(|| format!("the key in {}", key.display()))?;
-    let config = rustls::ServerConfig::builder()
+    let mut config = rustls::ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(chain, secret_key)
         .context("the certificate and its key cannot be used")?;
+    config.alpn_protocols = protocols;
     Ok(Some(TlsAcceptor::from(Arc::new(config))))
 }

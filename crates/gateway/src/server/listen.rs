@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sympozium_program::Failure;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -31,6 +32,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PROBES: usize = 32;
 /// How long one of them may take.
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+/// Silence after which the system asks whether a peer is still there, how often, and how many times.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_TIMES: u32 = 4;
 /// What the canary says.
 pub const CANARY: &[u8] =
     b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
@@ -78,6 +83,7 @@ pub async fn serve(
                 async move || {
                     let (stream, peer) = listener.accept().await?;
                     let _ = stream.set_nodelay(true);
+                    keep_alive(&stream);
                     Ok((stream, Some(peer.ip())))
                 },
                 closing,
@@ -98,6 +104,16 @@ pub async fn serve(
             Ok(None)
         }
     }
+}
+
+/// Has the system find out when a peer is gone without a word: a connection of the run API may be silent for as long as
+/// its run lasts, and asking in HTTP/2 would wake a bridge that has nothing to do.
+fn keep_alive(stream: &TcpStream) {
+    // A connection without is served as well.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_EVERY);
+    let _ = sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_TIMES);
 }
 
 struct Serving {
@@ -141,7 +157,7 @@ impl Serving {
                             Some(tls) => {
                                 let deadline = gateway.settings().head_deadline;
                                 match timeout(deadline, tls.accept(stream)).await {
-                                    Ok(Ok(stream)) => gateway.serve(stream).await,
+                                    Ok(Ok(stream)) => gateway.serve_encrypted(stream).await,
                                     _ => tracing::debug!("a client spoke no TLS"),
                                 }
                             }

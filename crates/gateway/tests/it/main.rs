@@ -17,5 +17,6 @@ mod inside;
 mod names;
 mod program;
 mod relay;
+mod run_api;
 mod tls;
 mod world;

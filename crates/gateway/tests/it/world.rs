@@ -10,9 +10,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use sympozium_api::run_plan::{Destination, GatewayCredential, PartName, Reach};
 use sympozium_gateway::events::{Event, Outcome, Reason};
+use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::resolve::Resolver;
-use sympozium_gateway::{Gateway, Network, Settings};
+use sympozium_gateway::run_api::local::{NoScheduler, NobodyToAsk};
+use sympozium_gateway::run_api::{Kept, Reporter, Unable};
+use sympozium_gateway::{Gateway, Network, RunApi, Settings};
 use sympozium_ipc::credential::{Claims, Credential, KEY_BYTES, KeyRing};
+use sympozium_ipc::run_api::Report;
 use sympozium_testkit::{command, skips, wait_until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -253,6 +257,19 @@ pub fn credential(name: &str, public: bool, hosts: &[&str]) -> GatewayCredential
     }
 }
 
+/// Keeps nothing.
+struct NoReports;
+
+impl Reporter for NoReports {
+    async fn kept(&self, _: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+        Err(Unable::Unavailable("nothing is kept".to_owned()))
+    }
+
+    async fn take(&self, _: &Arc<RunFacts>, _: Report, _: &Kept) -> Result<(), Unable> {
+        Err(Unable::Unavailable("nothing is kept".to_owned()))
+    }
+}
+
 /// A gateway with one run, whose one credential is called `c`.
 pub struct World {
     pub gateway: Arc<Gateway<Network>>,
@@ -269,6 +286,14 @@ impl World {
         let dns = Dns::start(answers).await;
         let resolver = Resolver::new(&[dns.address], Some("cluster.local")).expect("a resolver");
         let gateway = Gateway::new(keys(), settings, Network::new(resolver));
+        // It changes nothing for the way out: every test here holds with it.
+        let api = RunApi {
+            identify: gateway.credentials(),
+            decider: NobodyToAsk,
+            reporter: NoReports,
+            scheduler: NoScheduler,
+        };
+        gateway.serve_run_api(api).expect("the first");
         let planned = [credential("c", public, hosts)];
         gateway
             .plans()
@@ -339,6 +364,7 @@ fn short(event: &Event) -> String {
         Outcome::Allowed { rule, address } => format!("allowed {rule} {address}"),
         Outcome::Refused { reason, .. } => format!("refused {}", word(reason)),
         Outcome::Ended { reason, .. } => format!("ended {}", word(reason)),
+        other => format!("{other:?}"),
     }
 }
 

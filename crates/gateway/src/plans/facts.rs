@@ -1,0 +1,77 @@
+//! What the run API needs of a plan. A plan is large, and runs are many: the rest is not kept.
+
+use sympozium_api::RunPlan;
+use sympozium_api::digest::NoJson;
+use sympozium_api::names::Digest;
+use sympozium_api::run_plan::{ApprovalPlan, Gate, RunIdentity, SubagentPlan};
+
+/// What a plan says about reports, questions, and what a run asks others for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFacts {
+    /// Whose plan it is.
+    pub run: RunIdentity,
+    /// The plan's digest, from which the run's receipts follow.
+    pub plan: Digest,
+    /// Who decides where a gate is `ask`.
+    pub approval: ApprovalPlan,
+    /// Most seconds that one question waits.
+    pub approval_seconds: u64,
+    /// Runs that this one may start.
+    pub subagents: SubagentPlan,
+    /// Most bytes of the transcript that are kept.
+    pub transcript_bytes: u64,
+    tools: Vec<ToolFact>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ToolFact {
+    name: String,
+    pack: Option<String>,
+    gate: Gate,
+}
+
+impl RunFacts {
+    /// Of this plan.
+    ///
+    /// # Errors
+    ///
+    /// When the plan has no digest, which does not happen to plans that `sympozium-plan` made.
+    pub fn of(plan: &RunPlan) -> Result<Self, NoJson> {
+        let tools = plan.tools.iter().map(|tool| ToolFact {
+            name: tool.name.clone(),
+            pack: tool.pack.clone(),
+            gate: tool.gate,
+        });
+        Ok(Self {
+            run: plan.run.clone(),
+            plan: RunPlan::digest_of(&plan.to_bytes()?),
+            approval: plan.approval.clone(),
+            approval_seconds: plan.deadlines.approval_seconds,
+            subagents: plan.subagents.clone(),
+            transcript_bytes: plan.limits.transcript_bytes,
+            tools: tools.collect(),
+        })
+    }
+
+    /// The run's UID.
+    pub fn uid(&self) -> &str {
+        self.run.uid.as_str()
+    }
+
+    /// The gate of a tool, if the plan has it.
+    pub fn gate(&self, name: &str, pack: Option<&str>) -> Option<Gate> {
+        let is_it = |tool: &&ToolFact| tool.name == name && tool.pack.as_deref() == pack;
+        self.tools.iter().find(is_it).map(|tool| tool.gate)
+    }
+}
+
+#[cfg(test)]
+impl RunFacts {
+    /// Of the plan that every release must read, changed for a test.
+    pub(crate) fn example(change: impl FnOnce(&mut RunPlan)) -> std::sync::Arc<Self> {
+        const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
+        let mut plan = RunPlan::read(PLAN.trim_ascii()).unwrap();
+        change(&mut plan);
+        std::sync::Arc::new(Self::of(&plan).unwrap())
+    }
+}

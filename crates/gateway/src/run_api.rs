@@ -1,0 +1,382 @@
+//! The run API: reports, questions to people, and what a run asks others for, beside the way out and on the same address.
+//!
+//! The messages are in [`sympozium_ipc::run_api`]. [`RunApi`] names who does what: who says whose a token is
+//! ([`Identify`]), who keeps reports ([`Reporter`]), who asks people ([`Decider`]), who does things later or elsewhere
+//! ([`Scheduler`]). [`local`] has all of them for one machine. [`crate::Gateway::serve_run_api`] begins to serve it.
+//!
+//! The order is the point, as it is for the way out. Whose the token is comes first, before anything of the request is
+//! looked at; then whether there is room; then the body, within its bounds; then everything that can be checked here:
+//! that a report and each receipt follows from those before, that a question is the one that was put under its name, that
+//! the plan has what is asked for. Only then one of the four is asked. A connection is one run's: when the run is over, or
+//! when nobody has shown whose it is in time, it ends.
+//!
+//! Start reading at `Service::answer`.
+
+mod connection;
+mod identify;
+pub mod local;
+mod questions;
+mod reports;
+mod request;
+mod state;
+mod tasks;
+mod traits;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use serde::Serialize;
+use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, MAX_ANSWER, MAX_REQUEST, RUN};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::events::{Events, Outcome, Reason, Who};
+use crate::plans::{Plans, Run};
+use connection::Whose;
+use request::{refuse, too_large};
+use state::Seat;
+
+pub use identify::Credentials;
+pub use request::{
+    MAX_APPROVAL_NAME, MAX_CHANNEL_NAME, MAX_MESSAGE, MAX_TASK, MAX_TASK_NAME, MAX_TIMEOUT,
+    MAX_TOOL_NAME,
+};
+pub use traits::{Decider, Identify, Kept, Question, Reporter, Scheduler, Unable, Unidentified};
+
+pub(crate) use connection::{PREFACE, Prefixed, serve};
+pub(crate) use reports::{Step, step};
+pub(crate) use request::{Kind, Wish};
+pub(crate) use state::RunState;
+
+/// Connections of one run at once. A bridge has one, and another when that one is lost.
+pub const MAX_CONNECTIONS_OF_RUN: usize = 8;
+/// Streams of one connection at once: the requests of a run, and some that are told that there are too many.
+pub const MAX_STREAMS: u32 = sympozium_ipc::run_api::MAX_REQUESTS + 8;
+/// Bytes of the head of a request, as HTTP/2 counts them: the longest token, and the rest.
+pub const MAX_HEAD: u32 = sympozium_ipc::run_api::MAX_TOKEN as u32 + (8 << 10);
+/// Bodies of one run that are read at a time, reports until they are kept. Further ones wait.
+pub const MAX_BODIES_OF_RUN: usize = 4;
+/// Bodies of all runs that are read at a time.
+pub const MAX_BODIES: usize = 64;
+/// How long a body may take to arrive.
+pub const BODY_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a request may wait for room to be read: longer than those that take it may.
+pub const ROOM_DEADLINE: Duration = Duration::from_secs(60);
+/// How long it may take to find out whose a token is.
+pub const IDENTIFY_DEADLINE: Duration = Duration::from_secs(10);
+/// How long keeping a report, a schedule or a message may take before whoever asked is told to try again.
+pub const WORK_DEADLINE: Duration = Duration::from_secs(30);
+/// Questions that a run may put in its life.
+pub const MAX_QUESTIONS: usize = 1000;
+/// Most seconds that a question waits, whatever a plan says.
+pub const MAX_WAIT_SECONDS: u64 = sympozium_api::limits::APPROVAL_SECONDS_MOST as u64;
+/// Questions of a run that wait for an answer at a time, whether or not a request still waits with them.
+pub const MAX_OPEN_QUESTIONS: usize = sympozium_ipc::run_api::MAX_REQUESTS as usize;
+
+/// One text for everything that can be wrong with a token, as for credentials at the way out.
+const UNAUTHORISED: &str =
+    "the gateway wants the token of a run that is not over\nhint: it ends with the run";
+
+/// Who does what runs ask for.
+#[derive(Debug)]
+pub struct RunApi<I, D, R, S> {
+    /// Says whose a token is.
+    pub identify: I,
+    /// Asks people.
+    pub decider: D,
+    /// Keeps reports.
+    pub reporter: R,
+    /// Does things later or elsewhere.
+    pub scheduler: S,
+}
+
+/// The run API with the gateway around it.
+#[derive(Debug)]
+pub(crate) struct Service<I, D, R, S> {
+    api: RunApi<I, D, R, S>,
+    plans: Arc<Plans>,
+    events: Arc<Events>,
+    bodies: Semaphore,
+}
+
+/// What a request is answered with.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// The run API, whoever does the work: all that the gateway knows of it.
+pub(crate) trait Served: Send + Sync + 'static {
+    /// Answers one request.
+    fn answer(
+        self: Arc<Self>,
+        request: http::Request<Incoming>,
+        whose: Arc<Whose>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send>>;
+}
+
+impl<I, D, R, S> Served for Service<I, D, R, S>
+where
+    I: Identify,
+    D: Decider,
+    R: Reporter,
+    S: Scheduler,
+{
+    fn answer(
+        self: Arc<Self>,
+        request: http::Request<Incoming>,
+        whose: Arc<Whose>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
+        Box::pin(async move { Self::answer(&self, request, &whose).await })
+    }
+}
+
+impl<I, D, R, S> Service<I, D, R, S> {
+    pub(crate) fn new(api: RunApi<I, D, R, S>, plans: Arc<Plans>, events: Arc<Events>) -> Self {
+        Self {
+            api,
+            plans,
+            events,
+            bodies: Semaphore::new(MAX_BODIES),
+        }
+    }
+
+    fn tell(&self, connection: u64, run: &str, outcome: Outcome) {
+        let who = Who {
+            run: run.to_owned(),
+            credential: RUN.to_owned(),
+            part: None,
+        };
+        self.events.tell(connection, Some(who), None, outcome);
+    }
+}
+
+impl<I, D, R, S> Service<I, D, R, S>
+where
+    I: Identify,
+    D: Decider,
+    R: Reporter,
+    S: Scheduler,
+{
+    /// One request, from its head to its answer.
+    async fn answer(
+        self: &Arc<Self>,
+        request: http::Request<Incoming>,
+        whose: &Arc<Whose>,
+    ) -> Answer {
+        let run = match self.identified(&request, whose).await {
+            Ok(run) => run,
+            Err(refusal) => return written(Err::<(), _>(refusal)),
+        };
+        let target = request.uri().path_and_query().map_or("", |it| it.as_str());
+        let kind = Kind::of(request.method(), target);
+        let word = kind.as_ref().ok().map(|kind| kind.as_str());
+        let answered = match kind {
+            Ok(kind) => self.serve(kind, request.into_body(), &run, whose).await,
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = &answered {
+            self.tell(
+                whose.connection,
+                run.uid(),
+                Outcome::RequestRefused {
+                    request: word,
+                    code: refusal.code,
+                    // That one may repeat what was sent.
+                    detail: (refusal.code != ApiRefusalCode::Request)
+                        .then(|| refusal.message.clone()),
+                },
+            );
+        }
+        match answered {
+            Ok(answer) => answer,
+            Err(refusal) => written(Err::<(), _>(refusal)),
+        }
+    }
+
+    /// Whose request it is. Nothing but its token has been looked at until then.
+    async fn identified(
+        &self,
+        request: &http::Request<Incoming>,
+        whose: &Arc<Whose>,
+    ) -> Result<Arc<Run>, ApiRefusal> {
+        let nobody = |who: Option<&str>, reason, detail| {
+            let who = who.map(|run| Who {
+                run: run.to_owned(),
+                credential: RUN.to_owned(),
+                part: None,
+            });
+            let outcome = Outcome::Refused { reason, detail };
+            self.events.tell(whose.connection, who, None, outcome);
+            run_is_over()
+        };
+        let Some(token) = request::token(request.headers()) else {
+            return Err(nobody(None, Reason::CredentialMissing, None));
+        };
+        let identifying = self.api.identify.identify(token);
+        let uid = match timeout(IDENTIFY_DEADLINE, identifying).await {
+            Ok(Ok(uid)) => uid,
+            Ok(Err(Unidentified::Nobody(why))) => {
+                return Err(nobody(None, Reason::CredentialForged, Some(why)));
+            }
+            Ok(Err(Unidentified::Later(why))) => {
+                tracing::warn!(why, "nobody could say whose a token is");
+                return Err(unidentified());
+            }
+            Err(_) => return Err(unidentified()),
+        };
+        let run = self.plans.run(&uid);
+        let run = run.map_err(|reason| nobody(Some(&uid), reason, None))?;
+        match whose.claim(&run) {
+            Claim::Ours => Ok(run),
+            Claim::Another => {
+                let why = "the connection is another run's".to_owned();
+                Err(nobody(Some(&uid), Reason::RunUnknown, Some(why)))
+            }
+            Claim::TooMany => Err(refuse(
+                ApiRefusalCode::Busy,
+                format!("a run has at most {MAX_CONNECTIONS_OF_RUN} connections here"),
+            )),
+        }
+    }
+
+    /// Reads the body and does what it says, unless the run ends first.
+    async fn serve(
+        self: &Arc<Self>,
+        kind: Kind,
+        body: Incoming,
+        run: &Arc<Run>,
+        whose: &Whose,
+    ) -> Result<Answer, ApiRefusal> {
+        let Some(seat) = Seat::take(run) else {
+            let message = "too many requests of this run are under way";
+            return Err(refuse(ApiRefusalCode::Busy, message));
+        };
+        let connection = whose.connection;
+        let (wish, room) = until_over(run, self.read(kind, body, run)).await?;
+        // A question may wait for a day, and is small: its room is given back here.
+        let room = matches!(wish, Wish::Report(_)).then_some(room);
+        match wish {
+            // The last report may be what ends the run: it is answered all the same.
+            Wish::Report(report) => {
+                let taking = self.report(connection, run, *report, (seat, room));
+                Ok(written(Ok(taking.await?)))
+            }
+            Wish::Approval(request) => {
+                let asking = self.question(connection, run, request);
+                Ok(written(Ok(until_over(run, asking).await?)))
+            }
+            Wish::Schedule(request) => {
+                let doing = self.schedule(run, request);
+                Ok(written(Ok(until_over(run, doing).await?)))
+            }
+            Wish::Message(request) => {
+                let doing = self.message(run, request);
+                Ok(written(Ok(until_over(run, doing).await?)))
+            }
+            Wish::Subruns(request) => {
+                let doing = self.subruns(run, request);
+                Ok(written(Ok(until_over(run, doing).await?)))
+            }
+        }
+    }
+
+    /// The body, whole and understood, with the room that it takes of its run's.
+    async fn read(
+        &self,
+        kind: Kind,
+        body: Incoming,
+        run: &Run,
+    ) -> Result<(Wish, OwnedSemaphorePermit), ApiRefusal> {
+        if body.size_hint().lower() > MAX_REQUEST as u64 {
+            return Err(too_large());
+        }
+        let room = async {
+            let of_run = Arc::clone(&run.state.bodies).acquire_owned().await;
+            Ok((
+                of_run.map_err(no_room)?,
+                self.bodies.acquire().await.map_err(no_room)?,
+            ))
+        };
+        let room = timeout(ROOM_DEADLINE, room).await;
+        let (of_run, _of_all) = room.unwrap_or_else(|late| Err(no_room(late)))?;
+        let reading = timeout(BODY_DEADLINE, Limited::new(body, MAX_REQUEST).collect());
+        let broken = |message: &str| Err(refuse(ApiRefusalCode::Request, message));
+        let bytes = match reading.await {
+            Ok(Ok(read)) => read.to_bytes(),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
+            Ok(Err(_)) => return broken("the request broke off"),
+            Err(_) => return broken("the request did not arrive in time"),
+        };
+        Ok((kind.read(&bytes)?, of_run))
+    }
+}
+
+/// Whose a connection is, seen from a request on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    Ours,
+    Another,
+    TooMany,
+}
+
+/// Does `work` unless the run ends first. What is done wins: its answer is told.
+async fn until_over<T>(
+    run: &Run,
+    work: impl Future<Output = Result<T, ApiRefusal>>,
+) -> Result<T, ApiRefusal> {
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = run.over() => Err(run_is_over()),
+    }
+}
+
+fn no_room<T>(_: T) -> ApiRefusal {
+    refuse(ApiRefusalCode::Busy, "there is no room for another request")
+}
+
+fn run_is_over() -> ApiRefusal {
+    refuse(ApiRefusalCode::Token, UNAUTHORISED)
+}
+
+fn unidentified() -> ApiRefusal {
+    let message = "whose token this is cannot be found out now";
+    refuse(ApiRefusalCode::Failed, message)
+}
+
+fn written(answered: Result<impl Serialize, ApiRefusal>) -> Answer {
+    let status = match &answered {
+        Ok(_) => StatusCode::OK,
+        Err(refusal) => {
+            StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+    };
+    let bytes = match &answered {
+        Ok(answer) => serde_json::to_vec(answer),
+        Err(refusal) => serde_json::to_vec(refusal),
+    };
+    match bytes {
+        Ok(bytes) if bytes.len() <= MAX_ANSWER => {
+            let length = bytes.len();
+            let mut response = Response::new(Full::new(Bytes::from(bytes)));
+            *response.status_mut() = status;
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_LENGTH, length.into());
+            headers.insert(
+                http::header::CONTENT_TYPE,
+                http::HeaderValue::from_static("application/json"),
+            );
+            response
+        }
+        // A refusal of ours is short: this comes to an end.
+        _ => written(Err::<(), _>(refuse(
+            ApiRefusalCode::Failed,
+            format!("the answer has more than {MAX_ANSWER} bytes"),
+        ))),
+    }
+}

@@ -1,0 +1,226 @@
+//! One connection that speaks HTTP/2: bounded in everything, and one run's.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::{Claim, MAX_CONNECTIONS_OF_RUN, MAX_HEAD, MAX_STREAMS, Served};
+use crate::plans::Run;
+
+/// How HTTP/2 begins.
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes that a stream may send before somebody reads them.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// Bytes that all streams of a connection may.
+const CONNECTION_WINDOW: u32 = 256 << 10;
+/// Bytes of a frame.
+const MAX_FRAME: u32 = 16 << 10;
+/// Bytes of answers that wait to be sent, of a stream.
+const SEND_BUFFER: usize = 64 << 10;
+/// Bytes of the table of headers that a peer may make us keep.
+const HEADER_TABLE: u32 = 4 << 10;
+/// Streams that a peer opened and reset before we looked at them. One more ends the connection.
+const MAX_RESET_BY_PEER: usize = 32;
+/// Streams that we had to reset. One more ends the connection.
+const MAX_RESET_BY_US: usize = 64;
+/// How long answers may take to be read once the run is over.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Whose a connection is: nobody's before a token was shown, then one run's for good.
+#[derive(Debug)]
+pub(crate) struct Whose {
+    /// Its number, for events.
+    pub(super) connection: u64,
+    run: watch::Sender<Option<Arc<Run>>>,
+}
+
+impl Whose {
+    fn new(connection: u64) -> Self {
+        Self {
+            connection,
+            run: watch::Sender::new(None),
+        }
+    }
+
+    /// Makes the connection this run's, if it is nobody's.
+    pub(super) fn claim(&self, run: &Arc<Run>) -> Claim {
+        let mut claim = Claim::Ours;
+        self.run.send_if_modified(|owner| match owner {
+            Some(owner) => {
+                if !Arc::ptr_eq(owner, run) {
+                    claim = Claim::Another;
+                }
+                false
+            }
+            None => {
+                let more = |count: usize| (count < MAX_CONNECTIONS_OF_RUN).then_some(count + 1);
+                let order = Ordering::Relaxed;
+                let count = &run.state.connections;
+                if count.fetch_update(order, order, more).is_err() {
+                    claim = Claim::TooMany;
+                    return false;
+                }
+                *owner = Some(Arc::clone(run));
+                true
+            }
+        });
+        claim
+    }
+}
+
+impl Drop for Whose {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.borrow().as_ref() {
+            run.state.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Serves a connection to its end: the client's, the run's, the gateway's, or that nobody has shown whose it is in time.
+pub(crate) async fn serve<C>(
+    served: Arc<dyn Served>,
+    stream: C,
+    connection: u64,
+    mut ending: watch::Receiver<bool>,
+    patience: Duration,
+) where
+    C: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let whose = Arc::new(Whose::new(connection));
+    let mut owner = whose.run.subscribe();
+    let service = service_fn(move |request| {
+        let answering = Arc::clone(&served).answer(request, Arc::clone(&whose));
+        async move { Ok::<_, Infallible>(answering.await) }
+    });
+    let serving = builder().serve_connection(TokioIo::new(stream), service);
+    let mut serving = pin!(serving);
+    let mut ended = pin!(async { drop(ending.wait_for(|ending| *ending).await) });
+    let owned = async {
+        let owned = timeout(patience, owner.wait_for(Option::is_some)).await;
+        owned.ok()?.ok()?.clone()
+    };
+    let run = tokio::select! {
+        biased;
+        () = &mut ended => return,
+        served = &mut serving => return said(connection, served),
+        run = owned => run,
+    };
+    let Some(run) = run else {
+        tracing::debug!(connection, "nobody has shown whose connection it is");
+        return;
+    };
+    tokio::select! {
+        biased;
+        () = &mut ended => return,
+        served = &mut serving => return said(connection, served),
+        () = run.over() => {}
+    }
+    serving.as_mut().graceful_shutdown();
+    tokio::select! {
+        biased;
+        () = &mut ended => {}
+        served = timeout(GRACE, serving) => said(connection, served.unwrap_or(Ok(()))),
+    }
+}
+
+fn said(connection: u64, served: hyper::Result<()>) {
+    if let Err(error) = served {
+        tracing::debug!(connection, %error, "a connection of the run API broke");
+    }
+}
+
+fn builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD)
+        .max_frame_size(MAX_FRAME)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .header_table_size(HEADER_TABLE)
+        .max_pending_accept_reset_streams(MAX_RESET_BY_PEER)
+        .max_local_error_reset_streams(MAX_RESET_BY_US)
+        .auto_date_header(false);
+    builder
+}
+
+/// A stream with what was read of it before.
+#[derive(Debug)]
+pub(crate) struct Prefixed<C> {
+    first: Vec<u8>,
+    taken: usize,
+    stream: C,
+}
+
+impl<C> Prefixed<C> {
+    pub(crate) fn new(first: Vec<u8>, stream: C) -> Self {
+        Self {
+            first,
+            taken: 0,
+            stream,
+        }
+    }
+}
+
+impl<C: AsyncRead + Unpin> AsyncRead for Prefixed<C> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let rest = &self.first[self.taken..];
+        if rest.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let count = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..count]);
+        self.taken += count;
+        if self.taken == self.first.len() {
+            self.first = Vec::new();
+            self.taken = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<C: AsyncWrite + Unpin> AsyncWrite for Prefixed<C> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

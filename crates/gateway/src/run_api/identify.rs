@@ -1,0 +1,85 @@
+//! Whose a token is, where the gateway's own key signs it.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sympozium_ipc::credential::KeyRing;
+use sympozium_ipc::run_api::RUN;
+
+use super::traits::{Identify, Unidentified};
+
+/// Tokens that are gateway credentials: `USER:PASSWORD` of the one that is named [`RUN`]. The gateway gives it out
+/// ([`Gateway::credentials`](crate::Gateway::credentials)), and it goes with the gateway's keys when they change.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    keys: Arc<RwLock<Arc<KeyRing>>>,
+}
+
+impl Credentials {
+    pub(crate) fn new(keys: Arc<RwLock<Arc<KeyRing>>>) -> Self {
+        Self { keys }
+    }
+
+    fn find(&self, token: &str, now: u64) -> Result<String, Unidentified> {
+        let nobody = |why: &str| Unidentified::Nobody(why.to_owned());
+        let (user, password) = token
+            .split_once(':')
+            .ok_or_else(|| nobody("the token is no credential"))?;
+        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let claims = keys.verify(user, password, now);
+        let claims = claims.map_err(|refused| Unidentified::Nobody(refused.to_string()))?;
+        // The credential of a part opens hosts, and says nothing for the run.
+        if claims.name != RUN {
+            return Err(nobody("the credential is a part's, and not the run's own"));
+        }
+        Ok(claims.run)
+    }
+}
+
+impl Identify for Credentials {
+    async fn identify(&self, token: &str) -> Result<String, Unidentified> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(u64::MAX, |it| it.as_secs());
+        self.find(token, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sympozium_ipc::credential::{Claims, KEY_BYTES};
+
+    use super::*;
+
+    #[test]
+    fn the_credential_of_the_run_and_no_other() {
+        let ring = |byte| KeyRing::single("k1", [byte; KEY_BYTES]).unwrap();
+        let credentials = Credentials::new(Arc::new(RwLock::new(Arc::new(ring(1)))));
+        let token = |byte, name: &str| {
+            let claims = Claims {
+                run: "uid".into(),
+                name: name.into(),
+                expires: 10,
+            };
+            let signed = ring(byte).sign(&claims).unwrap();
+            format!("{}:{}", signed.user, *signed.password)
+        };
+        let nobody = |why: &str| Err(Unidentified::Nobody(why.to_owned()));
+        assert_eq!(credentials.find(&token(1, RUN), 9), Ok("uid".to_owned()));
+        assert_eq!(
+            credentials.find(&token(1, RUN), 10),
+            nobody("the credential has expired")
+        );
+        assert_eq!(
+            credentials.find(&token(2, RUN), 9),
+            nobody("the credential is forged or damaged")
+        );
+        assert_eq!(
+            credentials.find(&token(1, "model"), 9),
+            nobody("the credential is a part's, and not the run's own")
+        );
+        assert_eq!(
+            credentials.find("nothing", 9),
+            nobody("the token is no credential")
+        );
+    }
+}

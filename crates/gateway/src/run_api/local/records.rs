@@ -1,0 +1,289 @@
+//! What runs report, as files: a directory for each run that its owner alone may open.
+//!
+//! | file | what |
+//! |---|---|
+//! | `receipts.jsonl` | the receipts, a line each, as `sympozium audit verify` reads them |
+//! | `transcript.jsonl` | what was said, a line of JSON each, as much as the plan keeps |
+//! | `report.json` | a [`RunReport`]: phase, usage, head, ending |
+//!
+//! `report.json` is replaced as a whole and says how many bytes of the other two count: what a crash left behind them is
+//! cut off by the next report. Everything is opened beneath descriptors, and no link is followed.
+
+mod directory;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sympozium_api::names::Digest;
+use sympozium_ipc::door::MAX_PROGRESS;
+use sympozium_ipc::run_api::{Ending, MAX_REQUEST, Phase, Report, Usage};
+
+use super::super::traits::{Kept, Reporter, Unable};
+use crate::plans::RunFacts;
+use directory::{Directory, RunDirectory};
+
+/// Bytes of the receipts of one run.
+pub const MAX_RECEIPT_BYTES: u64 = 256 << 20;
+/// Bytes of a `report.json`: what one request can hold, and the rest.
+const MAX_REPORT_BYTES: u64 = 2 * MAX_REQUEST as u64;
+
+/// What the files of a run are called.
+pub mod files {
+    /// The receipts.
+    pub const RECEIPTS: &str = "receipts.jsonl";
+    /// The transcript.
+    pub const TRANSCRIPT: &str = "transcript.jsonl";
+    /// Everything else.
+    pub const REPORT: &str = "report.json";
+    /// A report that is being written.
+    pub(super) const NEW_REPORT: &str = "report.json.new";
+}
+
+/// A directory with one for each run. Clones are the same one.
+///
+/// Old runs stay until somebody removes them: how long records are kept is not this program's to know.
+#[derive(Debug, Clone)]
+pub struct Records {
+    directory: Arc<Directory>,
+    path: PathBuf,
+}
+
+/// How far a run has come: `report.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RunReport {
+    /// The run's UID.
+    pub run: String,
+    /// The plan's digest, from which the receipts follow.
+    pub plan: Digest,
+    /// What it is doing.
+    pub phase: Phase,
+    /// What the agent last said it is doing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// What was used.
+    pub usage: Usage,
+    /// How many receipts there are.
+    pub receipts: u64,
+    /// The hash that covers them all.
+    pub head: Digest,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
+    /// How many reports there were.
+    pub reports: u64,
+    /// The digest of the last.
+    pub last_report: Digest,
+    /// Bytes of the receipts that count.
+    pub receipts_bytes: u64,
+    /// Bytes of the transcript that count.
+    pub transcript_bytes: u64,
+    /// Whether there was more of it than the plan keeps.
+    pub transcript_cut: bool,
+}
+
+/// Why something cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// The system says no.
+    #[error("{path}")]
+    Io {
+        /// Where.
+        path: String,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// No name of a directory.
+    #[error("`{0}` is not the UID of a run")]
+    Uid(String),
+    /// Others could write there, or it is something else.
+    #[error("{0} is not a file or directory of ours alone")]
+    NotOurs(String),
+    /// Not what was written.
+    #[error("{0} was changed by somebody else, or is of another run or release")]
+    Changed(String),
+    /// No more.
+    #[error("the receipts of this run have {MAX_RECEIPT_BYTES} bytes, and more are not kept")]
+    Full,
+}
+
+impl Records {
+    /// In this directory, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made or opened.
+    pub fn open(path: &Path) -> Result<Self, RecordsError> {
+        Ok(Self {
+            directory: Arc::new(Directory::open(path)?),
+            path: path.to_owned(),
+        })
+    }
+
+    /// Where the files of a run are.
+    pub fn path(&self, run: &str) -> PathBuf {
+        self.path.join(run)
+    }
+
+    /// How far a run has come; nothing when it has not reported.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or is not what was written.
+    pub fn report(&self, run: &str) -> Result<Option<RunReport>, RecordsError> {
+        match self.directory.run(run)? {
+            Some(directory) => read(&directory),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Reporter for Records {
+    async fn kept(&self, run: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+        let (records, run) = (self.clone(), Arc::clone(run));
+        blocking(move || {
+            let Some(report) = records.report(run.uid())? else {
+                return Ok(None);
+            };
+            if report.run != run.uid() || report.plan != run.plan {
+                return Err(RecordsError::Changed(files::REPORT.to_owned()));
+            }
+            Ok(Some(Kept {
+                reports: report.reports,
+                last: Some(report.last_report),
+                receipts: report.receipts,
+                head: report.head,
+                phase: Some(report.phase),
+            }))
+        })
+        .await
+    }
+
+    async fn take(&self, run: &Arc<RunFacts>, report: Report, kept: &Kept) -> Result<(), Unable> {
+        let (records, run, kept) = (self.clone(), Arc::clone(run), kept.clone());
+        blocking(move || write(&records.directory, &run, report, &kept)).await
+    }
+}
+
+/// Files are written by threads that may wait.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RecordsError> + Send + 'static,
+) -> Result<T, Unable> {
+    let failed = |cause| Unable::Failed {
+        message: "the report could not be kept".to_owned(),
+        cause: Some(cause),
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(failed(error.into())),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+fn read(directory: &RunDirectory) -> Result<Option<RunReport>, RecordsError> {
+    let Some(bytes) = directory.read(files::REPORT, MAX_REPORT_BYTES)? else {
+        return Ok(None);
+    };
+    let report = serde_json::from_slice(&bytes);
+    let report = report.map_err(|_| directory.changed(files::REPORT))?;
+    Ok(Some(report))
+}
+
+fn write(
+    records: &Directory,
+    run: &RunFacts,
+    report: Report,
+    kept: &Kept,
+) -> Result<(), RecordsError> {
+    let directory = records.make_run(run.uid())?;
+    let before = read(&directory)?;
+    // Whoever else writes here would be overwritten, and nobody would know.
+    if before.as_ref().map_or(0, |it| it.reports) + 1 != kept.reports {
+        return Err(directory.changed(files::REPORT));
+    }
+    let (receipts_before, transcript_before, cut_before) =
+        before.as_ref().map_or((0, 0, false), |it| {
+            (it.receipts_bytes, it.transcript_bytes, it.transcript_cut)
+        });
+
+    let mut lines = String::new();
+    for receipt in &report.receipts {
+        lines.push_str(receipt);
+        lines.push('\n');
+    }
+    let receipts_bytes = receipts_before + lines.len() as u64;
+    if receipts_bytes > MAX_RECEIPT_BYTES {
+        return Err(RecordsError::Full);
+    }
+    let receipts = directory.append(files::RECEIPTS, receipts_before, lines.as_bytes())?;
+
+    let room = run.transcript_bytes.saturating_sub(transcript_before);
+    let (lines, transcript_cut) = match cut_before {
+        // What comes later would look as if nothing were missing before it.
+        true => (String::new(), true),
+        false => fitting(&report.transcript, room),
+    };
+    let transcript_bytes = transcript_before + lines.len() as u64;
+    let transcript = directory.append(files::TRANSCRIPT, transcript_before, lines.as_bytes())?;
+
+    let ended = report.ending.is_some();
+    let progress = report.progress.map(|it| beginning(it, MAX_PROGRESS));
+    let written = RunReport {
+        run: run.uid().to_owned(),
+        plan: run.plan.clone(),
+        phase: report.phase,
+        progress: progress.or_else(|| before.and_then(|it| it.progress)),
+        usage: report.usage,
+        receipts: kept.receipts,
+        head: kept.head.clone(),
+        ending: report.ending,
+        reports: kept.reports,
+        last_report: kept.last.clone().unwrap_or_default(),
+        receipts_bytes,
+        transcript_bytes,
+        transcript_cut,
+    };
+    let bytes = serde_json::to_vec_pretty(&written);
+    let bytes = bytes.map_err(|_| directory.changed(files::REPORT))?;
+    if ended {
+        // Before the report that says that they are there.
+        directory.sync(&receipts, files::RECEIPTS)?;
+        directory.sync(&transcript, files::TRANSCRIPT)?;
+    }
+    directory.replace(files::REPORT, files::NEW_REPORT, &bytes, ended)
+}
+
+/// The lines that fit, and whether there were more.
+fn fitting(lines: &[String], room: u64) -> (String, bool) {
+    let mut text = String::new();
+    for line in lines {
+        let line = one_line(line);
+        if (text.len() + line.len() + 1) as u64 > room {
+            return (text, true);
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    (text, false)
+}
+
+/// A line of JSON as it is. Anything else, for the agent wrote it, as a JSON text: it must not look like two lines.
+fn one_line(line: &str) -> String {
+    let is_json = serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
+    if is_json && !line.contains(['\n', '\r']) {
+        return line.to_owned();
+    }
+    serde_json::Value::from(line).to_string()
+}
+
+/// As much of a text as fits into so many bytes.
+fn beginning(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text
+}
+
+#[cfg(test)]
+mod tests;

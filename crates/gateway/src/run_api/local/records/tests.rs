@@ -1,0 +1,247 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use sympozium_ipc::receipt::{Chain, Event, verify};
+
+use super::super::super::reports::{Step, step};
+use super::*;
+
+/// A run that reports to a directory.
+struct World {
+    directory: tempfile::TempDir,
+    facts: Arc<RunFacts>,
+    chain: Chain,
+    kept: Kept,
+}
+
+impl World {
+    fn new(transcript_bytes: u64) -> Self {
+        let facts = RunFacts::example(|plan| plan.limits.transcript_bytes = transcript_bytes);
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            chain: Chain::new(facts.plan.clone()),
+            kept: Kept::nothing(facts.plan.clone()),
+            facts,
+        }
+    }
+
+    fn records(&self) -> Records {
+        Records::open(&self.directory.path().join("records")).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.records().path(self.facts.uid()).join(name)
+    }
+
+    fn report(&mut self, change: impl FnOnce(&mut Report)) -> Report {
+        let first_receipt = self.chain.len();
+        let event = Event::Started {
+            run: self.facts.uid().to_owned(),
+            by: "test".to_owned(),
+        };
+        let line = self.chain.add(first_receipt, event).unwrap().text;
+        let mut report = Report {
+            number: self.kept.reports,
+            phase: Phase::Working,
+            first_receipt,
+            receipts: vec![line],
+            head: self.chain.head().clone(),
+            progress: None,
+            transcript: Vec::new(),
+            usage: Usage::default(),
+            ending: None,
+        };
+        change(&mut report);
+        report
+    }
+
+    async fn take(&mut self, change: impl FnOnce(&mut Report)) -> Result<(), Unable> {
+        let before = self.chain.clone();
+        let report = self.report(change);
+        let Ok(Step::Next { kept, .. }) = step(&self.kept, &report) else {
+            panic!("it follows");
+        };
+        let taken = self.records().take(&self.facts, report, &kept).await;
+        match taken {
+            Ok(()) => self.kept = kept,
+            Err(_) => self.chain = before,
+        }
+        taken
+    }
+
+    fn verified(&self) -> usize {
+        let text = fs::read_to_string(self.path(files::RECEIPTS)).unwrap();
+        let verified = verify(text.lines(), &self.facts.plan, Some(self.chain.head()));
+        verified.unwrap().receipts.len()
+    }
+}
+
+fn cause(taken: Result<(), Unable>) -> String {
+    match taken {
+        Err(Unable::Failed {
+            cause: Some(cause), ..
+        }) => cause.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_written_down_and_read_again() {
+    let mut world = World::new(1000);
+    assert_eq!(world.records().report(world.facts.uid()).unwrap(), None);
+    assert_eq!(world.records().kept(&world.facts).await.unwrap(), None);
+    world
+        .take(|it| it.progress = Some("first".to_owned()))
+        .await
+        .unwrap();
+    world
+        .take(|it| it.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()])
+        .await
+        .unwrap();
+    let ending = Ending::Answered {
+        text: "done".to_owned(),
+    };
+    world
+        .take(|it| {
+            it.phase = Phase::Ended;
+            it.ending = Some(ending.clone());
+            it.usage.tool_calls = 7;
+        })
+        .await
+        .unwrap();
+    assert_eq!(world.verified(), 3);
+    let transcript = fs::read_to_string(world.path(files::TRANSCRIPT)).unwrap();
+    assert_eq!(transcript, "{\"a\":1}\n\"no\\nJSON\"\n");
+    let kept = world.records().kept(&world.facts).await.unwrap();
+    assert_eq!(kept.as_ref(), Some(&world.kept));
+    let report = world.records().report(world.facts.uid()).unwrap().unwrap();
+    let expected = RunReport {
+        run: world.facts.uid().to_owned(),
+        plan: world.facts.plan.clone(),
+        phase: Phase::Ended,
+        progress: Some("first".to_owned()),
+        usage: Usage {
+            tool_calls: 7,
+            ..Usage::default()
+        },
+        receipts: 3,
+        head: world.chain.head().clone(),
+        ending: Some(ending),
+        reports: 3,
+        last_report: world.kept.last.clone().unwrap(),
+        receipts_bytes: fs::metadata(world.path(files::RECEIPTS)).unwrap().len(),
+        transcript_bytes: transcript.len() as u64,
+        transcript_cut: false,
+    };
+    assert_eq!(report, expected);
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(world.records().path(world.facts.uid())), 0o700);
+    for name in [files::RECEIPTS, files::TRANSCRIPT, files::REPORT] {
+        assert_eq!(mode(world.path(name)), 0o600, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_transcript_is_kept_up_to_its_bound_and_has_no_holes() {
+    let mut world = World::new(10);
+    world
+        .take(|it| it.transcript = vec!["1234".to_owned(), "12345".to_owned(), "1".to_owned()])
+        .await
+        .unwrap();
+    world
+        .take(|it| it.transcript = vec!["2".to_owned()])
+        .await
+        .unwrap();
+    let transcript = fs::read_to_string(world.path(files::TRANSCRIPT)).unwrap();
+    assert_eq!(transcript, "1234\n");
+    let report = world.records().report(world.facts.uid()).unwrap().unwrap();
+    assert!(report.transcript_cut);
+
+    let mut whole = World::new(5);
+    whole
+        .take(|it| it.transcript = vec!["1234".to_owned()])
+        .await
+        .unwrap();
+    let report = whole.records().report(whole.facts.uid()).unwrap().unwrap();
+    assert_eq!((report.transcript_bytes, report.transcript_cut), (5, false));
+}
+
+#[tokio::test]
+async fn what_a_crash_left_behind_is_cut_off() {
+    let mut world = World::new(1000);
+    world.take(|_| {}).await.unwrap();
+    let written = fs::read(world.path(files::RECEIPTS)).unwrap();
+    let torn = [&written[..], b"{\"torn"].concat();
+    fs::write(world.path(files::RECEIPTS), torn).unwrap();
+    fs::write(world.path(files::NEW_REPORT), b"torn").unwrap();
+    world.take(|_| {}).await.unwrap();
+    assert_eq!(world.verified(), 2);
+    assert!(!world.path(files::NEW_REPORT).exists());
+}
+
+#[tokio::test]
+async fn what_others_changed_is_not_gone_on_with() {
+    let mut world = World::new(1000);
+    world.take(|_| {}).await.unwrap();
+    let receipts = fs::read(world.path(files::RECEIPTS)).unwrap();
+    fs::write(world.path(files::RECEIPTS), &receipts[..9]).unwrap();
+    let text = cause(world.take(|_| {}).await);
+    assert!(text.contains("receipts.jsonl was changed"), "{text}");
+    fs::write(world.path(files::RECEIPTS), &receipts).unwrap();
+
+    fs::write(world.path(files::REPORT), "{}").unwrap();
+    let text = cause(world.take(|_| {}).await);
+    assert!(text.contains("report.json was changed"), "{text}");
+    assert!(world.records().kept(&world.facts).await.is_err());
+    // Another plan's.
+    let mut other = World::new(77);
+    other.directory = tempfile::tempdir().unwrap();
+    other.take(|_| {}).await.unwrap();
+    let of_other = fs::read(other.path(files::REPORT)).unwrap();
+    fs::write(world.path(files::REPORT), of_other).unwrap();
+    assert!(world.records().kept(&world.facts).await.is_err());
+}
+
+#[tokio::test]
+async fn no_link_is_followed_and_nothing_is_waited_for() {
+    let mut world = World::new(1000);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let run = world.records().path(world.facts.uid());
+    symlink(elsewhere.path(), &run).unwrap();
+    let text = cause(world.take(|_| {}).await);
+    assert!(text.contains("not a file or directory of ours"), "{text}");
+    fs::remove_file(&run).unwrap();
+    for name in [files::RECEIPTS, files::TRANSCRIPT, files::REPORT] {
+        let mut world = World::new(1000);
+        let target = elsewhere.path().join(name);
+        fs::write(&target, "").unwrap();
+        let run = world.records().path(world.facts.uid());
+        fs::create_dir(&run).unwrap();
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&target, world.path(name)).unwrap();
+        let text = cause(world.take(|_| {}).await);
+        assert!(
+            text.contains("not a file or directory of ours"),
+            "{name}: {text}"
+        );
+        assert_eq!(fs::read(&target).unwrap(), b"", "{name}");
+        fs::remove_file(world.path(name)).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, world.path(name), mode).unwrap();
+        assert!(world.take(|_| {}).await.is_err(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_others_may_open_is_not_used() {
+    let mut world = World::new(1000);
+    let run = world.records().path(world.facts.uid());
+    fs::create_dir(&run).unwrap();
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o750)).unwrap();
+    let text = cause(world.take(|_| {}).await);
+    assert!(text.contains("ours alone"), "{text}");
+    for uid in ["", ".", "..", "a/b", "a\0"] {
+        let report = world.records().report(uid);
+        assert!(matches!(report, Err(RecordsError::Uid(_))), "{uid:?}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Questions to people: each is put once, answered once, and by then no when nobody answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sympozium_api::digest::digest;
+use sympozium_api::limits::SHORT_TEXT;
+use sympozium_api::names::Digest;
+use sympozium_api::run_plan::Gate;
+use sympozium_ipc::receipt::shortened;
+use sympozium_ipc::run_api::{
+    ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision,
+};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::request::refuse;
+use super::traits::{Decider, Question};
+use super::{MAX_OPEN_QUESTIONS, MAX_QUESTIONS, MAX_WAIT_SECONDS, Service, run_is_over};
+use crate::events::Outcome;
+use crate::plans::{Run, RunFacts};
+
+/// How long a question stays that nobody waits with.
+pub const ABANDONED_AFTER: Duration = Duration::from_secs(15);
+/// The domain of the digest of a question.
+const DOMAIN: &str = "sympozium.ai/question/v1";
+
+/// What came of a question, once there is something.
+type Verdict = Option<Result<ApprovalAnswer, ApiRefusal>>;
+
+/// A question that was put.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The digest of all that was asked, but for how long it waits.
+    content: Digest,
+    verdict: watch::Receiver<Verdict>,
+}
+
+impl<I, D: Decider, R, S> Service<I, D, R, S>
+where
+    Self: Send + Sync + 'static,
+{
+    /// Puts a question, or waits with whoever put it before.
+    pub(super) async fn question(
+        self: &Arc<Self>,
+        connection: u64,
+        run: &Arc<Run>,
+        request: ApprovalRequest,
+    ) -> Result<ApprovalAnswer, ApiRefusal> {
+        let facts = run.facts().ok_or_else(run_is_over)?;
+        if facts.gate(&request.tool, request.pack.as_deref()) != Some(Gate::Ask) {
+            let message = "the plan of this run does not ask a person about that tool";
+            return Err(refuse(ApiRefusalCode::Denied, message));
+        }
+        let name = request.approval.clone();
+        let mut verdict = self.put(connection, run, facts, request)?;
+        if let Ok(verdict) = verdict.wait_for(Option::is_some).await
+            && let Some(verdict) = verdict.as_ref()
+        {
+            return verdict.clone();
+        }
+        if run.is_over() {
+            return Err(run_is_over());
+        }
+        // Whoever asked is gone without an answer: it may be put again.
+        let mut questions = run.state.questions();
+        if questions.get(&name).is_some_and(|it| it.is_lost()) {
+            questions.remove(&name);
+        }
+        let message = "the question could not be put to anybody";
+        Err(refuse(ApiRefusalCode::Failed, message))
+    }
+
+    fn put(
+        self: &Arc<Self>,
+        connection: u64,
+        run: &Arc<Run>,
+        facts: &Arc<RunFacts>,
+        request: ApprovalRequest,
+    ) -> Result<watch::Receiver<Verdict>, ApiRefusal> {
+        let content = content(&request)?;
+        let mut questions = run.state.questions();
+        if let Some(asked) = questions.get(&request.approval) {
+            if asked.content != content {
+                let message = "another question of this run has that name";
+                return Err(refuse(ApiRefusalCode::Request, message));
+            }
+            return Ok(asked.verdict.clone());
+        }
+        if run.state.has_ended() {
+            let message = "the run has reported how it ended";
+            return Err(refuse(ApiRefusalCode::Denied, message));
+        }
+        if questions.len() >= MAX_QUESTIONS {
+            // Not that there is no room now: there will be none.
+            let message = format!("a run asks at most {MAX_QUESTIONS} questions");
+            return Err(refuse(ApiRefusalCode::Denied, message));
+        }
+        let open = questions.values().filter(|it| it.is_open()).count();
+        if open >= MAX_OPEN_QUESTIONS {
+            let message = format!("{MAX_OPEN_QUESTIONS} questions of this run wait for an answer");
+            return Err(refuse(ApiRefusalCode::Busy, message));
+        }
+        let (told, verdict) = watch::channel(None);
+        let asked = Asked {
+            content,
+            verdict: verdict.clone(),
+        };
+        questions.insert(request.approval.clone(), asked);
+        drop(questions);
+
+        let seconds = request.wait_seconds.min(facts.approval_seconds);
+        let seconds = seconds.min(MAX_WAIT_SECONDS);
+        let question = Question {
+            run: Arc::clone(facts),
+            deadline: Instant::now() + Duration::from_secs(seconds),
+            request,
+        };
+        self.tell(
+            connection,
+            run.uid(),
+            Outcome::asked(&question.request, seconds),
+        );
+        let (service, run) = (Arc::clone(self), Arc::clone(run));
+        tokio::spawn(async move { service.wait(connection, run, question, told).await });
+        Ok(verdict)
+    }
+
+    /// Waits for the answer, whoever else does. It ends with the answer, the question's time or the run.
+    async fn wait(
+        &self,
+        connection: u64,
+        run: Arc<Run>,
+        question: Question,
+        told: watch::Sender<Verdict>,
+    ) {
+        let request = question.request.clone();
+        let (facts, deadline) = (Arc::clone(&question.run), question.deadline);
+        let nobody = facts.approval.approvers.as_ref().is_some_and(Vec::is_empty);
+        let verdict = tokio::select! {
+            // An answer that comes too late is none.
+            biased;
+            () = run.over() => return,
+            () = sleep_until(deadline) => Ok(answer(&request, Decision::Expired, None)),
+            () = abandoned(&told) => Ok(answer(&request, Decision::Expired, None)),
+            decided = async {
+                if nobody {
+                    let reason = "the policy of this run names nobody who may approve";
+                    return Ok(answer(&request, Decision::Denied, Some(reason)));
+                }
+                self.api.decider.decide(question).await
+            } => decided.map(|it| checked(&request, &facts, it)),
+        };
+        match verdict {
+            Ok(answer) => {
+                self.tell(connection, run.uid(), Outcome::answered(&answer));
+                told.send_replace(Some(Ok(answer)));
+            }
+            Err(unable) => {
+                // Nobody was asked, or nobody knows: the same question may be put again.
+                run.state.questions().remove(&request.approval);
+                told.send_replace(Some(Err(unable.into())));
+            }
+        }
+    }
+}
+
+/// Comes when nobody has waited for the answer for a while: the run has given the question up, and people are not to be asked
+/// for nothing. Whoever lost a connection is back long before.
+async fn abandoned(told: &watch::Sender<Verdict>) {
+    let mut alone_since = None;
+    loop {
+        sleep(ABANDONED_AFTER / 3).await;
+        // The question itself is one of those who hold it.
+        if told.receiver_count() > 1 {
+            alone_since = None;
+            continue;
+        }
+        let since = *alone_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= ABANDONED_AFTER {
+            return;
+        }
+    }
+}
+
+impl Asked {
+    /// Whether it waits for an answer.
+    fn is_open(&self) -> bool {
+        self.verdict.borrow().is_none()
+    }
+
+    /// Whether it has no answer and will have none.
+    fn is_lost(&self) -> bool {
+        self.is_open() && self.verdict.has_changed().is_err()
+    }
+}
+
+/// Under the same name it is the same question, however long it is to wait this time.
+fn content(request: &ApprovalRequest) -> Result<Digest, ApiRefusal> {
+    let request = ApprovalRequest {
+        wait_seconds: 0,
+        ..request.clone()
+    };
+    digest(DOMAIN, &request).map_err(|_| refuse(ApiRefusalCode::Request, "this is no question"))
+}
+
+fn answer(request: &ApprovalRequest, decision: Decision, reason: Option<&str>) -> ApprovalAnswer {
+    ApprovalAnswer {
+        approval: request.approval.clone(),
+        action: request.action.clone(),
+        decision,
+        by: None,
+        reason: reason.map(str::to_owned),
+        for_the_run: false,
+    }
+}
+
+/// Holds an answer against its question and the plan: what does not fit is a no.
+fn checked(request: &ApprovalRequest, facts: &RunFacts, given: ApprovalAnswer) -> ApprovalAnswer {
+    if given.approval != request.approval || given.action != request.action {
+        tracing::error!(
+            approval = request.approval,
+            "an answer was about another action than the question"
+        );
+        let reason = "the answer that came was about another action";
+        return answer(request, Decision::Denied, Some(reason));
+    }
+    let yes = given.decision == Decision::Approved;
+    ApprovalAnswer {
+        by: given.by.as_deref().map(shortened),
+        reason: given.reason.map(|it| it.chars().take(SHORT_TEXT).collect()),
+        for_the_run: given.for_the_run && yes && facts.approval.run_scope,
+        ..given
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Reports: each follows from the one before, and so does every receipt in it.
+
+use std::sync::Arc;
+
+use sympozium_api::digest::digest;
+use sympozium_ipc::receipt::{Receipt, Verifier};
+use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, Noted, Report};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::request::refuse;
+use super::state::Seat;
+use super::traits::{Kept, Reporter};
+use super::{Service, WORK_DEADLINE, run_is_over};
+use crate::events::{EndingKind, Outcome};
+use crate::plans::Run;
+
+/// The domain of a report's digest.
+pub const DOMAIN: &str = "sympozium.ai/report/v1";
+
+/// What a report is to what is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The last one again: its answer was lost.
+    Again,
+    /// The next one.
+    Next {
+        /// What is kept once it was taken.
+        kept: Kept,
+        /// Its receipts.
+        receipts: Vec<Receipt>,
+    },
+}
+
+/// Holds a report against what is kept. Values to values: nothing has happened yet.
+///
+/// # Errors
+///
+/// When it does not follow.
+pub(crate) fn step(kept: &Kept, report: &Report) -> Result<Step, ApiRefusal> {
+    let broken = |message: String| refuse(ApiRefusalCode::Chain, message);
+    let own = digest(DOMAIN, report).map_err(|_| {
+        let message = "the report has numbers in it that cannot be written down";
+        refuse(ApiRefusalCode::Request, message)
+    })?;
+    if report.number.checked_add(1) == Some(kept.reports) && kept.last.as_ref() == Some(&own) {
+        return Ok(Step::Again);
+    }
+    if kept.has_ended() {
+        return Err(broken("the run has reported how it ended".to_owned()));
+    }
+    if report.number != kept.reports {
+        let (expected, found) = (kept.reports, report.number);
+        let message = format!("this is report {found}, and {expected} was expected");
+        return Err(broken(message));
+    }
+    if report.first_receipt != kept.receipts {
+        let (expected, found) = (kept.receipts, report.first_receipt);
+        let message = format!("the first receipt is number {found}, and {expected} was expected");
+        return Err(broken(message));
+    }
+    let mut verifier = Verifier::resume(kept.receipts, kept.head.clone());
+    let mut receipts = Vec::with_capacity(report.receipts.len());
+    for text in &report.receipts {
+        let number = verifier.lines();
+        let receipt = verifier.read(text);
+        receipts.push(receipt.map_err(|problem| broken(format!("receipt {number}: {problem}")))?);
+    }
+    if *verifier.head() != report.head {
+        let message = "the receipts do not lead to the hash that the report has for them";
+        return Err(broken(message.to_owned()));
+    }
+    let kept = Kept {
+        reports: kept.reports + 1,
+        last: Some(own),
+        receipts: verifier.lines(),
+        head: verifier.head().clone(),
+        phase: Some(report.phase),
+    };
+    Ok(Step::Next { kept, receipts })
+}
+
+impl<I, D, R: Reporter, S> Service<I, D, R, S>
+where
+    Self: Send + Sync + 'static,
+{
+    /// Takes a report, in a task of its own: one that was begun is not half taken because a connection was lost.
+    pub(super) async fn report(
+        self: &Arc<Self>,
+        connection: u64,
+        run: &Arc<Run>,
+        report: Report,
+        room: (Seat, Option<OwnedSemaphorePermit>),
+    ) -> Result<Noted, ApiRefusal> {
+        let (service, run) = (Arc::clone(self), Arc::clone(run));
+        let taking = tokio::spawn(async move {
+            let taken = service.take(connection, &run, report).await;
+            drop(room);
+            taken
+        });
+        match timeout(WORK_DEADLINE, taking).await {
+            Ok(Ok(taken)) => taken,
+            Ok(Err(_)) => Err(refuse(
+                ApiRefusalCode::Failed,
+                "the report could not be kept",
+            )),
+            Err(_) => Err(too_slow()),
+        }
+    }
+
+    async fn take(
+        &self,
+        connection: u64,
+        run: &Arc<Run>,
+        report: Report,
+    ) -> Result<Noted, ApiRefusal> {
+        let facts = run.facts().ok_or_else(run_is_over)?;
+        // Those that wait behind one that hangs give up: they would take the room of everything else.
+        let locked = timeout(WORK_DEADLINE, run.state.reports.lock()).await;
+        let mut known = locked.map_err(|_| too_slow())?;
+        // While it waited for the one before.
+        if run.is_over() {
+            return Err(run_is_over());
+        }
+        let before = match known.take() {
+            Some(kept) => kept,
+            None => {
+                let kept = self.api.reporter.kept(facts).await?;
+                kept.unwrap_or_else(|| Kept::nothing(facts.plan.clone()))
+            }
+        };
+        let before = known.insert(before);
+        if before.has_ended() {
+            run.state.set_ended();
+        }
+        let (kept, receipts) = match step(before, &report)? {
+            Step::Again => {
+                let receipts = before.receipts;
+                return Ok(Noted { receipts });
+            }
+            Step::Next { kept, receipts } => (kept, receipts),
+        };
+        let (phase, ending) = (report.phase, report.ending.as_ref().map(EndingKind::of));
+        self.api.reporter.take(facts, report, &kept).await?;
+        let tell = |outcome| self.tell(connection, run.uid(), outcome);
+        for receipt in receipts {
+            tell(Outcome::Receipt {
+                receipt: Box::new(receipt),
+            });
+        }
+        if before.phase != Some(phase) {
+            tell(Outcome::Phase { phase });
+        }
+        let count = kept.receipts;
+        *before = kept;
+        if let Some(ending) = ending {
+            run.state.set_ended();
+            tell(Outcome::RunEnded { ending });
+        }
+        Ok(Noted { receipts: count })
+    }
+}
+
+fn too_slow() -> ApiRefusal {
+    let message = "the report could not be kept in time";
+    refuse(ApiRefusalCode::Failed, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+use sympozium_api::names::Digest;
+use sympozium_ipc::receipt::{Chain, Event};
+use sympozium_ipc::run_api::{Ending, Phase, Usage};
+
+use super::*;
+
+fn plan() -> Digest {
+    sympozium_api::digest::of_canonical("test", b"plan")
+}
+
+fn report(chain: &mut Chain, number: u64, receipts: u64) -> Report {
+    let first_receipt = chain.len();
+    let line = |it| {
+        let event = Event::Started {
+            run: format!("run-{it}"),
+            by: "test".to_owned(),
+        };
+        chain.add(it, event).unwrap().text
+    };
+    let receipts = (0..receipts).map(line).collect();
+    Report {
+        number,
+        phase: Phase::Working,
+        first_receipt,
+        receipts,
+        head: chain.head().clone(),
+        progress: None,
+        transcript: Vec::new(),
+        usage: Usage::default(),
+        ending: None,
+    }
+}
+
+fn next(kept: &Kept, report: &Report) -> (Kept, usize) {
+    match step(kept, report) {
+        Ok(Step::Next { kept, receipts }) => (kept, receipts.len()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn broken(kept: &Kept, report: &Report) -> String {
+    let refusal = step(kept, report).unwrap_err();
+    assert_eq!(refusal.code, ApiRefusalCode::Chain, "{refusal}");
+    refusal.message
+}
+
+#[test]
+fn reports_follow_from_each_other() {
+    let mut chain = Chain::new(plan());
+    let nothing = Kept::nothing(plan());
+    let first = report(&mut chain, 0, 2);
+    let second = report(&mut chain, 1, 0);
+    let third = report(&mut chain, 2, 3);
+    let (one, count) = next(&nothing, &first);
+    assert_eq!((one.reports, one.receipts, count), (1, 2, 2));
+    assert_eq!(one.head, first.head);
+    assert_eq!(step(&one, &first), Ok(Step::Again));
+    let (two, _) = next(&one, &second);
+    let (three, count) = next(&two, &third);
+    assert_eq!((three.reports, three.receipts, count), (3, 5, 3));
+
+    // A gap, one that was long ago, and the last one with another content.
+    assert!(broken(&one, &third).contains("report 2, and 1"));
+    assert!(broken(&three, &first).contains("report 0, and 3"));
+    let other = Report {
+        progress: Some("other".to_owned()),
+        ..third
+    };
+    assert!(broken(&three, &other).contains("report 2, and 3"));
+    assert!(broken(&nothing, &second).contains("report 1, and 0"));
+}
+
+#[test]
+fn receipts_follow_from_each_other_and_from_the_plan() {
+    let mut chain = Chain::new(plan());
+    let (kept, _) = next(&Kept::nothing(plan()), &report(&mut chain, 0, 2));
+    let good = report(&mut chain, 1, 3);
+    let with = |change: &dyn Fn(&mut Report)| {
+        let mut report = good.clone();
+        change(&mut report);
+        broken(&kept, &report)
+    };
+    assert!(with(&|it| it.first_receipt = 1).contains("number 1, and 2"));
+    // Cut off, left out, moved, forged.
+    assert!(with(&|it| drop(it.receipts.pop())).contains("do not lead"));
+    assert!(with(&|it| drop(it.receipts.remove(0))).contains("receipt 2:"));
+    assert!(with(&|it| it.receipts.swap(1, 2)).contains("receipt 3:"));
+    let forged = |it: &mut Report| it.receipts[1] = it.receipts[1].replace("run-1", "run-9");
+    assert!(with(&forged).contains("receipt 4: it does not follow"));
+    assert!(with(&|it| it.head = plan()).contains("do not lead"));
+    // The chain of another run.
+    let mut other = Chain::new(sympozium_api::digest::of_canonical("test", b"other"));
+    let foreign = report(&mut other, 0, 1);
+    let text = broken(&Kept::nothing(plan()), &foreign);
+    assert!(text.contains("another plan"), "{text}");
+    let (after, _) = next(&kept, &good);
+    assert_eq!(after.receipts, 5);
+}
+
+#[test]
+fn nothing_comes_after_the_end() {
+    let mut chain = Chain::new(plan());
+    let last = Report {
+        phase: Phase::Ended,
+        ending: Some(Ending::TimedOut),
+        ..report(&mut chain, 0, 1)
+    };
+    let (kept, _) = next(&Kept::nothing(plan()), &last);
+    assert!(kept.has_ended());
+    assert_eq!(step(&kept, &last), Ok(Step::Again));
+    let more = report(&mut chain, 1, 1);
+    assert!(broken(&kept, &more).contains("how it ended"));
+}

@@ -1,0 +1,258 @@
+//! What a request says, read and held to its bounds before anybody acts on it.
+
+use std::collections::HashSet;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method};
+use serde::de::DeserializeOwned;
+use sympozium_api::limits;
+use sympozium_ipc::action::{MAX_SHOWN, escaped};
+use sympozium_ipc::receipt::shortened;
+use sympozium_ipc::run_api::{
+    ApiRefusal, ApiRefusalCode, ApprovalRequest, MAX_REQUEST, MAX_SUBRUNS, MAX_TOKEN,
+    MessageRequest, Report, ScheduleRequest, SubrunsRequest, path,
+};
+
+/// Characters of the name of a question.
+pub const MAX_APPROVAL_NAME: usize = 128;
+/// Characters of a tool's or a pack's name.
+pub const MAX_TOOL_NAME: usize = 253;
+/// Characters of the name of a schedule, and of a task for a run below.
+pub const MAX_TASK_NAME: usize = 63;
+/// Characters of a task, and of what an agent is told before it.
+pub const MAX_TASK: usize = limits::VALUE;
+/// Characters of a message.
+pub const MAX_MESSAGE: usize = limits::VALUE;
+/// Characters of the name of a channel, a chat or a thread.
+pub const MAX_CHANNEL_NAME: usize = 256;
+/// Characters of a time as Kubernetes writes it.
+pub const MAX_TIMEOUT: usize = 32;
+
+/// What becomes of a schedule, in the words of the tool.
+const SCHEDULE_ACTIONS: [&str; 5] = ["create", "update", "suspend", "resume", "delete"];
+
+/// What a run wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Report(Box<Report>),
+    Approval(ApprovalRequest),
+    Schedule(ScheduleRequest),
+    Message(MessageRequest),
+    Subruns(SubrunsRequest),
+}
+
+/// Which of them, by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Report,
+    Approval,
+    Schedule,
+    Message,
+    Subruns,
+}
+
+impl Kind {
+    pub(crate) fn of(method: &Method, target: &str) -> Result<Self, ApiRefusal> {
+        let kind = match target {
+            path::REPORTS => Self::Report,
+            path::APPROVALS => Self::Approval,
+            path::SCHEDULES => Self::Schedule,
+            path::MESSAGES => Self::Message,
+            path::SUBRUNS => Self::Subruns,
+            _ => {
+                return Err(refuse(
+                    ApiRefusalCode::Request,
+                    "there is no such request at the gateway\nhint: the bridge may be of another release",
+                ));
+            }
+        };
+        if *method != Method::POST {
+            return Err(refuse(ApiRefusalCode::Request, "requests are sent by POST"));
+        }
+        Ok(kind)
+    }
+
+    /// A word for events.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Approval => "approval",
+            Self::Schedule => "schedule",
+            Self::Message => "message",
+            Self::Subruns => "subruns",
+        }
+    }
+
+    /// Reads the body of such a request.
+    pub(crate) fn read(self, body: &[u8]) -> Result<Wish, ApiRefusal> {
+        if body.len() > MAX_REQUEST {
+            return Err(too_large());
+        }
+        match self {
+            Self::Report => {
+                let report: Report = parse(body)?;
+                report
+                    .check()
+                    .map_err(|error| refuse(ApiRefusalCode::Request, error.to_string()))?;
+                Ok(Wish::Report(Box::new(report)))
+            }
+            Self::Approval => {
+                let request: ApprovalRequest = parse(body)?;
+                check_approval(&request)?;
+                Ok(Wish::Approval(request))
+            }
+            Self::Schedule => {
+                let request: ScheduleRequest = parse(body)?;
+                check_schedule(&request)?;
+                Ok(Wish::Schedule(request))
+            }
+            Self::Message => {
+                let request: MessageRequest = parse(body)?;
+                check_message(&request)?;
+                Ok(Wish::Message(request))
+            }
+            Self::Subruns => {
+                let request: SubrunsRequest = parse(body)?;
+                check_subruns(&request)?;
+                Ok(Wish::Subruns(request))
+            }
+        }
+    }
+}
+
+/// The token of a request: of the one `authorization` header, if there is one and it has the form.
+pub(crate) fn token(headers: &HeaderMap) -> Option<&str> {
+    let mut sent = headers.get_all(AUTHORIZATION).iter();
+    let value = sent.next()?;
+    // Of two, another server might have taken the other one.
+    if sent.next().is_some() {
+        return None;
+    }
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let plain = !token.is_empty()
+        && token.len() <= MAX_TOKEN
+        && token.bytes().all(|byte| byte.is_ascii_graphic());
+    (plain && scheme.eq_ignore_ascii_case("bearer")).then_some(token)
+}
+
+pub(crate) fn refuse(code: ApiRefusalCode, message: impl Into<String>) -> ApiRefusal {
+    let message = message.into();
+    ApiRefusal { code, message }
+}
+
+pub(crate) fn too_large() -> ApiRefusal {
+    refuse(
+        ApiRefusalCode::Size,
+        format!("a request has at most {MAX_REQUEST} bytes"),
+    )
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiRefusal> {
+    serde_json::from_slice(body).map_err(|error| {
+        // It may repeat what was sent, as far as names go.
+        let error = shortened(&error.to_string());
+        let message = format!("the request is not one that this release understands: {error}");
+        refuse(ApiRefusalCode::Request, message)
+    })
+}
+
+/// Whether a text has between one and so many characters.
+fn within(text: &str, most: usize) -> bool {
+    // A character has at most four bytes: long texts are not counted.
+    !text.is_empty() && text.len() <= 4 * most && text.chars().count() <= most
+}
+
+fn wanted(holds: bool, what: &str, most: usize) -> Result<(), ApiRefusal> {
+    if holds {
+        return Ok(());
+    }
+    let message = format!("{what} has between one and {most} characters");
+    Err(refuse(ApiRefusalCode::Request, message))
+}
+
+fn check_approval(request: &ApprovalRequest) -> Result<(), ApiRefusal> {
+    let plain =
+        |text: &str, most| within(text, most) && text.bytes().all(|it| it.is_ascii_graphic());
+    let name = plain(&request.approval, MAX_APPROVAL_NAME);
+    wanted(name, "the plain name of a question", MAX_APPROVAL_NAME)?;
+    let packs = request.pack.iter().map(String::as_str);
+    let names = packs.chain([request.tool.as_str()]);
+    let tools = names.into_iter().all(|it| plain(it, MAX_TOOL_NAME));
+    wanted(tools, "the plain name of a tool or a pack", MAX_TOOL_NAME)?;
+    if request.action.check().is_err() {
+        let message = "an action is told by its hash: `sha256:` and 64 digits";
+        return Err(refuse(ApiRefusalCode::Request, message));
+    }
+    let shown = within(&request.shown, MAX_SHOWN);
+    wanted(shown, "what a person is shown", MAX_SHOWN)?;
+    if !is_harmless(&request.shown) {
+        let message =
+            "what a person is shown has characters in it that are not what they look like";
+        return Err(refuse(ApiRefusalCode::Request, message));
+    }
+    Ok(())
+}
+
+/// Whether nothing in a text can move a cursor, reverse a line or hide. Lines end where the bridge ends them.
+fn is_harmless(shown: &str) -> bool {
+    let others = |letter: &char| !matches!(letter, '\n' | '\\');
+    let text: String = shown.chars().filter(others).collect();
+    escaped(&text) == text
+}
+
+fn check_schedule(request: &ScheduleRequest) -> Result<(), ApiRefusal> {
+    let name = within(&request.name, MAX_TASK_NAME);
+    wanted(name, "the name of a schedule", MAX_TASK_NAME)?;
+    if !SCHEDULE_ACTIONS.contains(&request.action.as_str()) {
+        let all = SCHEDULE_ACTIONS.join(", ");
+        let message = format!("what becomes of a schedule is one of {all}");
+        return Err(refuse(ApiRefusalCode::Request, message));
+    }
+    let schedule = request.schedule.as_deref();
+    let schedule = schedule.is_none_or(|it| within(it, limits::CRON));
+    wanted(schedule, "the cron line of a schedule", limits::CRON)?;
+    let task = request
+        .task
+        .as_deref()
+        .is_none_or(|it| within(it, MAX_TASK));
+    wanted(task, "the task of a schedule", MAX_TASK)
+}
+
+fn check_message(request: &MessageRequest) -> Result<(), ApiRefusal> {
+    let places = [&request.chat_id, &request.thread_id];
+    let places = places.into_iter().flatten().chain([&request.channel]);
+    let places = places.into_iter().all(|it| within(it, MAX_CHANNEL_NAME));
+    wanted(places, "a channel, a chat or a thread", MAX_CHANNEL_NAME)?;
+    wanted(within(&request.text, MAX_MESSAGE), "a message", MAX_MESSAGE)
+}
+
+fn check_subruns(request: &SubrunsRequest) -> Result<(), ApiRefusal> {
+    if !(1..=MAX_SUBRUNS).contains(&request.tasks.len()) {
+        let message = format!("between one and {MAX_SUBRUNS} tasks are given at once");
+        return Err(refuse(ApiRefusalCode::Request, message));
+    }
+    let mut names = HashSet::new();
+    for task in &request.tasks {
+        wanted(
+            within(&task.id, MAX_TASK_NAME),
+            "the name of a task",
+            MAX_TASK_NAME,
+        )?;
+        let texts = task.system_prompt.iter().chain([&task.task]);
+        let texts = texts.into_iter().all(|it| within(it, MAX_TASK));
+        wanted(texts, "a task", MAX_TASK)?;
+        let timeout = task
+            .timeout
+            .as_deref()
+            .is_none_or(|it| within(it, MAX_TIMEOUT));
+        wanted(timeout, "the time of a task", MAX_TIMEOUT)?;
+        if !names.insert(task.id.as_str()) {
+            let message = "two tasks have one name";
+            return Err(refuse(ApiRefusalCode::Request, message));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

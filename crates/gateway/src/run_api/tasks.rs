@@ -1,0 +1,158 @@
+//! What a run asks others to do: schedules, messages, runs below it. Only what its plan has.
+
+use std::sync::Arc;
+
+use sympozium_api::run_plan::Gate;
+use sympozium_ipc::run_api::{
+    ApiRefusal, ApiRefusalCode, MessageRequest, ScheduleRequest, Strategy, SubrunsAnswer,
+    SubrunsRequest, Told,
+};
+use sympozium_plan::policy::tools::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
+use tokio::time::timeout;
+
+use super::request::refuse;
+use super::state::Subruns;
+use super::traits::{Scheduler, Unable};
+use super::{Service, WORK_DEADLINE, run_is_over};
+use crate::plans::{Run, RunFacts};
+
+impl<I, D, R, S: Scheduler> Service<I, D, R, S>
+where
+    Self: Send + Sync + 'static,
+{
+    pub(super) async fn schedule(
+        &self,
+        run: &Arc<Run>,
+        request: ScheduleRequest,
+    ) -> Result<Told, ApiRefusal> {
+        let facts = permitted(run, SCHEDULE_TASK)?;
+        within_time(self.api.scheduler.schedule(facts, request)).await
+    }
+
+    pub(super) async fn message(
+        &self,
+        run: &Arc<Run>,
+        request: MessageRequest,
+    ) -> Result<Told, ApiRefusal> {
+        let facts = permitted(run, SEND_CHANNEL_MESSAGE)?;
+        within_time(self.api.scheduler.message(facts, request)).await
+    }
+
+    pub(super) async fn subruns(
+        &self,
+        run: &Arc<Run>,
+        request: SubrunsRequest,
+    ) -> Result<SubrunsAnswer, ApiRefusal> {
+        let facts = permitted(run, SPAWN_SUBAGENTS)?;
+        let mut places = Places::take(run, facts, &request)?;
+        let names: Vec<String> = request.tasks.iter().map(|it| it.id.clone()).collect();
+        match self.api.scheduler.subruns(facts, request).await {
+            Ok(answer) => {
+                let told = answer.results.iter().map(|it| &it.id);
+                if told.eq(&names) {
+                    return Ok(answer);
+                }
+                let message = "what came of the runs below is not known";
+                Err(refuse(ApiRefusalCode::Failed, message))
+            }
+            Err(unable) => {
+                // Where none was begun none is counted; where nobody knows all are.
+                if !matches!(unable, Unable::Failed { .. }) {
+                    places.give_back();
+                }
+                Err(unable.into())
+            }
+        }
+    }
+}
+
+/// The facts of a run whose plan has this tool, and which has not ended.
+fn permitted<'r>(run: &'r Arc<Run>, tool: &str) -> Result<&'r Arc<RunFacts>, ApiRefusal> {
+    let facts = run.facts().ok_or_else(run_is_over)?;
+    match facts.gate(tool, None) {
+        Some(Gate::Allow | Gate::Ask) if run.state.has_ended() => Err(refuse(
+            ApiRefusalCode::Denied,
+            "the run has reported how it ended",
+        )),
+        // Where the gate is `ask` the bridge has asked: it is the one who acts.
+        Some(Gate::Allow | Gate::Ask) => Ok(facts),
+        Some(Gate::Deny) | None => Err(refuse(
+            ApiRefusalCode::Denied,
+            format!("the plan of this run does not have {tool}"),
+        )),
+    }
+}
+
+async fn within_time(work: impl Future<Output = Result<Told, Unable>>) -> Result<Told, ApiRefusal> {
+    match timeout(WORK_DEADLINE, work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(refuse(
+            ApiRefusalCode::Failed,
+            "it could not be done in time",
+        )),
+    }
+}
+
+/// Children of a run, counted, and as many of them as run at a time for as long as this is there.
+#[derive(Debug)]
+struct Places {
+    run: Arc<Run>,
+    children: u32,
+    running: u32,
+}
+
+impl Places {
+    fn take(
+        run: &Arc<Run>,
+        facts: &RunFacts,
+        request: &SubrunsRequest,
+    ) -> Result<Self, ApiRefusal> {
+        let plan = &facts.subagents;
+        if plan.levels == 0 {
+            let message = "the plan of this run has no runs below it";
+            return Err(refuse(ApiRefusalCode::Denied, message));
+        }
+        let children = u32::try_from(request.tasks.len()).unwrap_or(u32::MAX);
+        let running = match request.strategy {
+            Strategy::Parallel => children,
+            Strategy::Sequential => 1,
+        };
+        let mut subruns = run.state.subruns();
+        let after = Subruns {
+            children: subruns.children.saturating_add(children),
+            running: subruns.running.saturating_add(running),
+        };
+        if after.children > plan.children {
+            let (most, before) = (plan.children, subruns.children);
+            let message = format!("this run may start {most} runs, and has started {before}");
+            return Err(refuse(ApiRefusalCode::Denied, message));
+        }
+        if after.running > plan.concurrent {
+            let most = plan.concurrent;
+            let message = format!(
+                "at most {most} runs below this one go on at a time\nhint: give fewer tasks at once, or use the strategy `sequential`"
+            );
+            return Err(refuse(ApiRefusalCode::Busy, message));
+        }
+        *subruns = after;
+        drop(subruns);
+        Ok(Self {
+            run: Arc::clone(run),
+            children,
+            running,
+        })
+    }
+
+    /// None was started.
+    fn give_back(&mut self) {
+        let mut subruns = self.run.state.subruns();
+        subruns.children = subruns.children.saturating_sub(self.children);
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        let mut subruns = self.run.state.subruns();
+        subruns.running = subruns.running.saturating_sub(self.running);
+    }
+}

@@ -1,0 +1,98 @@
+//! The program with `--records`: reports become files, and nobody can be asked.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use sympozium_testkit::{command, wait_until};
+
+use super::*;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
+
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Program {
+    fn start(directory: &Path) -> Self {
+        let at = |name: &str| directory.join(name);
+        let socket = at("gateway.sock");
+        let _ = fs::remove_file(&socket);
+        let log = fs::File::create(at("log")).expect("a log");
+        let child = command(PROGRAM)
+            .args(["serve", "--dns=127.0.0.1:9", "--plans"])
+            .arg(at("plans"))
+            .arg("--key-file")
+            .arg(at("keys"))
+            .arg("--records")
+            .arg(at("records"))
+            .arg(format!("--listen=unix:{}", socket.display()))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .expect("it starts");
+        let program = Self(child);
+        let listening = || {
+            let log = fs::read_to_string(at("log")).expect("a log");
+            log.contains("the run API is served") && log.contains("listening")
+        };
+        assert!(wait_until(PATIENCE, listening));
+        program
+    }
+}
+
+#[tokio::test]
+async fn it_keeps_what_runs_report_across_restarts_and_has_nobody_to_ask() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    let plan = plan(UID, |_| {});
+    let bytes = plan.to_bytes().expect("JSON");
+    fs::create_dir(at("plans")).expect("a directory");
+    fs::write(at("plans/run.json"), &bytes).expect("a plan");
+    // The key of `keys()`.
+    fs::write(at("keys"), format!("k1 {}\n", "09".repeat(32))).expect("keys");
+    let mut reports = Reporting {
+        chain: Chain::new(RunPlan::digest_of(&bytes)),
+        number: 0,
+    };
+    let connect = async || {
+        let stream = UnixStream::connect(at("gateway.sock")).await;
+        Client::over(stream.expect("it listens"), &token(UID, RUN)).await
+    };
+    let first = reports.next(2);
+    {
+        let _program = Program::start(directory.path());
+        let client = connect().await;
+        assert_eq!(client.report(&first).await, Ok(2));
+        let (status, answer) = client.post(path::APPROVALS, &question("q")).await;
+        let expected = json!({
+            "approval": "q", "action": hash("0"), "decision": "denied", "forTheRun": false,
+            "reason": "nobody can be asked here, so the answer is no",
+        });
+        assert_eq!((status, answer), (200, expected));
+        let message = json!({ "channel": "slack", "text": "hello" });
+        let (status, _) = client.post(path::MESSAGES, &message).await;
+        assert_eq!(status, 501);
+    }
+    // It was killed.
+    let _program = Program::start(directory.path());
+    let client = connect().await;
+    assert_eq!(client.report(&first).await, Ok(2));
+    assert_eq!(client.report(&reports.last()).await, Ok(3));
+    let records = Records::open(&at("records")).expect("a directory");
+    let report = records.report(UID).expect("readable").expect("kept");
+    assert_eq!((report.receipts, report.phase), (3, Phase::Ended));
+    let log = fs::read_to_string(at("log")).expect("a log");
+    let password = client
+        .token
+        .rsplit(':')
+        .next()
+        .expect("a password")
+        .to_owned();
+    assert!(!log.contains(&password), "{log}");
+}

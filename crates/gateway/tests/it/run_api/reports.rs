@@ -1,0 +1,306 @@
+//! Reports: taken once, in order, with receipts that follow, or not at all.
+
+use std::convert::Infallible;
+use std::fs;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame};
+use sympozium_gateway::plans::RunFacts;
+use sympozium_gateway::run_api::{Kept, MAX_BODIES_OF_RUN, Unable};
+use sympozium_ipc::receipt::verify;
+use sympozium_ipc::run_api::{MAX_RECEIPTS, MAX_REQUEST};
+use tokio::sync::Semaphore;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_reports_to_its_end_over_a_socket() {
+    let world = World::new(|_| {});
+    let client = world.unix_client(&world.socket()).await;
+    let mut reports = world.reports();
+    let first = reports.next(2);
+    assert_eq!(client.report(&first).await, Ok(2));
+    // The answer was lost; then with another content, and with a gap.
+    assert_eq!(client.report(&first).await, Ok(2));
+    let other = Report {
+        progress: Some("other".to_owned()),
+        ..first.clone()
+    };
+    assert_eq!(client.report(&other).await, Err("chain".to_owned()));
+    let second = reports.next(MAX_RECEIPTS as u64);
+    let third = reports.next(1);
+    assert_eq!(client.report(&third).await, Err("chain".to_owned()));
+    assert_eq!(client.report(&second).await, Ok(130));
+    assert_eq!(client.report(&third).await, Ok(131));
+    let last = reports.last();
+    assert_eq!(client.report(&last).await, Ok(132));
+    assert_eq!(client.report(&last).await, Ok(132));
+    let more = reports.next(0);
+    assert_eq!(client.report(&more).await, Err("chain".to_owned()));
+    // Nothing else either.
+    let (status, body) = client.post(path::APPROVALS, &question("late")).await;
+    assert_eq!((status, code(&body).as_str()), (403, "denied"));
+
+    let kept = world
+        .records()
+        .report(UID)
+        .expect("readable")
+        .expect("kept");
+    assert_eq!((kept.phase, kept.ending), (Phase::Ended, last.ending));
+    let receipts = world.records().path(UID).join("receipts.jsonl");
+    let receipts = fs::read_to_string(receipts).expect("a file");
+    let verified = verify(receipts.lines(), &world.plan_digest(), Some(&kept.head));
+    assert_eq!(verified.expect("a whole chain").receipts.len(), 132);
+}
+
+#[tokio::test]
+async fn what_does_not_follow_is_not_kept() {
+    let world = World::new(|_| {});
+    let client = world.client().await;
+    let mut reports = world.reports();
+    client.report(&reports.next(2)).await.expect("taken");
+    let good = reports.next(3);
+    let with = |change: fn(&mut Report)| {
+        let mut report = good.clone();
+        change(&mut report);
+        report
+    };
+    for wrong in [
+        with(|it| it.receipts[1] = it.receipts[1].replace("test 1", "test 9")),
+        with(|it| drop(it.receipts.pop())),
+        with(|it| drop(it.receipts.remove(0))),
+        with(|it| it.receipts.swap(0, 1)),
+        with(|it| it.receipts[0].push(' ')),
+        with(|it| it.first_receipt = 1),
+        with(|it| it.number = 0),
+    ] {
+        assert_eq!(client.report(&wrong).await, Err("chain".to_owned()));
+    }
+    let too_many = with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS + 1]);
+    assert_eq!(client.report(&too_many).await, Err("request".to_owned()));
+    let silent = with(|it| it.phase = Phase::Ended);
+    assert_eq!(client.report(&silent).await, Err("request".to_owned()));
+    let kept = world
+        .records()
+        .report(UID)
+        .expect("readable")
+        .expect("kept");
+    assert_eq!((kept.reports, kept.receipts), (1, 2));
+    assert_eq!(client.report(&good).await, Ok(5));
+}
+
+#[tokio::test]
+async fn the_chain_goes_on_after_a_restart() {
+    let world = World::new(|_| {});
+    let client = world.client().await;
+    let mut reports = world.reports();
+    let first = reports.next(2);
+    client.report(&first).await.expect("taken");
+    let (again, client) = {
+        let gateway = gateway(Desk::new(), world.records(), NoScheduler);
+        gateway.plans().add(&world.plan).expect("a plan");
+        let again = World { gateway, ..world };
+        let client = again.client().await;
+        (again, client)
+    };
+    assert_eq!(client.report(&first).await, Ok(2));
+    assert_eq!(client.report(&reports.next(1)).await, Ok(3));
+    let kept = again
+        .records()
+        .report(UID)
+        .expect("readable")
+        .expect("kept");
+    assert_eq!((kept.reports, kept.receipts), (2, 3));
+}
+
+/// Fails for as long as it is told to.
+struct Failing(Arc<AtomicBool>);
+
+impl Reporter for Failing {
+    async fn kept(&self, _: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+        self.answer().map(|()| None)
+    }
+
+    async fn take(&self, _: &Arc<RunFacts>, _: Report, _: &Kept) -> Result<(), Unable> {
+        self.answer()
+    }
+}
+
+impl Failing {
+    fn answer(&self) -> Result<(), Unable> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(Unable::Failed {
+                message: "no room".to_owned(),
+                cause: None,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_kept_comes_again() {
+    let fails = Arc::new(AtomicBool::new(true));
+    let world = World::new(|_| {});
+    let gateway = gateway(Desk::new(), Failing(Arc::clone(&fails)), NoScheduler);
+    gateway.plans().add(&world.plan).expect("a plan");
+    let world = World { gateway, ..world };
+    let client = world.client().await;
+    let mut reports = world.reports();
+    let first = reports.next(1);
+    assert_eq!(client.report(&first).await, Err("failed".to_owned()));
+    fails.store(false, Ordering::Relaxed);
+    assert_eq!(client.report(&first).await, Ok(1));
+    fails.store(true, Ordering::Relaxed);
+    let second = reports.next(1);
+    assert_eq!(client.report(&second).await, Err("failed".to_owned()));
+    fails.store(false, Ordering::Relaxed);
+    assert_eq!(client.report(&second).await, Ok(2));
+    // What was not kept was not told of.
+    let receipts = world.outcomes();
+    assert_eq!(receipts.iter().filter(|it| *it == "receipt").count(), 2);
+}
+
+/// Says when it begins, and goes on when it is let.
+#[derive(Clone)]
+struct Slow {
+    began: Arc<Semaphore>,
+    lets: Arc<Semaphore>,
+}
+
+impl Reporter for Slow {
+    async fn kept(&self, _: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+        Ok(None)
+    }
+
+    async fn take(&self, _: &Arc<RunFacts>, _: Report, _: &Kept) -> Result<(), Unable> {
+        self.began.add_permits(1);
+        self.lets.acquire().await.expect("open").forget();
+        Ok(())
+    }
+}
+
+fn slow_world() -> (World, Slow) {
+    let slow = Slow {
+        began: Arc::new(Semaphore::new(0)),
+        lets: Arc::new(Semaphore::new(0)),
+    };
+    let world = World::new(|_| {});
+    let gateway = gateway(Desk::new(), slow.clone(), NoScheduler);
+    gateway.plans().add(&world.plan).expect("a plan");
+    (World { gateway, ..world }, slow)
+}
+
+#[tokio::test]
+async fn a_report_that_is_being_kept_is_kept_whoever_goes() {
+    let (world, slow) = slow_world();
+    let client = world.client().await;
+    let mut reports = world.reports();
+    let first = reports.next(2);
+    let sending = {
+        let (client, first) = (client.clone(), first.clone());
+        tokio::spawn(async move { client.report(&first).await })
+    };
+    slow.began.acquire().await.expect("open").forget();
+    sending.abort();
+    drop(client);
+    assert!(sending.await.is_err());
+    slow.lets.add_permits(1);
+    // Sent again, it is not kept again.
+    let client = world.client().await;
+    assert_eq!(client.report(&first).await, Ok(2));
+    assert_eq!(slow.began.available_permits(), 0);
+
+    // The run is over while its last report is being kept: it is kept and answered.
+    let last = reports.last();
+    let sending = tokio::spawn(async move { client.report(&last).await });
+    slow.began.acquire().await.expect("open").forget();
+    assert!(world.gateway.plans().end(UID));
+    slow.lets.add_permits(1);
+    assert_eq!(sending.await.expect("an answer"), Ok(3));
+    assert_eq!(
+        world.outcomes().last().map(String::as_str),
+        Some("run-ended")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_too_long_is_told_to_come_again() {
+    let (world, slow) = slow_world();
+    let client = world.client().await;
+    let first = world.reports().next(1);
+    // More often than there is room for reports: the rest of the run is served meanwhile.
+    for _ in 0..=MAX_BODIES_OF_RUN {
+        assert_eq!(client.report(&first).await, Err("failed".to_owned()));
+    }
+    let (status, _) = client.post(path::MESSAGES, &json!({})).await;
+    assert_eq!(status, 400);
+    slow.lets.add_permits(1);
+    assert_eq!(client.report(&first).await, Ok(1));
+    assert_eq!(slow.began.available_permits(), 1);
+}
+
+#[tokio::test]
+async fn a_body_has_so_many_bytes_and_no_more() {
+    let world = World::new(|_| {});
+    let client = world.client().await;
+    let mut body = serde_json::to_vec(&world.reports().next(1)).expect("JSON");
+    body.resize(MAX_REQUEST, b' ');
+    let (status, _) = client
+        .send(path::REPORTS, body.clone())
+        .await
+        .expect("an answer");
+    assert_eq!(status, 200);
+    body.push(b' ');
+    // Announced, it is not read at all.
+    let (status, refusal) = client
+        .send(path::REPORTS, body.clone())
+        .await
+        .expect("an answer");
+    assert_eq!((status, code(&refusal).as_str()), (413, "size"));
+
+    // Not announced, it is read up to the bound.
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let gateway = Arc::clone(&world.gateway);
+    tokio::spawn(async move { gateway.serve(theirs).await });
+    let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(ours))
+        .await
+        .expect("a handshake");
+    tokio::spawn(connection);
+    let pieces: Vec<Bytes> = body.chunks(1 << 16).map(Bytes::copy_from_slice).collect();
+    let request = http::Request::post(format!("http://gateway{}", path::REPORTS))
+        .header("authorization", format!("Bearer {}", token(UID, RUN)))
+        .body(Pieces(pieces.into_iter()))
+        .expect("a request");
+    let answer = sender.send_request(request).await.expect("an answer");
+    assert_eq!(answer.status(), 413);
+    let refusal = answer
+        .into_body()
+        .collect()
+        .await
+        .expect("a body")
+        .to_bytes();
+    assert_eq!(
+        code(&serde_json::from_slice(&refusal).expect("JSON")),
+        "size"
+    );
+    assert!(world.outcomes().contains(&"request-refused".to_owned()));
+}
+
+/// A body that does not say how long it is.
+struct Pieces(std::vec::IntoIter<Bytes>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.next().map(|it| Ok(Frame::data(it))))
+    }
+}

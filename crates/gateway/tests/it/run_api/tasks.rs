@@ -1,0 +1,246 @@
+//! What a run has others do: what its plan has, as often as it says.
+
+use std::sync::Mutex;
+
+use sympozium_api::run_plan::Gate;
+use sympozium_gateway::plans::RunFacts;
+use sympozium_gateway::run_api::Unable;
+use sympozium_ipc::run_api::{
+    MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told,
+};
+use tokio::sync::Semaphore;
+
+use super::*;
+
+/// Does what it is asked when it is let.
+#[derive(Clone)]
+struct Doing {
+    seen: Arc<Mutex<Vec<String>>>,
+    lets: Arc<Semaphore>,
+}
+
+impl Doing {
+    fn new() -> Self {
+        Self {
+            seen: Arc::default(),
+            lets: Arc::new(Semaphore::new(0)),
+        }
+    }
+
+    fn saw(&self, what: String) {
+        self.seen.lock().expect("not poisoned").push(what);
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().expect("not poisoned").clone()
+    }
+}
+
+/// Says when nobody waits any more.
+struct Dropped(Doing);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.saw("dropped".to_owned());
+    }
+}
+
+impl Scheduler for Doing {
+    async fn schedule(&self, run: &Arc<RunFacts>, it: ScheduleRequest) -> Result<Told, Unable> {
+        self.saw(format!("{} {} {}", run.run.name, it.action, it.name));
+        let text = "scheduled".to_owned();
+        Ok(Told { text })
+    }
+
+    async fn message(&self, _: &Arc<RunFacts>, it: MessageRequest) -> Result<Told, Unable> {
+        self.saw(format!("{} {}", it.channel, it.text));
+        let text = "sent".to_owned();
+        Ok(Told { text })
+    }
+
+    async fn subruns(
+        &self,
+        _: &Arc<RunFacts>,
+        it: SubrunsRequest,
+    ) -> Result<SubrunsAnswer, Unable> {
+        let dropped = Dropped(self.clone());
+        self.saw(format!("{} tasks", it.tasks.len()));
+        match it.tasks[0].task.as_str() {
+            "busy" => {
+                std::mem::forget(dropped);
+                return Err(Unable::Busy("not now".to_owned()));
+            }
+            "forget" => {
+                std::mem::forget(dropped);
+                let results = Vec::new();
+                return Ok(SubrunsAnswer { results });
+            }
+            _ => {}
+        }
+        let _let = self.lets.acquire().await.expect("open");
+        std::mem::forget(dropped);
+        let result = |id: String| SubrunResult {
+            response: Some(format!("answer of {id}")),
+            run: None,
+            error: None,
+            id,
+        };
+        let results = it.tasks.into_iter().map(|it| result(it.id)).collect();
+        Ok(SubrunsAnswer { results })
+    }
+}
+
+fn tasks(names: &[&str], task: &str, strategy: &str) -> Value {
+    let task = |id: &&str| json!({ "id": id, "task": task });
+    let tasks: Vec<Value> = names.iter().map(task).collect();
+    json!({ "tasks": tasks, "strategy": strategy })
+}
+
+#[tokio::test]
+async fn schedules_and_messages_reach_who_does_them() {
+    let doing = Doing::new();
+    let world = World::with_scheduler(|_| {}, doing.clone());
+    let client = world.client().await;
+    let schedule =
+        json!({ "name": "nightly", "action": "create", "schedule": "0 3 * * *", "task": "look" });
+    let told = client.post(path::SCHEDULES, &schedule).await;
+    assert_eq!(told, (200, json!({ "text": "scheduled" })));
+    let message = json!({ "channel": "slack", "text": "hello" });
+    let told = client.post(path::MESSAGES, &message).await;
+    assert_eq!(told, (200, json!({ "text": "sent" })));
+    assert_eq!(
+        doing.seen(),
+        ["why-is-checkout-slow create nightly", "slack hello"]
+    );
+}
+
+#[tokio::test]
+async fn what_the_plan_does_not_have_reaches_nobody() {
+    let doing = Doing::new();
+    let world = World::with_scheduler(
+        |plan| {
+            plan.tools.retain(|it| it.name != "schedule_task");
+            for tool in &mut plan.tools {
+                if tool.name == "send_channel_message" {
+                    tool.gate = Gate::Deny;
+                }
+            }
+            plan.subagents.levels = 0;
+        },
+        doing.clone(),
+    );
+    let client = world.client().await;
+    for (target, body) in [
+        (path::SCHEDULES, json!({ "name": "a", "action": "create" })),
+        (
+            path::MESSAGES,
+            json!({ "channel": "slack", "text": "hello" }),
+        ),
+        (path::SUBRUNS, tasks(&["a"], "do", "parallel")),
+    ] {
+        let (status, body) = client.post(target, &body).await;
+        assert_eq!((status, code(&body).as_str()), (403, "denied"), "{target}");
+    }
+    assert_eq!(doing.seen(), [""; 0]);
+}
+
+#[tokio::test]
+async fn where_nobody_does_such_things_that_is_said() {
+    let world = World::new(|_| {});
+    let client = world.client().await;
+    for (target, body) in [
+        (path::SCHEDULES, json!({ "name": "a", "action": "create" })),
+        (
+            path::MESSAGES,
+            json!({ "channel": "slack", "text": "hello" }),
+        ),
+        (path::SUBRUNS, tasks(&["a"], "do", "parallel")),
+    ] {
+        let (status, body) = client.post(target, &body).await;
+        assert_eq!((status, code(&body).as_str()), (501, "unavailable"));
+        let message = body["message"].as_str().expect("a sentence");
+        assert!(message.ends_with("where this run is"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn runs_below_are_counted_for_life_and_at_a_time() {
+    let doing = Doing::new();
+    let world = World::with_scheduler(
+        |plan| {
+            plan.subagents.children = 6;
+            plan.subagents.concurrent = 3;
+        },
+        doing.clone(),
+    );
+    let client = world.client().await;
+    let busy = |(status, body): (u16, Value)| (status, code(&body));
+    let post = async |body: Value| busy(client.post(path::SUBRUNS, &body).await);
+    let four = tasks(&["a", "b", "c", "d"], "do", "parallel");
+    assert_eq!(post(four).await, (429, "busy".to_owned()));
+    let seven = tasks(&["a", "b", "c", "d", "e", "f", "g"], "do", "sequential");
+    assert_eq!(post(seven).await, (403, "denied".to_owned()));
+    // What was not begun is not counted; what came of nobody knows what is.
+    let turned_away = tasks(&["a", "b", "c"], "busy", "parallel");
+    for _ in 0..3 {
+        assert_eq!(post(turned_away.clone()).await, (429, "busy".to_owned()));
+    }
+    let forgotten = tasks(&["a"], "forget", "parallel");
+    assert_eq!(post(forgotten).await, (503, "failed".to_owned()));
+
+    let three = tasks(&["a", "b", "c"], "do", "parallel");
+    let going = {
+        let client = client.clone();
+        tokio::spawn(async move { client.post(path::SUBRUNS, &three).await })
+    };
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !doing.seen().contains(&"3 tasks".to_owned()) || doing.seen().len() < 5 {
+        assert!(tokio::time::Instant::now() < deadline, "{:?}", doing.seen());
+        tokio::task::yield_now().await;
+    }
+    let one = tasks(&["d"], "do", "parallel");
+    assert_eq!(post(one.clone()).await, (429, "busy".to_owned()));
+    doing.lets.add_permits(1);
+    let (status, answer) = going.await.expect("an answer");
+    let result = |id: &str| json!({ "id": id, "response": format!("answer of {id}") });
+    let expected = json!({ "results": [result("a"), result("b"), result("c")] });
+    assert_eq!((status, answer), (200, expected));
+    // Four of six: one after the other takes one place at a time.
+    let two = tasks(&["d", "e"], "do", "sequential");
+    let (status, _) = client.post(path::SUBRUNS, &two).await;
+    assert_eq!(status, 200);
+    assert_eq!(post(one).await, (403, "denied".to_owned()));
+}
+
+#[tokio::test]
+async fn when_nobody_waits_runs_below_are_told() {
+    let doing = Doing::new();
+    let world = World::with_scheduler(|_| {}, doing.clone());
+    let seen = async |count: usize| {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while doing.seen().len() < count {
+            assert!(tokio::time::Instant::now() < deadline, "{:?}", doing.seen());
+            tokio::task::yield_now().await;
+        }
+    };
+    let client = world.client().await;
+    let asking = {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let tasks = tasks(&["a"], "do", "parallel");
+            client.post(path::SUBRUNS, &tasks).await
+        })
+    };
+    seen(1).await;
+    asking.abort();
+    seen(2).await;
+    let asking = tokio::spawn(async move {
+        let tasks = tasks(&["a"], "do", "parallel");
+        client.post(path::SUBRUNS, &tasks).await
+    });
+    seen(3).await;
+    assert!(world.gateway.plans().end(UID));
+    let (status, body) = asking.await.expect("an answer");
+    assert_eq!((status, code(&body).as_str()), (401, "token"));
+    assert_eq!(doing.seen(), ["1 tasks", "dropped", "1 tasks", "dropped"]);
+}
