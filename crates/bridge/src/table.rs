@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jsonschema::Validator;
+use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Gate, SANDBOX, ToolPlan};
@@ -16,6 +16,9 @@ const TARGET: &str = "target";
 const MAX_PROBLEMS: usize = 8;
 /// Most characters of such a problem.
 const MAX_PROBLEM: usize = 300;
+/// Steps that a pattern of a schema may go back in a text: a pack's pattern and a model's text together must not stop the
+/// bridge. A text that needs more does not fit.
+const MAX_BACKTRACKS: usize = 20_000;
 /// Most levels of arrays and objects in arguments.
 pub const MAX_DEPTH: usize = 32;
 
@@ -58,9 +61,16 @@ impl Table {
     ///
     /// When a schema is none.
     pub fn new(plan: &RunPlan) -> Result<Self, UnusableSchema> {
+        Self::of(&plan.tools)
+    }
+
+    /// The same, of these tools.
+    pub(crate) fn of(tools: &[ToolPlan]) -> Result<Self, UnusableSchema> {
         let tool = |tool: &ToolPlan| {
             let schema = Value::Object(tool.parameters.0.clone().into_iter().collect());
-            let schema = jsonschema::validator_for(&schema).map_err(|error| UnusableSchema {
+            let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS);
+            let reader = jsonschema::options().with_pattern_options(patterns);
+            let schema = reader.build(&schema).map_err(|error| UnusableSchema {
                 tool: tool.name.clone(),
                 why: error.to_string(),
             })?;
@@ -69,7 +79,7 @@ impl Table {
                 schema,
             })
         };
-        let tools: Result<Vec<Tool>, UnusableSchema> = plan.tools.iter().map(tool).collect();
+        let tools: Result<Vec<Tool>, UnusableSchema> = tools.iter().map(tool).collect();
         Ok(Self { tools: tools? })
     }
 

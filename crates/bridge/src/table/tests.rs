@@ -157,3 +157,14 @@ fn commands_find_their_pack() {
         Ok("sandbox".to_owned())
     );
 }
+
+#[test]
+fn a_pattern_that_goes_back_for_ever_is_a_refusal() {
+    let pattern = json!({ "type": "string", "pattern": "^(?=(a+)+$)(a+)+\\1$" });
+    let schema = json!({ "type": "object", "properties": { "text": pattern } });
+    let table = table(json!([tool("find", None, "allow", schema)]));
+    let text = format!("{}!", "a".repeat(10_000));
+    let (code, message) = refused(&table, "find", json!({ "text": text }));
+    assert_eq!(code, RefusalCode::Arguments);
+    assert!(message.len() < 1_000, "{message}");
+}

@@ -1,0 +1,207 @@
+//! Asks a person about one exact action.
+//!
+//! The caller holds the turn alone, from before the question until what was asked about is over. The run's clock stands
+//! still while the answer is awaited. A yes is for this question and no other, unless the person says that it is for the
+//! identical action in the whole run and the plan permits that; no answer is no.
+
+use std::time::Duration;
+
+use sympozium_api::names::Digest;
+use sympozium_ipc::action::{Action, MAX_SHOWN};
+use sympozium_ipc::door::{Refusal, RefusalCode};
+use sympozium_ipc::receipt::{Decided, Event, shortened};
+use sympozium_ipc::run_api::{
+    ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision, Phase, path,
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::calls::refusal;
+use crate::session::{Session, lock};
+use crate::upward::Unanswered;
+
+/// The pause before a question is put again after the connection was lost.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Actions that can be approved for the whole run: a person gives each of them by hand.
+const MAX_STANDING: usize = 1_000;
+
+/// What a person is asked.
+pub(crate) struct Question<'a> {
+    /// The call.
+    pub call: u64,
+    /// The action. Its nonce is the question's name.
+    pub action: Action<'a>,
+    /// The same without a nonce: equal for every repetition.
+    pub identical: Action<'a>,
+}
+
+/// How a question came to its end.
+enum Answer {
+    Given(ApprovalAnswer),
+    /// Nobody could be asked.
+    Unasked(String),
+    /// Nobody answered.
+    Expired,
+    /// The agent no longer listens.
+    Unwanted,
+}
+
+impl Session {
+    /// Asks, and waits for the answer. Gives the hash of what may happen.
+    pub(crate) async fn ask(
+        &self,
+        question: &Question<'_>,
+        unwanted: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<Digest, Refusal> {
+        let unhashed = |_| refusal(RefusalCode::Request, "the action has no hash");
+        let action = question.action.digest().map_err(unhashed)?;
+        let identical = question.identical.digest().map_err(unhashed)?;
+        let approved = lock(&self.standing).get(&identical).cloned();
+        if let Some(by) = approved {
+            // Given before, for the whole run. Each use has its own receipt.
+            self.answered(question.call, &action, Decided::Allowed, by);
+            return Ok(action);
+        }
+        let Some(shown) = question.action.shown() else {
+            let message = format!(
+                "a person must approve this, and would have to read more than {MAX_SHOWN} characters; make it shorter"
+            );
+            let refusal = refusal(RefusalCode::Arguments, &message);
+            self.answered(question.call, &action, Decided::Refused, None);
+            return Err(refusal);
+        };
+        let most = Duration::from_secs(self.plan.deadlines.approval_seconds);
+        let wait = most.min(self.clock.waiting_left());
+        let request = ApprovalRequest {
+            approval: question.action.nonce.to_owned(),
+            tool: question.action.tool.to_owned(),
+            pack: question.action.pack.map(str::to_owned),
+            action: action.clone(),
+            shown,
+            wait_seconds: wait.as_secs(),
+        };
+        self.records.add(Event::Asked {
+            call: question.call,
+            action: action.clone(),
+            approval: request.approval.clone(),
+        });
+        self.records.phase(Phase::Waiting);
+        let held = self.clock.hold();
+        let answer = tokio::select! {
+            biased;
+            answer = self.put(&request, Instant::now() + wait) => answer,
+            () = unwanted => Answer::Unwanted,
+        };
+        drop(held);
+        self.records.phase(Phase::Working);
+        self.judge(question, answer, action, identical)
+    }
+
+    /// Nobody wants to know any more, before anybody was asked.
+    pub(crate) fn unasked(&self, question: &Question<'_>) -> Refusal {
+        if let Ok(action) = question.action.digest() {
+            self.answered(question.call, &action, Decided::Refused, None);
+        }
+        refusal(RefusalCode::Unavailable, "nobody waits for this any more")
+    }
+
+    /// Puts the question until it is answered or the time has come.
+    async fn put(&self, request: &ApprovalRequest, deadline: Instant) -> Answer {
+        let putting = async {
+            loop {
+                let answer = self.upward.post(path::APPROVALS, request).await;
+                match answer {
+                    Ok(answer) => return Answer::Given(answer),
+                    Err(Unanswered::Refused(refusal)) => match refusal.code {
+                        ApiRefusalCode::Busy | ApiRefusalCode::Failed => {}
+                        _ => return Answer::Unasked(refusal.message),
+                    },
+                    // Under the same name it is the same question, so it can be put again.
+                    Err(problem) => tracing::warn!(%problem, "the question is put again"),
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            // First: a yes that comes too late is none.
+            () = sleep_until(deadline) => Answer::Expired,
+            answer = putting => answer,
+        }
+    }
+
+    fn judge(
+        &self,
+        question: &Question<'_>,
+        answer: Answer,
+        action: Digest,
+        identical: Digest,
+    ) -> Result<Digest, Refusal> {
+        let told = |decided, by| self.answered(question.call, &action, decided, by);
+        match answer {
+            Answer::Given(answer)
+                if answer.action != action || answer.approval != question.action.nonce =>
+            {
+                tracing::error!("an answer is about something else than was asked");
+                told(Decided::Refused, None);
+                let message = "the answer was about something else, which means no";
+                Err(refusal(RefusalCode::Disapproved, message))
+            }
+            Answer::Given(answer) => {
+                let by = answer.by.as_deref().map(shortened);
+                match answer.decision {
+                    Decision::Approved => {
+                        if answer.for_the_run && self.plan.approval.run_scope {
+                            let mut standing = lock(&self.standing);
+                            if standing.len() < MAX_STANDING {
+                                standing.insert(identical, by.clone());
+                            }
+                        }
+                        told(Decided::Allowed, by);
+                        Ok(action)
+                    }
+                    Decision::Denied => {
+                        told(Decided::Denied, by);
+                        let reason = answer.reason.as_deref().map(shortened);
+                        let reason = reason.map_or(String::new(), |reason| format!(": {reason}"));
+                        let message = format!("a person was asked and said no{reason}");
+                        Err(refusal(RefusalCode::Disapproved, &message))
+                    }
+                    Decision::Expired => {
+                        told(Decided::Expired, None);
+                        Err(nobody_answered())
+                    }
+                }
+            }
+            Answer::Expired => {
+                told(Decided::Expired, None);
+                Err(nobody_answered())
+            }
+            Answer::Unasked(why) => {
+                told(Decided::Refused, None);
+                let message = format!("nobody can be asked, which means no: {}", shortened(&why));
+                Err(refusal(RefusalCode::Disapproved, &message))
+            }
+            Answer::Unwanted => {
+                told(Decided::Refused, None);
+                Err(refusal(
+                    RefusalCode::Unavailable,
+                    "nobody waits for this any more",
+                ))
+            }
+        }
+    }
+
+    fn answered(&self, call: u64, action: &Digest, decided: Decided, by: Option<String>) {
+        self.records.add(Event::Answered {
+            call,
+            action: action.clone(),
+            decided,
+            by,
+        });
+    }
+}
+
+fn nobody_answered() -> Refusal {
+    let message = "a person had to approve this, and nobody answered in time, which means no";
+    refusal(RefusalCode::Expired, message)
+}

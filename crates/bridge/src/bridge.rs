@@ -1,0 +1,374 @@
+//! Serves one run: from the agent's first word to the last receipt.
+//!
+//! Whatever happens, the end is the same: what is going on is taken back or seen to its end, the run's end is reported, and
+//! the last thing of all is to tell the skills; whoever leaves before the bridge would be started again.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::HeaderName;
+use sympozium_api::digest::of_canonical;
+use sympozium_exec::lockdown::stop_listening;
+use sympozium_ipc::door::RunResult;
+use sympozium_ipc::receipt::{Event, Outcome, shortened};
+use sympozium_ipc::run_api::{Ending, Phase};
+use sympozium_program::Failure;
+use tokio::net::UnixStream;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, timeout, timeout_at};
+use zeroize::Zeroizing;
+
+use crate::door::{self, Door};
+use crate::inputs::{self, Inputs};
+use crate::key::secret_header;
+use crate::model::{Model, ModelParts};
+use crate::outward::Outward;
+use crate::program::Started;
+use crate::reporter::{Reported, report};
+use crate::session::{Over, Session, SessionParts};
+use crate::upward::Upward;
+
+/// How long an agent that has said how it ended may take to close its connection.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the last report is tried when nobody has told the bridge to end.
+const LAST_REPORT_PATIENCE: Duration = Duration::from_secs(60);
+/// Tenths of the grace until what is going on has to be over, and until all is reported, when the bridge was told to end: the
+/// rest is for telling the skills.
+const SETTLED_TENTHS: u32 = 5;
+const REPORTED_TENTHS: u32 = 9;
+/// What the hash of an answer is of.
+const RESULT_DOMAIN: &str = "sympozium.ai/result/v1";
+/// The credential for pages of the web, and the one for the model.
+const WEB: &str = "web";
+const MODEL: &str = "model";
+
+/// Serves the run that was read, until it is over.
+pub async fn run(started: Started) -> ExitCode {
+    let served = serve(started).await;
+    served.unwrap_or_else(|failure: Failure| failure.report())
+}
+
+async fn serve(started: Started) -> Result<ExitCode, Failure> {
+    let mut told = Told::new()?;
+    let (session, door) = prepare(started)?;
+    let reporting = {
+        let session = Arc::clone(&session);
+        tokio::spawn(async move {
+            let reported = report(&session.records, &session.upward, || session.usage()).await;
+            if let Reported::Unwanted(why) = &reported {
+                session.end(Over::Unwanted(why.clone()));
+            }
+            reported
+        })
+    };
+    let end = work(&session, door, &mut told).await;
+    let times = Times::new(
+        &end,
+        Duration::from_secs(session.plan.deadlines.grace_seconds),
+    );
+    tokio::select! {
+        () = settle(&session, times.settled) => {}
+        () = told.stop() => session.give_up(),
+    }
+    let ending = ending(&session, end);
+    let event = ended(&ending);
+    tracing::info!(outcome = ?event, "the run is over");
+    session.records.end(event, ending);
+    let mut reporting = reporting;
+    let reported = tokio::select! {
+        reported = timeout_at(times.reported, &mut reporting) => reported,
+        // Whoever says so means it: there is only as much time as a part has to end.
+        () = told.stop() => timeout_at(Instant::now() + times.short, &mut reporting).await,
+    };
+    let complete = matches!(reported, Ok(Ok(Reported::Everything)));
+    if !complete {
+        tracing::error!("the end of the run could not be reported");
+    }
+    // The last act.
+    for (pack, skill) in &session.skills {
+        if let Err(error) = skill.write_done() {
+            tracing::error!(pack, %error, "the skill cannot be told that the run is over");
+        }
+    }
+    Ok(match complete {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Makes everything that can fail before the run begins.
+fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
+    let Started {
+        inputs,
+        key,
+        gateway,
+        lockdown,
+        places,
+        roots,
+    } = started;
+    let Inputs {
+        plan,
+        plan_digest,
+        mut credentials,
+        gateway_certificates,
+        headers,
+        script,
+        ..
+    } = inputs;
+    let outward = Outward::new(gateway, gateway_certificates.as_deref());
+    let outward = outward.map_err(|error| {
+        Failure::new(
+            error,
+            "the gateway's certificates come with the run's inputs",
+        )
+    })?;
+    let outward = match roots {
+        Some(roots) => outward
+            .trusting(&roots)
+            .map_err(|error| Failure::new(error, "--certificates is a file of PEM certificates"))?,
+        None => outward,
+    };
+    let outward = Arc::new(outward);
+    let headers = headers.into_iter().map(|(name, value)| {
+        let name =
+            HeaderName::try_from(name).context("a header of the model has no usable name")?;
+        let value = secret_header(Zeroizing::new(value.as_bytes().to_vec()))
+            .with_context(|| format!("the header {name} of the model has no usable value"))?;
+        Ok((name, value))
+    });
+    let model = Model::new(ModelParts {
+        plan: &plan,
+        outward: Arc::clone(&outward),
+        credential: credentials.remove(MODEL),
+        key,
+        headers: headers.collect::<anyhow::Result<_>>()?,
+        script: script.map(String::into_bytes),
+    });
+    let model = model.map_err(|error| Failure::new(error, "`sympozium explain` shows the plan"))?;
+    let input = places.input.clone();
+    let upward = Upward::new(Arc::clone(&outward), move || {
+        inputs::read_token(&input).ok()
+    });
+    let logs = logs(plan.run.name.as_str());
+    let by = format!(
+        "ipc-bridge {} (landlock {}, missing {:?})",
+        env!("CARGO_PKG_VERSION"),
+        lockdown.landlock_abi,
+        lockdown.missing()
+    );
+    let run = plan.run.uid.to_string();
+    let session = Session::new(
+        SessionParts {
+            plan,
+            plan_digest,
+            model: Arc::new(model),
+            outward,
+            upward,
+            web: credentials.remove(WEB),
+            logs,
+        },
+        &places.ipc,
+    );
+    let session = session.map_err(|error| {
+        Failure::new(error, "every skill of the plan has a directory below --ipc")
+    })?;
+    let door = Door::open(&places.door)
+        .with_context(|| format!("the door cannot be opened in {}", places.door.display()))
+        .map_err(|error| Failure::new(error, "--door is a directory of the bridge's own"))?;
+    // The last socket that anybody can connect to is made.
+    stop_listening().map_err(|error| {
+        let hint = "a container's seccomp profile must let it use seccomp; RuntimeDefault does";
+        Failure::new(error, hint)
+    })?;
+    session.records.add(Event::Started {
+        run,
+        by: shortened(&by),
+    });
+    Ok((session, door))
+}
+
+/// Where a person finds what a skill said.
+fn logs(run: &str) -> String {
+    // In a pod the host's name is the pod's.
+    let pod = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    match std::env::var_os("KUBERNETES_SERVICE_HOST") {
+        Some(_) => format!("kubectl logs {pod} -c {{part}}"),
+        None => format!("sympozium logs {run} {{part}}"),
+    }
+}
+
+/// Why the work is over.
+enum End {
+    /// The agent never came.
+    NeverCame,
+    /// Its connection is closed.
+    Left,
+    /// Its time was up.
+    TimedOut,
+    /// The bridge was told to end.
+    Stopped,
+    /// The agent did what none of ours does.
+    Misbehaved(&'static str),
+    /// Nobody takes reports of this run.
+    Unwanted(String),
+}
+
+/// From the opening of the door until it is closed for good.
+async fn work(session: &Arc<Session>, door: Door, told: &mut Told) -> End {
+    let patience = Duration::from_secs(session.plan.deadlines.connect_seconds);
+    let agent = tokio::select! {
+        agent = timeout(patience, door.agent()) => match agent {
+            Ok(Ok(agent)) => agent,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the door broke");
+                return End::NeverCame;
+            }
+            Err(_) => return End::NeverCame,
+        },
+        () = told.stop() => return End::Stopped,
+        over = session.over() => return of_over(over),
+    };
+    session.clock.start();
+    session.records.phase(Phase::Working);
+    listen(session, agent, told).await
+}
+
+async fn listen(session: &Arc<Session>, agent: UnixStream, told: &mut Told) -> End {
+    let serving = door::serve(session, agent);
+    tokio::pin!(serving);
+    let over = tokio::select! {
+        () = &mut serving => return End::Left,
+        () = session.clock.run_out() => return End::TimedOut,
+        () = told.stop() => return End::Stopped,
+        over = session.over() => over,
+    };
+    if over == Over::Finished {
+        // It has been told that its result is taken, and leaves by itself.
+        tokio::select! {
+            _ = timeout(LEAVE_PATIENCE, serving) => {}
+            () = told.stop() => return End::Stopped,
+        }
+    }
+    of_over(over)
+}
+
+fn of_over(over: Over) -> End {
+    match over {
+        Over::Finished => End::Left,
+        Over::Misbehaved(how) => End::Misbehaved(how),
+        Over::Unwanted(why) => End::Unwanted(why),
+    }
+}
+
+/// How long the end may take.
+struct Times {
+    /// Until then, what is going on has to be over.
+    settled: Instant,
+    /// Until then, everything has to be reported.
+    reported: Instant,
+    /// What there is for reporting when the bridge is told to end meanwhile.
+    short: Duration,
+}
+
+impl Times {
+    /// A part that is told to end has the grace for all of it; whoever started it ends it then. Nobody counts otherwise.
+    fn new(end: &End, grace: Duration) -> Self {
+        let now = Instant::now();
+        let short = grace / 10 * REPORTED_TENTHS;
+        match end {
+            End::Stopped => Self {
+                settled: now + grace / 10 * SETTLED_TENTHS,
+                reported: now + short,
+                short: grace / 10 * SETTLED_TENTHS,
+            },
+            _ => Self {
+                settled: now + grace,
+                reported: now + grace + LAST_REPORT_PATIENCE,
+                short,
+            },
+        }
+    }
+}
+
+/// Waits until what is going on has ended, or until it must have.
+async fn settle(session: &Session, deadline: Instant) {
+    session.lapse_all();
+    if timeout_at(deadline, session.quiet()).await.is_err() {
+        tracing::warn!("the run ends before some of its commands do");
+    }
+    session.give_up();
+}
+
+/// How the run ended. What the agent has said counts, whatever happened afterwards.
+fn ending(session: &Session, end: End) -> Ending {
+    match session.take_result() {
+        Some(RunResult::Answer { text }) => return Ending::Answered { text },
+        Some(RunResult::Failure { error }) => return Ending::Failed { error },
+        None => {}
+    }
+    let usage = session.usage();
+    let known = |what: &str| Ending::Crashed {
+        known: format!(
+            "{what}; it had asked the model {} times and called {} tools",
+            usage.model_requests, usage.tool_calls
+        ),
+    };
+    match end {
+        End::NeverCame => Ending::NeverCame,
+        End::TimedOut => Ending::TimedOut,
+        End::Stopped => Ending::Stopped,
+        End::Left => known("the agent left without a result"),
+        End::Misbehaved(how) => known(&format!("the agent was cut off: {how}")),
+        End::Unwanted(why) => known(&format!(
+            "nothing that happens can be reported: {}",
+            shortened(&why)
+        )),
+    }
+}
+
+fn ended(ending: &Ending) -> Event {
+    let failed = |why: &str| Outcome::Failed {
+        why: shortened(why),
+    };
+    let outcome = match ending {
+        Ending::Answered { .. } => Outcome::Done,
+        Ending::Failed { error } => failed(error),
+        Ending::Crashed { known } => failed(known),
+        Ending::NeverCame => failed("the agent never came"),
+        Ending::TimedOut => Outcome::TimedOut,
+        Ending::Stopped => Outcome::Cancelled,
+    };
+    let result = match ending {
+        Ending::Answered { text } => Some(of_canonical(RESULT_DOMAIN, text.as_bytes())),
+        _ => None,
+    };
+    Event::Ended { outcome, result }
+}
+
+/// The signals that end a process.
+struct Told {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Told {
+    fn new() -> Result<Self, Failure> {
+        let of = |kind| signal(kind).context("signals cannot be received");
+        Ok(Self {
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Is a pod held in by its NetworkPolicy? Checked, not assumed: the gateway must answer, and its canary must not.
+//!
+//! Networks program policies late, in both directions: at first nothing may be reachable, or everything. So the gateway is
+//! waited for, and a canary that answers is asked again before it is believed. One that does not answer is believed when
+//! several attempts at once fail and the gateway still answers afterwards: then it was not the network that was gone.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use rustix::fs::{Mode, OFlags};
+use sympozium_program::{Failure, start_logging};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::arguments::CheckNetworkArguments;
+use crate::program::runtime;
+
+/// How long the whole check may take when nobody says.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long at most.
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+/// How long a canary that answers is asked again where it is only reported: every run of a cluster without enforcement
+/// waits this long.
+pub const SETTLING: Duration = Duration::from_secs(10);
+/// How long one attempt at the gateway may take.
+const GATEWAY_PATIENCE: Duration = Duration::from_secs(3);
+/// How long one attempt at the canary may take, to connect and again to say something. Where packets are dropped, every
+/// run waits this long.
+const CANARY_PATIENCE: Duration = Duration::from_secs(1);
+/// Attempts at the canary at once: a lost packet must not look like a policy.
+const CANARY_ATTEMPTS: usize = 3;
+/// The first pause between two tries; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How often to say that it is still being waited.
+const PROGRESS: Duration = Duration::from_secs(10);
+/// How the canary's greeting begins.
+const GREETING: &[u8] = b"sympozium-gateway canary";
+/// Bytes of an answer that are looked at.
+const MAX_ANSWER_BYTES: usize = 256;
+
+/// What to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckNetwork {
+    /// Must answer.
+    pub gateway: SocketAddr,
+    /// Must not.
+    pub canary: SocketAddr,
+    /// What follows when it does.
+    pub enforcement: Enforcement,
+    /// How long it may take in all.
+    pub timeout: Duration,
+}
+
+/// What follows from a policy that is not enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enforcement {
+    /// The run does not start. The whole time is used to wait for it.
+    Required,
+    /// The run starts, and it is said.
+    Reported,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The gateway answers, and the canary cannot be reached.
+    Enforced,
+    /// The canary answers.
+    NotEnforced(Answer),
+}
+
+/// What somebody at the canary's address does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Says what the canary says.
+    Canary,
+    /// Says something else.
+    SomethingElse,
+    /// Accepts connections and says nothing.
+    Nothing,
+}
+
+impl Answer {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Canary => "the gateway's canary answers",
+            Self::SomethingElse => "something that is not the canary answers at its address",
+            Self::Nothing => "connections to the gateway's canary are accepted",
+        }
+    }
+}
+
+/// The gateway did not answer in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the gateway at {gateway} did not answer in {} s", .waited.as_secs())]
+pub struct NoGateway {
+    /// Where it should be.
+    pub gateway: SocketAddr,
+    /// How long it was tried.
+    pub waited: Duration,
+    /// What came of the last try.
+    #[source]
+    pub last: io::Error,
+}
+
+/// The program `ipc-bridge check-network`.
+pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failure> {
+    start_logging(&arguments.log);
+    let check = arguments.check();
+    let verdict = runtime()?.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+        let ended = || {
+            let error = anyhow!("asked to end before the network was checked");
+            Failure::new(error, "the pod was deleted, or took too long to start")
+        };
+        tokio::select! {
+            checked = check.run() => checked.map_err(|error| Failure::new(
+                error,
+                "is the gateway running (`kubectl -n sympozium-system get pods`), and does the run's NetworkPolicy let its pods reach it?",
+            )),
+            _ = terminate.recv() => Err(ended()),
+            _ = interrupt.recv() => Err(ended()),
+        }
+    })?;
+    let canary = check.canary;
+    match (verdict, check.enforcement) {
+        (Verdict::Enforced, _) => {
+            tracing::info!(%canary, "the run's NetworkPolicy is enforced");
+            tell(&arguments.termination_log, "enforced");
+            Ok(ExitCode::SUCCESS)
+        }
+        (Verdict::NotEnforced(answer), Enforcement::Required) => {
+            let text = format!(
+                "the run's NetworkPolicy is not enforced: {} ({canary})",
+                answer.text()
+            );
+            tell(&arguments.termination_log, &format!("unenforced: {text}"));
+            Err(Failure::new(
+                anyhow!(text),
+                "use a network plugin that enforces NetworkPolicies, or a policy whose isolation floor does not need the network",
+            ))
+        }
+        (Verdict::NotEnforced(answer), Enforcement::Reported) => {
+            let text = format!(
+                "unenforced: nothing holds this run's network in: {} ({canary})",
+                answer.text()
+            );
+            tracing::warn!(%canary, "{text}");
+            tell(&arguments.termination_log, &text);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+impl CheckNetwork {
+    /// Waits for the gateway, then for the canary to be out of reach.
+    ///
+    /// # Errors
+    ///
+    /// When the gateway does not answer in time.
+    pub async fn run(&self) -> Result<Verdict, NoGateway> {
+        let start = Instant::now();
+        let end = start + self.timeout;
+        self.gateway_answers(start, end).await?;
+        tracing::info!(gateway = %self.gateway, "the gateway answers");
+        let settled = match self.enforcement {
+            Enforcement::Required => end,
+            Enforcement::Reported => end.min(Instant::now() + SETTLING),
+        };
+        let mut pauses = Pauses::new();
+        let mut progress = Progress::new();
+        loop {
+            let answer = match self.canary_answers().await {
+                None => {
+                    // Nothing was reached: by policy, or because there is no network any more?
+                    self.gateway_answers(start, end.max(Instant::now() + GATEWAY_PATIENCE))
+                        .await?;
+                    return Ok(Verdict::Enforced);
+                }
+                Some(answer) => answer,
+            };
+            if Instant::now() >= settled {
+                return Ok(Verdict::NotEnforced(answer));
+            }
+            if progress.is_due() {
+                let seconds = start.elapsed().as_secs();
+                tracing::info!(canary = %self.canary, seconds, "waiting for the run's NetworkPolicy to be enforced: {}", answer.text());
+            }
+            pauses.wait(settled).await;
+        }
+    }
+
+    async fn gateway_answers(&self, start: Instant, end: Instant) -> Result<(), NoGateway> {
+        let mut pauses = Pauses::new();
+        let mut progress = Progress::new();
+        loop {
+            let last = match timeout(GATEWAY_PATIENCE, TcpStream::connect(self.gateway)).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => io::ErrorKind::TimedOut.into(),
+            };
+            if Instant::now() >= end {
+                return Err(NoGateway {
+                    gateway: self.gateway,
+                    waited: start.elapsed(),
+                    last,
+                });
+            }
+            if progress.is_due() {
+                let seconds = start.elapsed().as_secs();
+                tracing::info!(gateway = %self.gateway, seconds, error = %last, "waiting for the gateway");
+            }
+            pauses.wait(end).await;
+        }
+    }
+
+    /// What answers at the canary's address; nothing if all attempts failed.
+    async fn canary_answers(&self) -> Option<Answer> {
+        let attempts: [_; CANARY_ATTEMPTS] =
+            std::array::from_fn(|_| tokio::spawn(attempt(self.canary)));
+        let mut found = None;
+        for attempt in attempts {
+            // A task that broke has shown nothing: that is no proof of a policy.
+            let answer = attempt.await.unwrap_or(Some(Answer::Nothing));
+            found = found.or(answer);
+        }
+        found
+    }
+}
+
+/// Connects, and listens. Whatever comes was let through; what is refused, reset or dropped was not.
+async fn attempt(canary: SocketAddr) -> Option<Answer> {
+    let connecting = timeout(CANARY_PATIENCE, TcpStream::connect(canary)).await;
+    let mut stream = connecting.ok()?.ok()?;
+    let mut answer = [0; MAX_ANSWER_BYTES];
+    let mut filled = 0;
+    let reading = timeout(CANARY_PATIENCE, async {
+        while filled < answer.len() {
+            match stream.read(&mut answer[filled..]).await? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        io::Result::Ok(())
+    });
+    let ending = reading.await;
+    match (&answer[..filled], ending) {
+        (text, _) if text.starts_with(GREETING) => Some(Answer::Canary),
+        // Accepted, and ended without a word: by somebody on the way. The canary itself always says something.
+        (b"", Ok(_)) => None,
+        (b"", Err(_)) => Some(Answer::Nothing),
+        _ => Some(Answer::SomethingElse),
+    }
+}
+
+/// Longer and longer, up to a bound.
+struct Pauses(Duration);
+
+impl Pauses {
+    const fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    async fn wait(&mut self, end: Instant) {
+        sleep_until(end.min(Instant::now() + self.0)).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Says once in a while that something is still going on.
+struct Progress(Option<Instant>);
+
+impl Progress {
+    const fn new() -> Self {
+        Self(None)
+    }
+
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let due = self.0.is_none_or(|last| now - last >= PROGRESS);
+        if due {
+            self.0 = Some(now);
+        }
+        due
+    }
+}
+
+/// Writes a line where the kubelet looks for the last words of a container. Elsewhere there is no such file, and none is made.
+fn tell(path: &Path, line: &str) {
+    let flags =
+        OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
+        let written = writeln!(std::fs::File::from(file), "{line}");
+        if let Err(error) = written {
+            tracing::debug!(path = %path.display(), %error, "the outcome could not be written");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The two programs do not depend on each other; the words that they share are compared here.
+    #[test]
+    fn the_greeting_is_the_gateways() {
+        let gateway = include_str!("../../gateway/src/server/listen.rs");
+        let greeting = std::str::from_utf8(GREETING).unwrap();
+        assert!(gateway.contains(&format!("b\"{greeting}: ")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_to_a_bound_and_end_with_the_time() {
+        let start = Instant::now();
+        let end = start + Duration::from_secs(10);
+        let mut pauses = Pauses::new();
+        let mut times = Vec::new();
+        while Instant::now() < end {
+            pauses.wait(end).await;
+            times.push(start.elapsed().as_millis());
+        }
+        assert_eq!(times, [100, 300, 700, 1500, 3100, 5100, 7100, 9100, 10000]);
+    }
+}

@@ -1,0 +1,179 @@
+//! The run's clock. It stands still while a person is asked, and what may be spent on that has an end as well.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// The clock of one run.
+#[derive(Debug)]
+pub struct Clock {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What is left to work, as of `since`.
+    work: Duration,
+    /// What is left to wait, as of `since`.
+    waiting: Duration,
+    /// Since when it runs, or stands still. `None` before the start.
+    since: Option<Instant>,
+    /// How many are waiting for a person.
+    holders: u32,
+}
+
+/// While this lives, the clock stands still.
+#[derive(Debug)]
+pub struct Held<'c>(&'c Clock);
+
+impl Clock {
+    /// With this much time to work, and this much to wait for people. It does not run yet.
+    pub fn new(work: Duration, waiting: Duration) -> Self {
+        Self {
+            state: Mutex::new(State {
+                work,
+                waiting,
+                since: None,
+                holders: 0,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    /// It runs from now on.
+    pub fn start(&self) {
+        let mut state = self.state();
+        state.since.get_or_insert_with(Instant::now);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Lets it stand still.
+    pub fn hold(&self) -> Held<'_> {
+        let mut state = self.state();
+        state.settle();
+        state.holders += 1;
+        drop(state);
+        self.changed.notify_waiters();
+        Held(self)
+    }
+
+    /// How much longer people may be waited for, in the whole run.
+    pub fn waiting_left(&self) -> Duration {
+        let mut state = self.state();
+        state.settle();
+        state.waiting
+    }
+
+    /// Comes back when there is no time left to work.
+    pub async fn run_out(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Enabled before looking, so that no change is missed.
+            changed.as_mut().enable();
+            let end = self.state().end();
+            match end {
+                Some(end) => tokio::select! {
+                    () = sleep_until(end) => {
+                        let mut state = self.state();
+                        state.settle();
+                        if state.holders == 0 && state.work.is_zero() {
+                            return;
+                        }
+                    }
+                    () = changed => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes off what has passed.
+    fn settle(&mut self) {
+        let Some(since) = self.since else { return };
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(since);
+        let spent = match self.holders {
+            0 => &mut self.work,
+            _ => &mut self.waiting,
+        };
+        *spent = spent.saturating_sub(passed);
+        self.since = Some(now);
+    }
+
+    fn end(&self) -> Option<Instant> {
+        (self.holders == 0).then(|| Some(self.since? + self.work))?
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.settle();
+        state.holders = state.holders.saturating_sub(1);
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    async fn has_run_out(clock: &Clock) -> bool {
+        timeout(Duration::ZERO, clock.run_out()).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_stands_still_while_somebody_waits() {
+        let clock = Clock::new(10 * SECOND, 100 * SECOND);
+        advance(50 * SECOND).await;
+        assert!(
+            !has_run_out(&clock).await,
+            "it does not run before the start"
+        );
+        clock.start();
+        advance(9 * SECOND).await;
+        let held = clock.hold();
+        advance(60 * SECOND).await;
+        assert!(!has_run_out(&clock).await);
+        assert_eq!(clock.waiting_left(), 40 * SECOND);
+        let second = clock.hold();
+        drop(held);
+        advance(30 * SECOND).await;
+        assert!(!has_run_out(&clock).await, "one still waits");
+        drop(second);
+        assert_eq!(clock.waiting_left(), 10 * SECOND);
+        assert!(!has_run_out(&clock).await);
+        advance(SECOND).await;
+        assert!(has_run_out(&clock).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_the_end_sees_every_change() {
+        let clock = Clock::new(2 * SECOND, 100 * SECOND);
+        let began = Instant::now();
+        tokio::join!(clock.run_out(), async {
+            clock.start();
+            tokio::time::sleep(SECOND).await;
+            let held = clock.hold();
+            tokio::time::sleep(20 * SECOND).await;
+            drop(held);
+        });
+        assert_eq!(began.elapsed().as_secs(), 22);
+    }
+}

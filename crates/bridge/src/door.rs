@@ -1,0 +1,367 @@
+//! The door: one agent, one connection, one stream for each thing it says.
+//!
+//! Whoever comes first is the agent; the socket is unlinked before the first byte is read, so that nobody comes second.
+//! Everything that is read has a bound, and so does everything that is kept for an agent that does not read.
+
+mod answer;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use sympozium_ipc::door::{
+    MAX_PROGRESS, MAX_TRANSCRIPT_PIECE, PermitReport, Progress, Refusal, RefusalCode, RunResult,
+    SOCKET, path,
+};
+use sympozium_ipc::receipt::{Event, shortened};
+use sympozium_ipc::run_api::MAX_RESULT;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+
+use crate::calls::{milliseconds, refusal};
+use crate::records::Kept;
+use crate::session::Session;
+use answer::{Answer, Answers};
+
+/// Things that an agent may say at a time. Calls have bounds of their own, below this.
+const MAX_STREAMS: u32 = 32;
+/// Bytes that an agent may send ahead in one stream.
+const STREAM_WINDOW: u32 = 128 << 10;
+/// And in all: streams that wait to be read, however many, never keep one from being read.
+const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+/// Streams that may be reset before anybody has looked at them, and that had to be for what was wrong with them. An agent
+/// of ours has none; with more, the connection ends.
+const MAX_RESETS: usize = 64;
+/// Bytes of a head.
+const MAX_HEAD: u32 = 8 << 10;
+/// Bytes that are kept in each stream for an agent that does not read.
+const SEND_BUFFER: usize = 64 << 10;
+/// Calls, or pieces of other things, that are read at a time. Others wait to be read.
+const READS: usize = 4;
+/// Requests to the model that are read at a time: they are large.
+const MODEL_READS: usize = 2;
+/// Bytes of requests to the model that were read and have no answer yet. Whoever comes on top of that waits, as one of
+/// those who read.
+const MODEL_BYTES: usize = 24 << 20;
+/// How long anything may take to be said.
+const READ_DEADLINE: Duration = Duration::from_secs(60);
+/// What surrounds the arguments in a call.
+const CALL_FRAME: usize = 4 << 10;
+/// Bytes of what is said about a permit.
+const MAX_REPORT: usize = 4 << 10;
+
+/// The door, before anybody has come.
+pub struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Door {
+    /// Makes the socket. To be called within a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(SOCKET);
+        match std::fs::remove_file(&path) {
+            // Of a bridge that was started before, in this very container.
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let listener = UnixListener::bind(&path)?;
+        Ok(Self { listener, path })
+    }
+
+    /// Waits for the agent, and lets nobody in after it.
+    ///
+    /// # Errors
+    ///
+    /// When nobody can be let in.
+    pub async fn agent(self) -> io::Result<UnixStream> {
+        let accepted = self.listener.accept().await;
+        drop(self.listener);
+        match std::fs::remove_file(&self.path) {
+            Ok(()) => {}
+            // The agent may have done it: the directory is its own as well.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(accepted?.0)
+    }
+}
+
+/// Serves the agent until its connection is closed.
+pub async fn serve(session: &Arc<Session>, agent: UnixStream) {
+    let serving = Arc::new(Serving {
+        session: Arc::clone(session),
+        reads: Semaphore::new(READS),
+        model_reads: Semaphore::new(MODEL_READS),
+        model_bytes: Semaphore::new(MODEL_BYTES),
+        answers: Answers::default(),
+    });
+    let service = service_fn(move |request| {
+        let serving = Arc::clone(&serving);
+        async move { Ok::<_, std::convert::Infallible>(serving.answer(request).await) }
+    });
+    let served = http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEAD)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_RESETS)
+        .max_local_error_reset_streams(MAX_RESETS)
+        .serve_connection(TokioIo::new(agent), service)
+        .await;
+    if let Err(error) = served {
+        tracing::info!(%error, "the agent's connection broke");
+    }
+}
+
+struct Serving {
+    session: Arc<Session>,
+    reads: Semaphore,
+    model_reads: Semaphore,
+    model_bytes: Semaphore,
+    answers: Answers,
+}
+
+impl Serving {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
+        match self.route(request).await {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                self.session.refused(refusal.code);
+                Answer::refusal(&refusal)
+            }
+        }
+    }
+
+    async fn route(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Answer>, Refusal> {
+        let (head, body) = request.into_parts();
+        if head.method != Method::POST || head.uri.query().is_some() {
+            return Err(no_such_request());
+        }
+        match head.uri.path() {
+            path::MODEL => self.model(body).await,
+            path::PROGRESS => {
+                let progress: Progress = self.json(body, MAX_PROGRESS).await?;
+                self.session.records.progress(shortened(&progress.text));
+                Ok(Answer::nothing())
+            }
+            path::TRANSCRIPT => self.transcript(body).await,
+            path::RESULT => self.result(body).await,
+            said => {
+                if let Some(tool) = said.strip_prefix(path::TOOLS) {
+                    return self.tool(tool, body).await;
+                }
+                let Some(permit) = said.strip_prefix(path::PERMITS) else {
+                    return Err(no_such_request());
+                };
+                match permit.strip_suffix(path::REPORT) {
+                    Some(permit) => self.permit_report(permit, body).await,
+                    None => self.permit(permit, body).await,
+                }
+            }
+        }
+    }
+
+    async fn model(&self, body: Incoming) -> Result<Response<Answer>, Refusal> {
+        let limit = self.session.plan.limits.model_request_bytes;
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        // Before it is read: what waits for room is not kept.
+        self.session.room().await?;
+        let (body, _kept) = {
+            let _read = self.model_reads.acquire().await;
+            let body = collected(body, limit).await?;
+            let bytes = u32::try_from(body.len().min(MODEL_BYTES)).unwrap_or(u32::MAX);
+            // Until the answer begins, by when the provider has the request.
+            let kept = self.model_bytes.acquire_many(bytes).await;
+            (body, kept)
+        };
+        let (session, started) = (Arc::clone(&self.session), Instant::now());
+        let exchange = session.model_begins();
+        let ended = {
+            let session = Arc::clone(&session);
+            move |spent: crate::model::Spent| {
+                session.records.add(Event::Model {
+                    request: exchange.number,
+                    status: spent.status,
+                    sent_bytes: spent.sent_bytes,
+                    received_bytes: spent.received_bytes,
+                    input_tokens: spent.input_tokens,
+                    output_tokens: spent.output_tokens,
+                    duration_ms: milliseconds(started),
+                    error: spent.error.as_deref().map(shortened),
+                });
+            }
+        };
+        let answer = session.model.ask(body, ended).await?;
+        Ok(answer.map(Answer::model))
+    }
+
+    async fn tool(&self, name: &str, body: Incoming) -> Result<Response<Answer>, Refusal> {
+        let body = self.read(&self.reads, body, self.call_limit()).await?;
+        let (session, name) = (Arc::clone(&self.session), name.to_owned());
+        let call = self.seen_through(|unwanted| async move {
+            session.call(&name, &body, unwanted.comes()).await
+        });
+        match call.await {
+            Ok((answer, slot)) => self.answers.json(answer, Some(slot)).await,
+            Err(refusal) => Ok(Answer::refusal(&refusal)),
+        }
+    }
+
+    async fn permit(&self, name: &str, body: Incoming) -> Result<Response<Answer>, Refusal> {
+        let body = self.read(&self.reads, body, self.call_limit()).await?;
+        let (session, name) = (Arc::clone(&self.session), name.to_owned());
+        let permit = self.seen_through(|unwanted| async move {
+            session.permit(&name, &body, unwanted.comes()).await
+        });
+        match permit.await {
+            Ok(permit) => self.answers.json(permit, None).await,
+            Err(refusal) => Ok(Answer::refusal(&refusal)),
+        }
+    }
+
+    async fn permit_report(
+        &self,
+        permit: &str,
+        body: Incoming,
+    ) -> Result<Response<Answer>, Refusal> {
+        let number = permit.parse().map_err(|_| no_such_request())?;
+        let report: PermitReport = self.json(body, MAX_REPORT).await?;
+        self.session.report_permit(number, report)?;
+        Ok(Answer::nothing())
+    }
+
+    async fn transcript(&self, body: Incoming) -> Result<Response<Answer>, Refusal> {
+        let body = self.read(&self.reads, body, MAX_TRANSCRIPT_PIECE).await?;
+        let unreadable = || refusal(RefusalCode::Request, "a transcript is lines of JSON");
+        let text = std::str::from_utf8(&body).map_err(|_| unreadable())?;
+        let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+        for line in &lines {
+            serde_json::from_str::<serde::de::IgnoredAny>(line).map_err(|_| unreadable())?;
+        }
+        match self.session.records.transcript(lines.into_iter()) {
+            Kept::All => Ok(Answer::nothing()),
+            Kept::Nothing => Err(refusal(
+                RefusalCode::Size,
+                "no more of the transcript is kept",
+            )),
+        }
+    }
+
+    async fn result(&self, body: Incoming) -> Result<Response<Answer>, Refusal> {
+        let limit = self.session.plan.limits.result_bytes;
+        let limit = usize::try_from(limit).map_or(MAX_RESULT, |it| it.min(MAX_RESULT));
+        // Written as JSON, a text can be six times as long.
+        let body = self
+            .read(&self.reads, body, limit.saturating_mul(6))
+            .await?;
+        let result: RunResult = parsed(&body)?;
+        let (RunResult::Answer { text } | RunResult::Failure { error: text }) = &result;
+        if text.len() > limit {
+            let message = format!("the answer of a run may have {limit} bytes");
+            return Err(refusal(RefusalCode::Size, &message));
+        }
+        if !self.session.set_result(result) {
+            let message = "the run has its result already";
+            return Err(refusal(RefusalCode::Request, message));
+        }
+        Ok(Answer::nothing())
+    }
+
+    async fn json<T: serde::de::DeserializeOwned>(
+        &self,
+        body: Incoming,
+        limit: usize,
+    ) -> Result<T, Refusal> {
+        parsed(&self.read(&self.reads, body, limit).await?)
+    }
+
+    /// Reads a body within its bounds. While others are read, the agent's window holds what it sends.
+    async fn read(
+        &self,
+        reads: &Semaphore,
+        body: Incoming,
+        limit: usize,
+    ) -> Result<Bytes, Refusal> {
+        let _read = reads.acquire().await;
+        collected(body, limit).await
+    }
+
+    /// Does something in a task of its own: what was begun is seen to its end and recorded when the agent no longer listens.
+    /// A refusal is counted there as well, or whoever does not wait for it could go on for ever.
+    async fn seen_through<T, F, W>(&self, work: W) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Refusal>> + Send + 'static,
+        W: FnOnce(Unwanted) -> F,
+    {
+        let (wanted, unwanted) = oneshot::channel::<()>();
+        let (session, work) = (Arc::clone(&self.session), work(Unwanted(unwanted)));
+        let done = tokio::spawn(async move {
+            work.await
+                .inspect_err(|refusal| session.refused(refusal.code))
+        })
+        .await;
+        drop(wanted);
+        done.unwrap_or_else(|_| Err(refusal(RefusalCode::Unknown, "the call broke off")))
+    }
+
+    fn call_limit(&self) -> usize {
+        let tools = self.session.plan.tools.iter();
+        let most = tools.map(|tool| tool.limits.argument_bytes).max();
+        most.unwrap_or(0) as usize + CALL_FRAME
+    }
+}
+
+/// Reads a body within its bounds.
+async fn collected(body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
+    let collected = timeout(READ_DEADLINE, Limited::new(body, limit).collect()).await;
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            let message = format!("a request of this kind may have {limit} bytes");
+            Err(refusal(RefusalCode::Size, &message))
+        }
+        Ok(Err(_)) => Err(refusal(RefusalCode::Request, "the request broke off")),
+        Err(_) => Err(refusal(RefusalCode::Request, "the request took too long")),
+    }
+}
+
+/// Comes when the agent no longer waits for an answer.
+struct Unwanted(oneshot::Receiver<()>);
+
+impl Unwanted {
+    async fn comes(self) {
+        // Nothing is ever sent: the other end is dropped with the stream.
+        let _ = self.0.await;
+    }
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|error| {
+        let message = format!("the request cannot be read: {error}");
+        refusal(RefusalCode::Request, &shortened(&message))
+    })
+}
+
+fn no_such_request() -> Refusal {
+    refusal(RefusalCode::Request, "there is no such request at the door")
+}

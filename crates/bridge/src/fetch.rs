@@ -1,0 +1,202 @@
+//! The tool `fetch_url`: one page, through the gateway.
+//!
+//! Each address on the way, the first and that of every redirect, gets a tunnel of its own under the web's credential, so
+//! the gateway decides about each anew: there is no list of hosts here. What the page says is bounded where it is counted
+//! after decompression, and goes to the agent as bytes: no parser of web pages is beside the key.
+//!
+//! The pieces are functions of bytes: `address` says what is an address, `headers` what a call may ask to be sent,
+//! `frame` where a body ends, `decode` what it is without compression. `exchange` has the one request.
+
+mod address;
+mod decode;
+mod exchange;
+mod frame;
+#[doc(hidden)]
+pub(crate) mod fuzzing;
+mod headers;
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use sympozium_api::run_plan::ToolLimits;
+use sympozium_ipc::credential::Credential;
+use sympozium_ipc::door::{Refusal, RefusalCode, ToolAnswer};
+use tokio::time::timeout;
+
+use crate::outward::{Outward, Stream, TunnelError};
+use address::{Address, NoAddress, NoRedirect};
+use exchange::{Answer, BrokenAnswer};
+use headers::{Headers, RefusedHeader};
+
+pub use address::{MAX_LOCATION_BYTES, MAX_URL_BYTES};
+pub use decode::ENCODED_SLACK;
+pub use exchange::{MAX_CONTENT_TYPE_BYTES, MAX_INTERIM_ANSWERS};
+pub use frame::MAX_CHUNK_LINE_BYTES;
+pub use headers::{MAX_HEADER_BYTES, MAX_HEADERS};
+
+/// Redirects that are followed for one call.
+pub const MAX_REDIRECTS: usize = 5;
+/// Characters of one line about something that went wrong.
+const MAX_CAUSE: usize = 300;
+
+/// Fetches a page. Whatever the server answers is a page, errors too.
+///
+/// # Errors
+///
+/// * `Arguments`: the address or a header is not one that is sent.
+/// * `Denied`: the gateway says no, or a redirect leads where none is followed to.
+/// * `Unavailable`: nobody answers, not in time, or not in a way that can be read.
+/// * `Busy`, `Budget`: the gateway has no room for another connection, or has passed on as much as it may.
+pub async fn fetch(
+    outward: &Outward,
+    credential: &Credential,
+    arguments: &Value,
+    limits: &ToolLimits,
+) -> Result<ToolAnswer, Refusal> {
+    let seconds = limits.timeout_seconds;
+    let fetching = follow(outward, credential, arguments, limits);
+    let fetched = timeout(Duration::from_secs(seconds.into()), fetching).await;
+    fetched
+        .unwrap_or(Err(FetchError::Slow { seconds }))
+        .map_err(FetchError::into_refusal)
+}
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error("`{0}` is not of the kind that this tool takes")]
+    Argument(&'static str),
+    #[error("`url` cannot be fetched: {0}")]
+    Address(#[from] NoAddress),
+    #[error("`headers` cannot be sent: {0}")]
+    Header(#[from] RefusedHeader),
+    #[error("`{host}` sends a redirect that is not followed: {why}")]
+    Redirect { host: String, why: NoRedirect },
+    #[error("more than {MAX_REDIRECTS} redirects, the last by `{host}`")]
+    TooManyRedirects { host: String },
+    #[error("`{host}` cannot be reached: {source}")]
+    Tunnel { host: String, source: TunnelError },
+    // The gateway's words about it are for whoever set a program up.
+    #[error(
+        "`{host}` cannot be reached: the gateway does not take this run's credential for the web (any more)"
+    )]
+    Credential { host: String },
+    #[error("`{host}` {source}")]
+    Answer { host: String, source: BrokenAnswer },
+    #[error("no whole answer within {seconds} s")]
+    Slow { seconds: u32 },
+}
+
+impl FetchError {
+    fn into_refusal(self) -> Refusal {
+        let code = match &self {
+            Self::Argument(_) | Self::Address(_) | Self::Header(_) => RefusalCode::Arguments,
+            Self::Redirect { .. } | Self::Credential { .. } => RefusalCode::Denied,
+            Self::Tunnel { source, .. } => refusal_code(source),
+            Self::TooManyRedirects { .. } | Self::Answer { .. } | Self::Slow { .. } => {
+                RefusalCode::Unavailable
+            }
+        };
+        let mut message = self.to_string();
+        if let Self::Tunnel { source, .. } = &self
+            && let Some(cause) = source.source()
+        {
+            // Certificates and sockets: what it was in particular.
+            message.push_str(": ");
+            message.extend(cause.to_string().chars().take(MAX_CAUSE));
+        }
+        Refusal {
+            code,
+            message,
+            retry_after_ms: None,
+        }
+    }
+}
+
+/// What the gateway's no means for the model: a wall, a queue, or a server that is not there.
+fn refusal_code(error: &TunnelError) -> RefusalCode {
+    match error {
+        TunnelError::Refused { status, reason, .. } => match reason.as_deref() {
+            Some(word) if word.starts_with("connections") => RefusalCode::Busy,
+            Some(word) if word.starts_with("bytes-of") => RefusalCode::Budget,
+            _ if (400..500).contains(status) => RefusalCode::Denied,
+            _ => RefusalCode::Unavailable,
+        },
+        TunnelError::Host(_) => RefusalCode::Denied,
+        _ => RefusalCode::Unavailable,
+    }
+}
+
+async fn follow(
+    outward: &Outward,
+    credential: &Credential,
+    arguments: &Value,
+    limits: &ToolLimits,
+) -> Result<ToolAnswer, FetchError> {
+    let url = arguments.get("url").and_then(Value::as_str);
+    let asked = Address::parse(url.ok_or(FetchError::Argument("url"))?)?;
+    let mut headers = match arguments.get("headers") {
+        None => Headers::default(),
+        Some(Value::Object(object)) => Headers::of(object)?,
+        Some(_) => return Err(FetchError::Argument("headers")),
+    };
+    let most = usize::try_from(limits.output_bytes).unwrap_or(usize::MAX);
+    let mut address = asked.clone();
+    let mut redirects = 0;
+    loop {
+        let broken = |source| FetchError::Answer {
+            host: address.authority(),
+            source,
+        };
+        let stream = open(outward, credential, &address).await?;
+        let answer = Answer::ask(stream, &address, &headers)
+            .await
+            .map_err(broken)?;
+        let Some(location) = answer.location() else {
+            let page = answer.page(most).await.map_err(broken)?;
+            return Ok(ToolAnswer::Page {
+                status: page.status,
+                url: address.shown(&asked),
+                content_type: page.content_type,
+                body: STANDARD.encode(&page.body),
+                truncated: page.truncated,
+            });
+        };
+        let host = address.authority();
+        if redirects == MAX_REDIRECTS {
+            return Err(FetchError::TooManyRedirects { host });
+        }
+        redirects += 1;
+        let next = address.redirected(location);
+        let next = next.map_err(|why| FetchError::Redirect { host, why })?;
+        if !next.is_at_the_same_server_as(&address) {
+            // What was meant for one server is nobody else's, and does not come back on the way.
+            headers = Headers::default();
+        }
+        address = next;
+    }
+}
+
+async fn open(
+    outward: &Outward,
+    credential: &Credential,
+    address: &Address,
+) -> Result<Stream, FetchError> {
+    let unreached = |source| {
+        let host = address.authority();
+        match source {
+            TunnelError::Refused { status: 407, .. } => FetchError::Credential { host },
+            source => FetchError::Tunnel { host, source },
+        }
+    };
+    let host = address.host();
+    let tunnel = outward.tunnel(credential, host, address.port());
+    let tunnel = tunnel.await.map_err(unreached)?;
+    if !address.is_encrypted() {
+        return Ok(tunnel);
+    }
+    outward.encrypted(tunnel, host).await.map_err(unreached)
+}

@@ -1,0 +1,204 @@
+//! One request and its answer, on a connection of their own.
+
+use std::io;
+
+use sympozium_ipc::strict_head::{Fields, Scanner, Violation, read_response};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::address::Address;
+use super::decode::{Decoder, Encoding, Progress};
+use super::frame::{Frame, Garbled};
+use super::headers::Headers;
+
+/// Answers that only say that there will be one.
+pub const MAX_INTERIM_ANSWERS: usize = 4;
+/// Bytes of what a page says it is. One that says more says nothing.
+pub const MAX_CONTENT_TYPE_BYTES: usize = 256;
+/// What is read at a time.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Why an answer cannot be read. After the name of who gave it.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokenAnswer {
+    /// The connection.
+    #[error("broke the connection: {0}")]
+    Broken(#[source] io::Error),
+    /// The end came before the answer did.
+    #[error("ended the connection before its answer was whole")]
+    Ended,
+    /// The head, which could be read in more than one way, or is none.
+    #[error("gave an answer whose head cannot be read")]
+    Head,
+    /// The head, which has too many bytes or lines.
+    #[error("gave an answer whose head is too large")]
+    LargeHead,
+    /// Too many answers that are none.
+    #[error("gave more than {MAX_INTERIM_ANSWERS} answers that are none")]
+    Interim,
+    /// Something else than HTTP from here on, which nobody asked for.
+    #[error("changed the protocol without being asked to")]
+    Switched,
+    /// Compressed in a way that we did not ask for.
+    #[error("compressed its answer in a way that was not asked for")]
+    Encoding,
+    /// The body.
+    #[error("gave an answer whose body cannot be read: {0}")]
+    Body(#[from] Garbled),
+}
+
+impl BrokenAnswer {
+    fn of_head(violation: Violation) -> Self {
+        match violation {
+            Violation::TooLong | Violation::TooManyHeaders => Self::LargeHead,
+            _ => Self::Head,
+        }
+    }
+}
+
+/// An answer whose head has been read.
+pub struct Answer<S> {
+    stream: S,
+    status: u16,
+    location: Option<Vec<u8>>,
+    content_type: Option<String>,
+    encoding: Option<Encoding>,
+    frame: Frame,
+    /// What came of the body already.
+    rest: Vec<u8>,
+}
+
+/// A page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Of the answer.
+    pub status: u16,
+    /// What it says it is.
+    pub content_type: Option<String>,
+    /// What it is, without compression.
+    pub body: Vec<u8>,
+    /// Whether there was more.
+    pub truncated: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Answer<S> {
+    /// Asks for an address, and reads the head of what is answered.
+    pub async fn ask(
+        mut stream: S,
+        address: &Address,
+        headers: &Headers,
+    ) -> Result<Self, BrokenAnswer> {
+        let head = headers.head(address);
+        let sent = stream.write_all(head.as_bytes()).await;
+        sent.map_err(BrokenAnswer::Broken)?;
+        stream.flush().await.map_err(BrokenAnswer::Broken)?;
+        Self::read(stream).await
+    }
+
+    async fn read(mut stream: S) -> Result<Self, BrokenAnswer> {
+        let mut bytes = Vec::new();
+        let mut scanner = Scanner::default();
+        let mut interim = 0;
+        loop {
+            let Some(end) = scanner.end(&bytes).map_err(BrokenAnswer::of_head)? else {
+                if fill(&mut stream, &mut bytes).await? == 0 {
+                    return Err(BrokenAnswer::Ended);
+                }
+                continue;
+            };
+            let rest = bytes.split_off(end);
+            let head = read_response(&bytes).map_err(BrokenAnswer::of_head)?;
+            match head.status {
+                101 => return Err(BrokenAnswer::Switched),
+                100..200 if interim == MAX_INTERIM_ANSWERS => return Err(BrokenAnswer::Interim),
+                100..200 => interim += 1,
+                status => {
+                    let encodings = values(&head.fields, "content-encoding");
+                    let mut locations = values(&head.fields, "location");
+                    let location = locations.next().map(<[u8]>::to_vec);
+                    if locations.next().is_some() {
+                        // Programs differ in which one they follow.
+                        return Err(BrokenAnswer::Head);
+                    }
+                    return Ok(Self {
+                        status,
+                        location,
+                        content_type: content_type(&head.fields),
+                        encoding: Encoding::of(encodings),
+                        frame: Frame::new(status, head.framing),
+                        rest,
+                        stream,
+                    });
+                }
+            }
+            bytes = rest;
+        }
+    }
+
+    /// Where it sends us instead, if it does.
+    pub fn location(&self) -> Option<&[u8]> {
+        let redirects = matches!(self.status, 301 | 302 | 303 | 307 | 308);
+        self.location.as_deref().filter(|_| redirects)
+    }
+
+    /// Reads the body, no more of it than `most` bytes after decompression.
+    pub async fn page(mut self, most: usize) -> Result<Page, BrokenAnswer> {
+        let encoding = self.encoding.ok_or(BrokenAnswer::Encoding)?;
+        let mut decoder = Decoder::new(encoding, most);
+        let mut bytes = std::mem::take(&mut self.rest);
+        'reading: loop {
+            let mut unread = &*bytes;
+            while let Some(piece) = self.frame.next(&mut unread)? {
+                if decoder.push(piece)? == Progress::Full {
+                    break 'reading;
+                }
+            }
+            if self.frame.is_over() {
+                break;
+            }
+            bytes.clear();
+            match fill(&mut self.stream, &mut bytes).await {
+                Ok(1..) => {}
+                Ok(0) if self.frame.may_end() => break,
+                Ok(0) => return Err(BrokenAnswer::Ended),
+                Err(error) => return Err(error),
+            }
+        }
+        let (body, truncated) = decoder.finish()?;
+        Ok(Page {
+            status: self.status,
+            content_type: self.content_type,
+            body,
+            truncated,
+        })
+    }
+}
+
+async fn fill<S>(stream: &mut S, bytes: &mut Vec<u8>) -> Result<usize, BrokenAnswer>
+where
+    S: AsyncRead + Unpin,
+{
+    bytes.reserve(READ_BYTES);
+    let mut limited = stream.take(READ_BYTES as u64);
+    limited.read_buf(bytes).await.map_err(BrokenAnswer::Broken)
+}
+
+fn values<'f, 'h: 'f>(
+    fields: &'f Fields<'h>,
+    wanted: &'static str,
+) -> impl Iterator<Item = &'h [u8]> + 'f {
+    let wanted = move |name: &str| name.eq_ignore_ascii_case(wanted);
+    fields
+        .iter()
+        .filter(move |(name, _)| wanted(name))
+        .map(|(_, value)| *value)
+}
+
+fn content_type(fields: &Fields<'_>) -> Option<String> {
+    let value = values(fields, "content-type").next()?;
+    let visible = |byte: &u8| matches!(byte, b' '..=b'~');
+    let plain = (1..=MAX_CONTENT_TYPE_BYTES).contains(&value.len()) && value.iter().all(visible);
+    plain.then(|| String::from_utf8_lossy(value).into_owned())
+}
+
+#[cfg(test)]
+mod tests;

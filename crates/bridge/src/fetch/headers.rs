@@ -1,0 +1,131 @@
+//! Headers that a call asks to be sent, and the head of the request.
+
+use serde_json::{Map, Value};
+
+use super::address::Address;
+
+/// Headers of one call.
+pub const MAX_HEADERS: usize = 32;
+/// Bytes of all of them together, names and values.
+pub const MAX_HEADER_BYTES: usize = 8192;
+/// Characters of a name in an error.
+const MAX_SHOWN: usize = 64;
+
+/// How the connection works is for those who hold it, and where it leads was decided by the address.
+const REFUSED: &[&str] = &[
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// And whatever begins so is for proxies.
+const REFUSED_BEGINNING: &str = "proxy-";
+
+/// What is sent where a call does not say.
+const USUAL: &[(&str, &str)] = &[
+    (
+        "User-Agent",
+        concat!("Sympozium/", env!("CARGO_PKG_VERSION")),
+    ),
+    ("Accept", "*/*"),
+];
+
+/// Headers that may be sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(String, String)>);
+
+/// Why a header is not sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RefusedHeader {
+    /// Too many.
+    #[error("there are more than {MAX_HEADERS}")]
+    TooMany,
+    /// Too long.
+    #[error("together they have more than {MAX_HEADER_BYTES} bytes")]
+    TooLong,
+    /// Not a name.
+    #[error("`{0}` is not the name of a header")]
+    Name(String),
+    /// Not for a call to say.
+    #[error("`{0}` is not for a call to choose; leave it out")]
+    Reserved(String),
+    /// Not a value.
+    #[error("the value of `{0}` is not text of visible ASCII characters and spaces")]
+    Value(String),
+    /// Two that differ in capital letters only.
+    #[error("`{0}` comes twice")]
+    Twice(String),
+}
+
+impl Headers {
+    /// Reads those of a call.
+    pub fn of(object: &Map<String, Value>) -> Result<Self, RefusedHeader> {
+        if object.len() > MAX_HEADERS {
+            return Err(RefusedHeader::TooMany);
+        }
+        let mut headers: Vec<(String, String)> = Vec::new();
+        let mut bytes = 0;
+        for (name, value) in object {
+            check_name(name)?;
+            let value = value.as_str().map(|it| it.trim_matches(' '));
+            let visible = |it: &&str| it.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+            let value = value.filter(visible);
+            let value = value.ok_or_else(|| RefusedHeader::Value(shown(name)))?;
+            if headers.iter().any(|(it, _)| it.eq_ignore_ascii_case(name)) {
+                return Err(RefusedHeader::Twice(shown(name)));
+            }
+            bytes += name.len() + value.len();
+            if bytes > MAX_HEADER_BYTES {
+                return Err(RefusedHeader::TooLong);
+            }
+            headers.push((name.clone(), value.to_owned()));
+        }
+        Ok(Self(headers))
+    }
+
+    /// The head of a request for this address. It is the only one on its connection.
+    pub fn head(&self, address: &Address) -> String {
+        let mut head = format!(
+            "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept-Encoding: gzip, deflate\r\n",
+            address.path(),
+            address.authority()
+        );
+        let given = self.0.iter().map(|(name, value)| (&**name, &**value));
+        let is_given = |name: &str| self.0.iter().any(|(it, _)| it.eq_ignore_ascii_case(name));
+        let usual = USUAL.iter().filter(|(name, _)| !is_given(name)).copied();
+        for (name, value) in usual.chain(given) {
+            for piece in [name, ": ", value, "\r\n"] {
+                head.push_str(piece);
+            }
+        }
+        head.push_str("\r\n");
+        head
+    }
+}
+
+fn check_name(name: &str) -> Result<(), RefusedHeader> {
+    // RFC 9110, section 5.6.2. A colon is not among them, so the names of HTTP/2 are none.
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || !name.bytes().all(token) {
+        return Err(RefusedHeader::Name(shown(name)));
+    }
+    let lower = name.to_ascii_lowercase();
+    if REFUSED.contains(&&*lower) || lower.starts_with(REFUSED_BEGINNING) {
+        return Err(RefusedHeader::Reserved(shown(name)));
+    }
+    Ok(())
+}
+
+fn shown(name: &str) -> String {
+    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    name.chars().take(MAX_SHOWN).map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! What the bridge reads about its run, before it serves it: bounded, strict, once.
+//!
+//! The directories are mounted for it alone and hold what controller and kubelet wrote; what is wrong in them is an error of
+//! the installation or of whoever filled a Secret, and the run does not start. The plan is read first and known by its
+//! digest: not a byte of another one is parsed.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sympozium_api::RunPlan;
+use sympozium_api::names::Digest;
+use sympozium_api::run_plan::{self, GatewayCredential, Role, UnreadablePlan};
+use sympozium_ipc::credential::{Credential, MAX_USER_BYTES, PASSWORD_BYTES};
+use zeroize::Zeroizing;
+
+use crate::model::is_ours;
+use crate::outward::MAX_ROOTS_BYTES;
+use file::{content, names, read, read_text};
+
+/// Bytes of the run's own token.
+pub const MAX_TOKEN_BYTES: usize = 16 << 10;
+/// Bytes of the certificates that the gateway's is checked by.
+pub const MAX_CERTIFICATES_BYTES: usize = 256 << 10;
+/// Headers that a Secret may hold.
+pub const MAX_HEADERS: usize = 32;
+/// Bytes of a header's name.
+pub const MAX_HEADER_NAME_BYTES: usize = 128;
+/// Bytes of a header's value.
+pub const MAX_HEADER_BYTES: usize = 8 << 10;
+/// Bytes of the turns of a scripted model.
+pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
+/// Bytes of a credential's file: name, colon, password, line break.
+const MAX_CREDENTIAL_BYTES: usize = MAX_USER_BYTES + 1 + PASSWORD_BYTES + 2;
+
+/// Names of files in the input directory.
+const PLAN: &str = "plan.json";
+const TOKEN: &str = "token";
+const CERTIFICATES: &str = "ca.crt";
+const CREDENTIAL: &str = "credential-";
+
+/// Where everything is that the bridge reads and writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Plan, credentials, token, certificates.
+    pub input: PathBuf,
+    /// The directory of the socket to the agent.
+    pub door: PathBuf,
+    /// The skills' directories, each below it by its pack.
+    pub ipc: PathBuf,
+    /// Headers for the model's provider, a file each.
+    pub headers: PathBuf,
+    /// The turns of a scripted model, in one file.
+    pub script: PathBuf,
+}
+
+/// Everything that was read.
+pub struct Inputs {
+    /// The plan of the run.
+    pub plan: RunPlan,
+    /// Its digest, as it was asked for and found.
+    pub plan_digest: Digest,
+    /// The bridge's credentials at the gateway, by their names in the plan (`model`, `web`).
+    pub credentials: BTreeMap<String, Credential>,
+    /// The run's own token. The kubelet renews the file: [`read_token`] gives the newest.
+    pub token: Option<Zeroizing<String>>,
+    /// The certificates that the gateway's is checked by, as PEM.
+    pub gateway_certificates: Option<Vec<u8>>,
+    /// Headers for every request to the model, by their names in lower case. The values are secret.
+    pub headers: BTreeMap<String, Zeroizing<String>>,
+    /// The turns of a scripted model.
+    pub script: Option<String>,
+}
+
+/// Whether there must be a token of the run's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenNeed {
+    /// The gateway is somewhere in a network, and asks who is there.
+    Required,
+    /// The gateway knows the run by the socket. A token that is there is read.
+    Optional,
+}
+
+/// Why the run's inputs cannot be used. Nothing secret is in it.
+#[derive(Debug, thiserror::Error)]
+pub enum UnusableInput {
+    /// Not there.
+    #[error("{0} is missing")]
+    Missing(PathBuf),
+    /// Not readable.
+    #[error("{path} cannot be read")]
+    Unreadable {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Too long.
+    #[error("{path} has more than {most} bytes")]
+    TooLong {
+        /// What.
+        path: PathBuf,
+        /// How many it may have.
+        most: usize,
+    },
+    /// Too many files.
+    #[error("{path} has too many files: {most} at most")]
+    TooMany {
+        /// Which directory.
+        path: PathBuf,
+        /// How many it may have.
+        most: usize,
+    },
+    /// Not the plan, or none.
+    #[error("the plan in {path} cannot be used")]
+    Plan {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: UnreadablePlan,
+    },
+    /// Not what belongs there.
+    #[error("{path} {why}")]
+    Content {
+        /// What.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+impl UnusableInput {
+    /// What to do next.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Plan {
+                source: UnreadablePlan::Digest { .. },
+                ..
+            } => {
+                "the plan was replaced after the run was made, or --plan-digest is another run's: delete the run and make it again"
+            }
+            Self::Plan { .. } => {
+                "controller and bridge must be of releases that understand each other: use images of one release"
+            }
+            Self::Missing(_) => {
+                "--input, --headers and --script name directories of the run; `kubectl describe pod` says whether they could be mounted"
+            }
+            Self::Unreadable { .. } => "the files must be readable for the user of this process",
+            Self::TooLong { .. } | Self::TooMany { .. } | Self::Content { .. } => {
+                "look at the Secret or ConfigMap that this file comes from"
+            }
+        }
+    }
+}
+
+/// The plan, if it is there.
+///
+/// # Errors
+///
+/// When what is there is not the plan of this digest.
+pub fn read_plan(input: &Path, digest: &Digest) -> Result<Option<RunPlan>, UnusableInput> {
+    let path = input.join(PLAN);
+    let bytes = match read(&path, run_plan::MAX_BYTES) {
+        Ok(bytes) => bytes,
+        Err(UnusableInput::Missing(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // The digest first: what is not the run's plan is not looked at.
+    let plan = RunPlan::read_expected(&bytes, digest);
+    plan.map(Some)
+        .map_err(|source| UnusableInput::Plan { path, source })
+}
+
+/// Where [`read_plan`] looks.
+pub fn plan_path(input: &Path) -> PathBuf {
+    input.join(PLAN)
+}
+
+/// The run's own token as it is now. The kubelet renews it well before it expires, so ask again for each use.
+///
+/// # Errors
+///
+/// When there is none, or what is there is no token.
+pub fn read_token(input: &Path) -> Result<Zeroizing<String>, UnusableInput> {
+    let path = input.join(TOKEN);
+    let token = read_text(&path, MAX_TOKEN_BYTES)?;
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(content(path, "is not a token"));
+    }
+    Ok(token)
+}
+
+/// Certificates of further authorities.
+///
+/// # Errors
+///
+/// When the file cannot be read, or is longer than any such file.
+pub fn read_certificates(path: &Path) -> Result<Vec<u8>, UnusableInput> {
+    Ok(read(path, MAX_ROOTS_BYTES)?.to_vec())
+}
+
+impl Inputs {
+    /// Reads everything that belongs to `plan`.
+    ///
+    /// # Errors
+    ///
+    /// With the first thing that is missing or is not what belongs there.
+    pub fn read(
+        plan: RunPlan,
+        plan_digest: Digest,
+        places: &Places,
+        token_need: TokenNeed,
+    ) -> Result<Self, UnusableInput> {
+        let mut credentials = BTreeMap::new();
+        for wanted in bridge_credentials(&plan) {
+            let path = places.input.join(format!("{CREDENTIAL}{}", wanted.name));
+            let text = read_text(&path, MAX_CREDENTIAL_BYTES)?;
+            let run = plan.run.uid.as_str();
+            let credential = credential(&text, run, &wanted.name);
+            let credential = credential.map_err(|why| content(path, why))?;
+            credentials.insert(wanted.name.clone(), credential);
+        }
+        let token = match (read_token(&places.input), token_need) {
+            (Ok(token), _) => Some(token),
+            (Err(UnusableInput::Missing(_)), TokenNeed::Optional) => None,
+            (Err(error), _) => return Err(error),
+        };
+        Ok(Self {
+            credentials,
+            token,
+            gateway_certificates: certificates(&places.input.join(CERTIFICATES))?,
+            headers: match &plan.model.headers_secret {
+                Some(_) => headers(&places.headers)?,
+                None => BTreeMap::new(),
+            },
+            script: match &plan.model.script {
+                Some(_) => Some(script(&places.script)?),
+                None => None,
+            },
+            plan,
+            plan_digest,
+        })
+    }
+
+    /// The credential that the plan calls this.
+    pub fn credential(&self, name: &str) -> Option<&Credential> {
+        self.credentials.get(name)
+    }
+}
+
+/// What the plan lets the bridge itself reach.
+fn bridge_credentials(plan: &RunPlan) -> impl Iterator<Item = &GatewayCredential> {
+    let bridge = plan.parts.iter().find(|part| part.role == Role::Bridge);
+    let credentials = plan.credentials.iter();
+    credentials.filter(move |it| bridge.is_some_and(|bridge| bridge.name == it.part))
+}
+
+/// Reads `USER:PASSWORD`. Whether the gateway believes it is for the gateway to say; that it is another run's or another
+/// purpose's can be seen from here, and is an error of whoever filled the Secret.
+fn credential(text: &str, run: &str, name: &str) -> Result<Credential, &'static str> {
+    const NO_CREDENTIAL: &str = "is not a credential of the gateway";
+    let (user, password) = text.split_once(':').ok_or(NO_CREDENTIAL)?;
+    let is_hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if user.len() > MAX_USER_BYTES
+        || !user.bytes().all(is_plain)
+        || password.len() != PASSWORD_BYTES
+        || !password.bytes().all(is_hexadecimal)
+    {
+        return Err(NO_CREDENTIAL);
+    }
+    let (_key, claims) = user.split_once('.').ok_or(NO_CREDENTIAL)?;
+    let (claims, expiry) = claims.rsplit_once('.').ok_or(NO_CREDENTIAL)?;
+    if expiry.is_empty() || !expiry.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(NO_CREDENTIAL);
+    }
+    if claims.split_once('.') != Some((run, name)) {
+        return Err("is a credential of another run, or for something else");
+    }
+    Ok(Credential {
+        user: user.to_owned(),
+        password: Zeroizing::new(password.to_owned()),
+    })
+}
+
+/// Certificates as PEM; what is in them is for TLS to read.
+fn certificates(path: &Path) -> Result<Option<Vec<u8>>, UnusableInput> {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    let bytes = match read(path, MAX_CERTIFICATES_BYTES) {
+        Ok(bytes) => bytes,
+        Err(UnusableInput::Missing(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !bytes.windows(BEGIN.len()).any(|part| part == BEGIN) {
+        return Err(content(path, "has no certificate in it"));
+    }
+    Ok(Some(bytes.to_vec()))
+}
+
+/// One file for each header: its name, and the value in it.
+fn headers(directory: &Path) -> Result<BTreeMap<String, Zeroizing<String>>, UnusableInput> {
+    let mut headers = BTreeMap::new();
+    for name in names(directory, MAX_HEADERS)? {
+        let path = directory.join(&name);
+        let lower = name.to_ascii_lowercase();
+        if !is_header_name(&name) {
+            return Err(content(path, "is not called as a header can be"));
+        }
+        if is_ours(&lower) {
+            return Err(content(path, "is a header that is not for you to set"));
+        }
+        let value = read_text(&path, MAX_HEADER_BYTES)?;
+        let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+        if value.is_empty() || value.trim() != *value || !value.bytes().all(is_plain) {
+            return Err(content(path, "is not the value of a header"));
+        }
+        if headers.insert(lower, value).is_some() {
+            return Err(content(path, "is there twice, in different spellings"));
+        }
+    }
+    Ok(headers)
+}
+
+fn is_header_name(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    (1..=MAX_HEADER_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_token)
+}
+
+/// The one file of the directory, whatever it is called.
+fn script(directory: &Path) -> Result<String, UnusableInput> {
+    match &names(directory, 1)?[..] {
+        [name] => {
+            let mut text = read_text(&directory.join(name), MAX_SCRIPT_BYTES)?;
+            Ok(std::mem::take(&mut *text))
+        }
+        _ => Err(content(directory, "has no script in it")),
+    }
+}

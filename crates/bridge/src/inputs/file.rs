@@ -1,0 +1,97 @@
+//! One file of a directory that was mounted for us: regular, bounded, in a buffer that is overwritten.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::UnusableInput;
+
+/// The whole file, as long as it has no more than `most` bytes.
+///
+/// Links are followed: the kubelet shows every file of a volume as one, and whoever can change this directory can change
+/// what it holds.
+pub fn read(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, UnusableInput> {
+    let unreadable = |source| unreadable(path, source);
+    // Without waiting for whoever would write into a FIFO.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    let file = File::from(file.map_err(|error| unreadable(error.into()))?);
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(content(path, "is not a regular file"));
+    }
+    let too_long = || UnusableInput::TooLong {
+        path: path.to_owned(),
+        most,
+    };
+    let expected = usize::try_from(metadata.len()).map_err(|_| too_long())?;
+    if expected > most {
+        return Err(too_long());
+    }
+    // As long as it will be from the start, and a byte to see the end: growing would leave a copy behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(expected + 1));
+    let limit = expected as u64 + 1;
+    (file.take(limit).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() > expected {
+        return Err(content(path, "changed while it was read"));
+    }
+    Ok(bytes)
+}
+
+/// The same, as text without the line break that files end with.
+pub fn read_text(path: &Path, most: usize) -> Result<Zeroizing<String>, UnusableInput> {
+    let mut bytes = read(path, most)?;
+    while let Some(b'\n' | b'\r') = bytes.last() {
+        bytes.pop();
+    }
+    match String::from_utf8(std::mem::take(&mut *bytes)) {
+        Ok(text) => Ok(Zeroizing::new(text)),
+        Err(error) => {
+            error.into_bytes().zeroize();
+            Err(content(path, "is not text in UTF-8"))
+        }
+    }
+}
+
+/// The names in a directory, sorted, without those that the kubelet keeps for itself (`..data` and the like).
+pub fn names(directory: &Path, most: usize) -> Result<Vec<String>, UnusableInput> {
+    let unreadable = |source| unreadable(directory, source);
+    let entries = std::fs::read_dir(directory).map_err(unreadable)?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(unreadable)?.file_name();
+        let name = name.to_str();
+        let name = name.ok_or_else(|| content(directory, "has a name in it that is not text"))?;
+        if name.starts_with("..") {
+            continue;
+        }
+        if names.len() == most {
+            return Err(UnusableInput::TooMany {
+                path: directory.to_owned(),
+                most,
+            });
+        }
+        names.push(name.to_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn unreadable(path: &Path, source: io::Error) -> UnusableInput {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound => UnusableInput::Missing(path),
+        _ => UnusableInput::Unreadable { path, source },
+    }
+}
+
+/// Something that is there and must not be used.
+pub fn content(path: impl Into<PathBuf>, why: &'static str) -> UnusableInput {
+    UnusableInput::Content {
+        path: path.into(),
+        why,
+    }
+}

@@ -1,0 +1,285 @@
+//! The model proxy: the agent speaks the provider's own wire format, and the bridge adds what the agent must not have.
+//!
+//! ```text
+//! request ─► check ─► room? ─► connection ─► headers of ours ─► provider
+//!                                                                  │
+//! agent ◄─ secrets taken out ◄─ bounded ◄─ counted ◄────────── as it comes
+//! ```
+//!
+//! * [`request`] says what may go out. Pure.
+//! * `account` keeps the limits: requests, requests in a minute, tokens, requests at a time.
+//! * `proxy` and `pool` send it, once, through the gateway.
+//! * `answer` is the way back; `usage`, `sse` and `scan` count what passes, and `redact` keeps secrets out of it.
+//!
+//! It follows no redirect, tries nothing twice and changes no byte of a message. A model whose answers are written down is
+//! in [`crate::scripted`], behind the same checks and limits.
+
+mod account;
+mod answer;
+mod pool;
+mod proxy;
+pub(crate) mod redact;
+pub mod request;
+mod scan;
+pub(crate) mod sse;
+pub(crate) mod usage;
+mod wire;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response};
+use sympozium_api::RunPlan;
+use sympozium_api::run_plan::WireFormat;
+use sympozium_ipc::credential::Credential;
+use sympozium_ipc::door::{Refusal, RefusalCode};
+
+pub use account::MAX_CONCURRENT;
+pub use answer::{AnswerBody, BrokenAnswer, CHUNK_DEADLINE};
+pub use pool::IDLE_LIMIT;
+pub use proxy::{ANSWER_DEADLINE, CONNECT_DEADLINE, MAX_HEAD, MAX_HEADER, MAX_HEADERS};
+pub(crate) use wire::is_ours;
+
+use account::{Account, Exchange};
+use answer::Source;
+use proxy::{Proxy, Secrets};
+use request::{Accepted, Rules, length};
+
+use crate::key::ProviderKey;
+use crate::outward::Outward;
+use crate::scripted::{Player, UnusableScript};
+
+/// The model of a run.
+pub struct Model {
+    rules: Rules,
+    wire: WireFormat,
+    answer_bytes: u64,
+    account: Arc<Account>,
+    endpoint: Endpoint,
+}
+
+enum Endpoint {
+    Provider(Box<Proxy>),
+    Scripted(Player),
+}
+
+/// What a model is made of.
+pub struct ModelParts<'a> {
+    /// The plan of the run.
+    pub plan: &'a RunPlan,
+    /// The way out.
+    pub outward: Arc<Outward>,
+    /// Who asks at the gateway, for the model. A scripted one needs none.
+    pub credential: Option<Credential>,
+    /// The provider's key, where it wants one.
+    pub key: Option<ProviderKey>,
+    /// Headers that a Secret holds.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The turns of a scripted model.
+    pub script: Option<Vec<u8>>,
+}
+
+/// Why there is no model.
+#[derive(Debug, thiserror::Error)]
+pub enum UnusableModel {
+    /// Nobody answers.
+    #[error("the plan names neither an endpoint nor a script for the model `{0}`")]
+    NoEndpoint(String),
+    /// Nobody may ask.
+    #[error("there is no credential to reach the model through the gateway")]
+    NoCredential,
+    /// The path or the host.
+    #[error("no request can be made to `{0}`")]
+    Path(String),
+    /// A header.
+    #[error("the header `{0}` of the model is not one, or not for a plan to set")]
+    Header(String),
+    /// The key.
+    #[error("the provider's key cannot be a header")]
+    Key,
+    /// A scripted model answers in one format.
+    #[error("a scripted model speaks as OpenAI does, and the plan has another format")]
+    ScriptFormat,
+    /// The script.
+    #[error("the script cannot be used")]
+    Script(#[from] UnusableScript),
+}
+
+/// What one request came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spent {
+    /// The status of the answer, where there was one.
+    pub status: Option<u16>,
+    /// Bytes of the request that went out.
+    pub sent_bytes: u64,
+    /// Bytes of the answer that came.
+    pub received_bytes: u64,
+    /// Tokens that the model read.
+    pub input_tokens: Option<u64>,
+    /// Tokens that it wrote.
+    pub output_tokens: Option<u64>,
+    /// Whether one of them is an estimate, because the provider did not say.
+    pub estimated: bool,
+    /// Why it was refused, or did not come to its end.
+    pub error: Option<String>,
+}
+
+/// What all requests came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelUsage {
+    /// Requests that were let through.
+    pub requests: u64,
+    /// Tokens that the model read.
+    pub input_tokens: u64,
+    /// Tokens that it wrote.
+    pub output_tokens: u64,
+    /// Whether some of them are estimates.
+    pub estimated: bool,
+}
+
+impl ModelUsage {
+    const fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+}
+
+impl Model {
+    /// The model of a plan.
+    ///
+    /// # Errors
+    ///
+    /// When the plan or what comes with it cannot be used.
+    pub fn new(parts: ModelParts<'_>) -> Result<Self, UnusableModel> {
+        let plan = &parts.plan.model;
+        let endpoint = match (&plan.endpoint, parts.script) {
+            (Some(endpoint), _) => {
+                let credential = parts.credential.ok_or(UnusableModel::NoCredential)?;
+                let secrets = Secrets {
+                    key: parts.key,
+                    headers: parts.headers,
+                };
+                let proxy = Proxy::new(plan, endpoint, parts.outward, credential, secrets)?;
+                Endpoint::Provider(Box::new(proxy))
+            }
+            (None, Some(_)) if plan.wire != WireFormat::OpenAi => {
+                return Err(UnusableModel::ScriptFormat);
+            }
+            (None, Some(script)) => Endpoint::Scripted(Player::new(&script)?),
+            (None, None) => return Err(UnusableModel::NoEndpoint(plan.model.clone())),
+        };
+        Ok(Self {
+            rules: Rules::new(parts.plan),
+            wire: plan.wire,
+            answer_bytes: parts.plan.limits.model_answer_bytes,
+            account: Arc::new(Account::new(&parts.plan.limits)),
+            endpoint,
+        })
+    }
+
+    /// One request of the agent, in the provider's own format, and the answer as it comes.
+    ///
+    /// `ended` is called exactly once: when the answer's last byte was passed on, when it broke off, when the agent dropped
+    /// it, or at once with the refusal. Nothing has gone out when a request is refused before it was sent; what happens
+    /// then is told by [`Spent::sent_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// With what the agent is told. What a provider refuses is an answer, not an error.
+    pub async fn ask(
+        self: &Arc<Self>,
+        body: Bytes,
+        ended: impl FnOnce(Spent) + Send + 'static,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        let account = Arc::clone(&self.account);
+        let mut exchange = Exchange::new(account, self.wire, Box::new(ended));
+        let admitted = self.rules.check(&body).and_then(|accepted| {
+            exchange.begin(length(&accepted.pieces))?;
+            Ok(accepted)
+        });
+        let answered = match (admitted, &self.endpoint) {
+            (Err(refusal), _) => Err(refusal),
+            (Ok(accepted), Endpoint::Provider(proxy)) => {
+                self.ask_provider(proxy, accepted, &mut exchange).await
+            }
+            (Ok(accepted), Endpoint::Scripted(player)) => {
+                play(player, &body, accepted.streamed, &mut exchange).await
+            }
+        };
+        match answered {
+            Ok((response, redactors)) => Ok(response
+                .map(|source| AnswerBody::new(source, redactors, self.answer_bytes, exchange))),
+            Err(refusal) => {
+                exchange.end(Some(refusal.message.clone()));
+                Err(refusal)
+            }
+        }
+    }
+
+    /// What was used so far.
+    pub fn usage(&self) -> ModelUsage {
+        self.account.usage()
+    }
+
+    async fn ask_provider(
+        &self,
+        proxy: &Proxy,
+        accepted: Accepted,
+        exchange: &mut Exchange,
+    ) -> Result<(Response<Source>, Vec<redact::Redactor>), Refusal> {
+        let bytes = length(&accepted.pieces);
+        // Until it is known that nothing was sent: whoever drops this meanwhile may have sent it.
+        exchange.sending(bytes);
+        let (response, connection) = match proxy.send(accepted).await {
+            Ok(answered) => answered,
+            Err(failed) => {
+                if !failed.was_sent {
+                    exchange.sending(0);
+                }
+                if let Some(status) = failed.status {
+                    exchange.answered(status, None);
+                }
+                return Err(Refusal {
+                    code: RefusalCode::Model,
+                    message: failed.message,
+                    retry_after_ms: None,
+                });
+            }
+        };
+        let (head, body) = response.into_parts();
+        let content_type = head.headers.get(http::header::CONTENT_TYPE);
+        let content_type = content_type.map(HeaderValue::as_bytes);
+        exchange.answered(head.status.as_u16(), content_type);
+        let mut answer = Response::new(Source::Provider(body, Some(connection)));
+        *answer.status_mut() = head.status;
+        *answer.headers_mut() = proxy.passed_headers(&head.headers);
+        Ok((answer, proxy.redactors()))
+    }
+}
+
+async fn play(
+    player: &Player,
+    body: &[u8],
+    streamed: bool,
+    exchange: &mut Exchange,
+) -> Result<(Response<Source>, Vec<redact::Redactor>), Refusal> {
+    exchange.sending(body.len() as u64);
+    let answer = player
+        .play(body, streamed)
+        .inspect_err(|_| exchange.sending(0))?;
+    if !answer.delay.is_zero() {
+        tokio::time::sleep(answer.delay).await;
+    }
+    let content_type = answer.content_type;
+    exchange.answered(answer.status.as_u16(), Some(content_type.as_bytes()));
+    let mut response = Response::new(Source::Pieces(answer.pieces));
+    *response.status_mut() = answer.status;
+    let headers = response.headers_mut();
+    headers.insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static(content_type),
+    );
+    if let Some(seconds) = answer.retry_after_seconds {
+        headers.insert(http::header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    Ok((response, Vec::new()))
+}

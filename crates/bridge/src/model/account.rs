@@ -1,0 +1,240 @@
+//! What a run may use of its model, and what it has used.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sympozium_api::run_plan::{RunLimits, WireFormat};
+use sympozium_ipc::door::{Refusal, RefusalCode};
+
+use super::usage::{Counter, Reported, estimate};
+use super::{ModelUsage, Spent};
+use crate::pace::{Bounds, Pace, Wait};
+
+/// Requests to the model at a time.
+pub const MAX_CONCURRENT: u32 = 4;
+
+/// The account of a run.
+#[derive(Debug)]
+pub struct Account {
+    requests: u32,
+    tokens: Option<u64>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    pace: Pace,
+    used: ModelUsage,
+    /// Tokens of requests that are under way, as far as they can be told beforehand.
+    reserved: u64,
+}
+
+impl Account {
+    /// With the limits of a plan.
+    pub fn new(limits: &RunLimits) -> Self {
+        let bounds = Bounds {
+            concurrent: MAX_CONCURRENT,
+            per_minute: limits.model_requests_per_minute,
+            total: u64::from(limits.model_requests),
+        };
+        Self {
+            requests: limits.model_requests,
+            tokens: limits.model_tokens,
+            state: Mutex::new(State {
+                pace: Pace::new(bounds),
+                used: ModelUsage::default(),
+                reserved: 0,
+            }),
+        }
+    }
+
+    /// What was used so far.
+    pub fn usage(&self) -> ModelUsage {
+        self.state().used
+    }
+
+    /// One more request, if there is room for it.
+    fn begin(&self, reserve: u64, now: Instant) -> Result<(), Refusal> {
+        let mut state = self.state();
+        let used = state.used;
+        let spoken_for = used.tokens().saturating_add(state.reserved);
+        if let Some(most) = self.tokens
+            && spoken_for >= most
+        {
+            return Err(refusal(
+                RefusalCode::Budget,
+                format!(
+                    "the run may use {most} tokens of its model, and {} are used or under way",
+                    spoken_for
+                ),
+                None,
+            ));
+        }
+        state.pace.has_room(now).map_err(|wait| match wait {
+            Wait::Running => refusal(
+                RefusalCode::Busy,
+                format!("{MAX_CONCURRENT} requests to the model are under way"),
+                None,
+            ),
+            Wait::For(time) => refusal(
+                RefusalCode::Rate,
+                "too many requests to the model in this minute".to_owned(),
+                Some(time),
+            ),
+            Wait::Over => refusal(
+                RefusalCode::Budget,
+                format!("the run may make {} requests to its model", self.requests),
+                None,
+            ),
+        })?;
+        state.pace.begin(now);
+        state.used.requests += 1;
+        state.reserved = state.reserved.saturating_add(reserve);
+        Ok(())
+    }
+
+    fn end(&self, reserved: u64, spent: &Spent) {
+        let mut state = self.state();
+        state.pace.end();
+        state.reserved = state.reserved.saturating_sub(reserved);
+        let used = &mut state.used;
+        let add = |sum: &mut u64, more: Option<u64>| *sum = sum.saturating_add(more.unwrap_or(0));
+        add(&mut used.input_tokens, spent.input_tokens);
+        add(&mut used.output_tokens, spent.output_tokens);
+        used.estimated |= spent.estimated;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is locked, and numbers are never half written.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refusal(code: RefusalCode, message: String, wait: Option<Duration>) -> Refusal {
+    // A moment more than is needed, so that whoever waits that long is let through.
+    let wait = wait.map(|it| u64::try_from(it.as_millis()).map_or(u64::MAX, |it| it + 1));
+    Refusal {
+        code,
+        message,
+        retry_after_ms: wait,
+    }
+}
+
+/// One request and its answer, from when the agent asked to when it is over. However it ends, that is told once.
+pub struct Exchange {
+    account: Arc<Account>,
+    wire: WireFormat,
+    /// Tokens that are reserved; nothing is counted before.
+    begun: Option<u64>,
+    sent: u64,
+    status: Option<u16>,
+    received: u64,
+    counter: Option<Counter>,
+    ended: Option<Box<dyn FnOnce(Spent) + Send>>,
+}
+
+impl Exchange {
+    /// Begins with whom to tell of its end.
+    pub fn new(
+        account: Arc<Account>,
+        wire: WireFormat,
+        ended: Box<dyn FnOnce(Spent) + Send>,
+    ) -> Self {
+        Self {
+            account,
+            wire,
+            begun: None,
+            sent: 0,
+            status: None,
+            received: 0,
+            counter: None,
+            ended: Some(ended),
+        }
+    }
+
+    /// Asks for room for a request of so many bytes.
+    pub fn begin(&mut self, bytes: u64) -> Result<(), Refusal> {
+        let reserve = estimate(bytes);
+        self.account.begin(reserve, Instant::now())?;
+        self.begun = Some(reserve);
+        Ok(())
+    }
+
+    /// From now on the model may have read it.
+    pub fn sending(&mut self, bytes: u64) {
+        self.sent = bytes;
+    }
+
+    /// An answer begins.
+    pub fn answered(&mut self, status: u16, content_type: Option<&[u8]>) {
+        self.status = Some(status);
+        self.counter = Some(Counter::new(self.wire, content_type));
+    }
+
+    /// More of it, before anything is taken out of it.
+    pub fn read(&mut self, bytes: &[u8]) {
+        self.received += bytes.len() as u64;
+        if let Some(counter) = &mut self.counter {
+            counter.read(bytes);
+        }
+    }
+
+    /// Bytes of the answer so far.
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// It is over, and this is why where it was not in order. A second call says nothing.
+    pub fn end(&mut self, error: Option<String>) {
+        let Some(ended) = self.ended.take() else {
+            return;
+        };
+        let spent = self.spent(error);
+        if let Some(reserved) = self.begun {
+            self.account.end(reserved, &spent);
+        }
+        ended(spent);
+    }
+
+    fn spent(&mut self, error: Option<String>) -> Spent {
+        let reported = self.counter.as_mut().map(Counter::end).unwrap_or_default();
+        let mut spent = Spent {
+            status: self.status,
+            sent_bytes: self.sent,
+            received_bytes: self.received,
+            input_tokens: reported.input,
+            output_tokens: reported.output,
+            estimated: false,
+            error,
+        };
+        // What a provider refuses costs nothing; what was cut before it had a status may have been read.
+        let worked = self
+            .status
+            .is_none_or(|status| (200..300).contains(&status));
+        if self.sent > 0 && worked {
+            self.estimate(&mut spent, reported);
+        }
+        spent
+    }
+
+    fn estimate(&self, spent: &mut Spent, reported: Reported) {
+        if reported.input.is_none() {
+            spent.input_tokens = Some(estimate(self.sent));
+            spent.estimated = true;
+        }
+        // What was said of the output is what it was when that was said, also of an answer that broke off later.
+        if reported.output.is_none() {
+            spent.output_tokens = Some(estimate(self.received));
+            spent.estimated = true;
+        }
+    }
+}
+
+/// Whoever asked has gone.
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.end(Some(
+            "the agent did not wait for the end of the answer".to_owned(),
+        ));
+    }
+}

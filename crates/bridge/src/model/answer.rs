@@ -1,0 +1,189 @@
+//! The body of an answer, on its way to the agent: counted, bounded, without secrets, as soon as it comes.
+
+use std::collections::VecDeque;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use super::account::Exchange;
+use super::pool::Returning;
+use super::redact::Redactor;
+
+/// How long an answer may go on without a byte.
+pub const CHUNK_DEADLINE: Duration = Duration::from_secs(5 * 60);
+
+/// Why an answer broke off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BrokenAnswer {
+    /// Too large.
+    #[error("the model's answer has more than {0} bytes")]
+    TooLarge(u64),
+    /// Too slow.
+    #[error("the model's answer did not go on for {} seconds", CHUNK_DEADLINE.as_secs())]
+    Slow,
+    /// The other side.
+    #[error("the connection to the model broke")]
+    Cut,
+}
+
+/// The body of an answer.
+pub struct AnswerBody {
+    source: Source,
+    redactors: Vec<Redactor>,
+    most: u64,
+    exchange: Exchange,
+    /// While we wait for more.
+    waiting: Waiting,
+    over: bool,
+}
+
+/// Where an answer comes from.
+pub enum Source {
+    /// From a provider. The connection is for others again when the answer is whole.
+    Provider(Incoming, Option<Returning>),
+    /// It is all there.
+    Pieces(VecDeque<Bytes>),
+}
+
+enum Waiting {
+    Not,
+    /// The timer is kept from one wait to the next.
+    Rested(Pin<Box<Sleep>>),
+    Until(Pin<Box<Sleep>>),
+}
+
+impl AnswerBody {
+    pub(super) fn new(
+        source: Source,
+        redactors: Vec<Redactor>,
+        most: u64,
+        exchange: Exchange,
+    ) -> Self {
+        Self {
+            source,
+            redactors,
+            most,
+            exchange,
+            waiting: Waiting::Not,
+            over: false,
+        }
+    }
+
+    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenAnswer>>> {
+        match &mut self.source {
+            Source::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(Ok)),
+            Source::Provider(body, _) => match Pin::new(body).poll_frame(context) {
+                // What follows a body is for nobody here.
+                Poll::Ready(Some(Ok(frame))) => {
+                    Poll::Ready(Some(Ok(frame.into_data().unwrap_or_default())))
+                }
+                Poll::Ready(Some(Err(_))) => Poll::Ready(Some(Err(BrokenAnswer::Cut))),
+                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Pending => self.wait(context),
+            },
+        }
+    }
+
+    /// A timer runs only while there is nothing to read.
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenAnswer>>> {
+        let mut timer = match std::mem::replace(&mut self.waiting, Waiting::Not) {
+            Waiting::Not => Box::pin(tokio::time::sleep(CHUNK_DEADLINE)),
+            Waiting::Rested(mut timer) => {
+                timer.as_mut().reset(Instant::now() + CHUNK_DEADLINE);
+                timer
+            }
+            Waiting::Until(timer) => timer,
+        };
+        if timer.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Some(Err(BrokenAnswer::Slow)));
+        }
+        self.waiting = Waiting::Until(timer);
+        Poll::Pending
+    }
+
+    fn rest(&mut self) {
+        self.waiting = match std::mem::replace(&mut self.waiting, Waiting::Not) {
+            Waiting::Until(timer) => Waiting::Rested(timer),
+            other => other,
+        };
+    }
+
+    fn passed(&mut self, bytes: Bytes) -> Result<Bytes, BrokenAnswer> {
+        if self.exchange.received() + bytes.len() as u64 > self.most {
+            return Err(BrokenAnswer::TooLarge(self.most));
+        }
+        self.exchange.read(&bytes);
+        let redactors = self.redactors.iter_mut();
+        Ok(redactors.fold(bytes, |bytes, redactor| redactor.pass(bytes)))
+    }
+
+    /// What was held back, when nothing more can follow it.
+    fn held(&mut self) -> Bytes {
+        let mut left = Vec::new();
+        for redactor in &mut self.redactors {
+            let before = redactor.pass(Bytes::from(std::mem::take(&mut left)));
+            left.extend_from_slice(&before);
+            left.extend_from_slice(&redactor.end());
+        }
+        Bytes::from(left)
+    }
+
+    fn break_off(&mut self, why: BrokenAnswer) -> BrokenAnswer {
+        self.over = true;
+        // The connection goes with the body: nothing of it is used again.
+        self.source = Source::Pieces(VecDeque::new());
+        self.exchange.end(Some(why.to_string()));
+        why
+    }
+
+    fn end(&mut self) -> Bytes {
+        self.over = true;
+        let source = std::mem::replace(&mut self.source, Source::Pieces(VecDeque::new()));
+        if let Source::Provider(_, Some(connection)) = source {
+            connection.give_back();
+        }
+        let held = self.held();
+        self.exchange.end(None);
+        held
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BrokenAnswer;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+        let body = self.get_mut();
+        loop {
+            if body.over {
+                return Poll::Ready(None);
+            }
+            let next = std::task::ready!(body.next(context));
+            body.rest();
+            let bytes = match next {
+                Some(Ok(bytes)) => body.passed(bytes),
+                Some(Err(why)) => Err(why),
+                None => Ok(body.end()),
+            };
+            match bytes {
+                // All of it may be the beginning of a secret.
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Err(why) => return Poll::Ready(Some(Err(body.break_off(why)))),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over
+    }
+}

@@ -1,0 +1,191 @@
+//! Connections to the provider that are kept from one request to the next: a handshake costs more than all else we do.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::client::conn::http1::SendRequest;
+
+use super::account::MAX_CONCURRENT;
+use super::request::{Pieces, length};
+
+/// Connections that nobody uses at the moment: as many as can be used at a time.
+const MAX_IDLE: usize = MAX_CONCURRENT as usize;
+/// How long one is kept. Servers and what is between close silent connections, some without a word.
+pub const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// How long one may take to be ready after its last answer was read to the end.
+const READY_DEADLINE: Duration = Duration::from_secs(1);
+
+/// One connection, for one request at a time.
+pub type Connection = SendRequest<Outgoing>;
+
+/// Connections that nobody uses at the moment. Nothing happens while they are idle; the old ones are dropped by the next
+/// request.
+#[derive(Debug, Default)]
+pub struct Pool(Mutex<Vec<Idle>>);
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+impl Pool {
+    /// One that still works, as far as can be known without using it.
+    pub async fn take(&self) -> Option<Connection> {
+        // Each is taken out before it is waited for, so this ends.
+        while let Some(mut connection) = self.newest(Instant::now()) {
+            let ready = tokio::time::timeout(READY_DEADLINE, connection.ready()).await;
+            if matches!(ready, Ok(Ok(()))) {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn newest(&self, now: Instant) -> Option<Connection> {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|it| {
+            !it.connection.is_closed() && now.saturating_duration_since(it.since) < IDLE_LIMIT
+        });
+        idle.pop().map(|it| it.connection)
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE && !connection.is_closed() {
+            let since = Instant::now();
+            idle.push(Idle { connection, since });
+        }
+    }
+}
+
+/// A connection whose answer is being read.
+pub struct Returning {
+    pub pool: Arc<Pool>,
+    pub connection: Connection,
+}
+
+impl Returning {
+    /// The answer was read to its end.
+    pub fn give_back(self) {
+        self.pool.give_back(self.connection);
+    }
+}
+
+/// The body of a request: its pieces as they are, without a copy.
+#[derive(Debug)]
+pub struct Outgoing {
+    pieces: std::array::IntoIter<Bytes, 3>,
+    left: u64,
+}
+
+impl Outgoing {
+    /// Of these pieces.
+    pub fn new(pieces: Pieces) -> Self {
+        Self {
+            left: length(&pieces),
+            pieces: pieces.into_iter(),
+        }
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let body = self.get_mut();
+        let piece = body.pieces.find(|piece| !piece.is_empty());
+        body.left -= piece.as_ref().map_or(0, |it| it.len() as u64);
+        Poll::Ready(piece.map(|it| Ok(Frame::data(it))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::client::conn::http1;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    /// A connection, and its other end.
+    async fn connection() -> (Connection, DuplexStream) {
+        let (near, far) = tokio::io::duplex(1024);
+        let (connection, driver) = http1::handshake(TokioIo::new(near)).await.expect("no I/O");
+        tokio::spawn(driver);
+        (connection, far)
+    }
+
+    #[tokio::test]
+    async fn the_newest_is_used_and_old_closed_and_surplus_ones_are_dropped() {
+        let pool = Pool::default();
+        let mut ends = Vec::new();
+        for _ in 0..=MAX_IDLE {
+            let (connection, end) = connection().await;
+            pool.give_back(connection);
+            ends.push(end);
+        }
+        let idle = || pool.0.lock().expect("not poisoned").len();
+        assert_eq!(idle(), MAX_IDLE);
+        let now = Instant::now();
+        assert!(pool.newest(now).is_some());
+        assert_eq!(idle(), MAX_IDLE - 1);
+
+        // The first of the others is closed by its server.
+        ends.remove(0);
+        let is_closed = || {
+            pool.0.lock().expect("not poisoned")[0]
+                .connection
+                .is_closed()
+        };
+        let closed = async {
+            while !is_closed() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let closed = tokio::time::timeout(Duration::from_secs(30), closed).await;
+        closed.expect("it is noticed");
+        let nearly = IDLE_LIMIT - Duration::from_secs(1);
+        assert!(pool.newest(now + nearly).is_some());
+        assert_eq!(idle(), MAX_IDLE - 3);
+        assert!(pool.take().await.is_some_and(|it| it.is_ready()));
+
+        let (connection, _end) = connection().await;
+        pool.give_back(connection);
+        assert!(pool.newest(Instant::now() + IDLE_LIMIT).is_none());
+        assert_eq!(idle(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_body_is_its_pieces_and_says_how_long_it_is() {
+        let pieces = [
+            Bytes::from_static(b"ab"),
+            Bytes::new(),
+            Bytes::from_static(b"c"),
+        ];
+        let body = Outgoing::new(pieces);
+        assert_eq!(
+            (body.size_hint().exact(), body.is_end_stream()),
+            (Some(3), false)
+        );
+        let collected = http_body_util::BodyExt::collect(body).await;
+        assert_eq!(collected.expect("it cannot fail").to_bytes(), "abc");
+    }
+}

@@ -1,0 +1,378 @@
+//! Requests to a provider: through the gateway, under headers that are ours alone.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use sympozium_api::run_plan::{ModelEndpoint, ModelPlan, WireFormat};
+use sympozium_ipc::credential::Credential;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::pool::{Connection, Outgoing, Pool, Returning};
+use super::redact::Redactor;
+use super::request::Accepted;
+use super::{UnusableModel, wire};
+use crate::key::ProviderKey;
+use crate::outward::{Outward, TunnelError};
+
+/// How long it may take to be connected with the provider, TLS included.
+pub const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a provider may think before it answers at all. One that does not stream thinks of all it says.
+pub const ANSWER_DEADLINE: Duration = Duration::from_secs(10 * 60);
+/// Bytes of the head of an answer.
+pub const MAX_HEAD: usize = 64 << 10;
+/// Headers of an answer.
+pub const MAX_HEADERS: usize = 128;
+/// Bytes of a header that is passed to the agent. Longer ones are left out.
+pub const MAX_HEADER: usize = 1024;
+/// Bytes of what is told about an error.
+const MAX_ERROR: usize = 600;
+
+/// The way to one provider.
+pub struct Proxy {
+    outward: Arc<Outward>,
+    credential: Credential,
+    endpoint: ModelEndpoint,
+    /// Host and port, for errors.
+    shown: String,
+    uri: Uri,
+    headers: HeaderMap,
+    redactors: Vec<Redactor>,
+    pool: Arc<Pool>,
+}
+
+/// What goes into every request besides its body.
+pub struct Secrets {
+    /// The key.
+    pub key: Option<ProviderKey>,
+    /// Headers that a Secret holds.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// Why there is no answer. The message is for the agent: no key, no header and no credential is in it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// In a sentence.
+    pub message: String,
+    /// Whether the provider may have read the request.
+    pub was_sent: bool,
+    /// The status of an answer that is not passed on.
+    pub status: Option<u16>,
+}
+
+impl Failed {
+    fn unsent(message: String) -> Self {
+        Self {
+            message: message.chars().take(MAX_ERROR).collect(),
+            was_sent: false,
+            status: None,
+        }
+    }
+
+    fn sent(message: String) -> Self {
+        Self {
+            was_sent: true,
+            ..Self::unsent(message)
+        }
+    }
+}
+
+impl Proxy {
+    /// The way to the provider of a plan.
+    ///
+    /// # Errors
+    ///
+    /// When what the plan says cannot be a request.
+    pub fn new(
+        plan: &ModelPlan,
+        endpoint: &ModelEndpoint,
+        outward: Arc<Outward>,
+        credential: Credential,
+        secrets: Secrets,
+    ) -> Result<Self, UnusableModel> {
+        let path = || UnusableModel::Path(endpoint.path.clone());
+        let uri: Uri = endpoint.path.parse().map_err(|_| path())?;
+        if uri.authority().is_some() || !uri.path().starts_with('/') {
+            return Err(path());
+        }
+        let usual = if endpoint.encrypted { 443 } else { 80 };
+        let host = match endpoint.port == usual {
+            true => endpoint.host.clone(),
+            false => format!("{}:{}", endpoint.host, endpoint.port),
+        };
+        let host = HeaderValue::try_from(host).map_err(|_| path())?;
+        let mut redactors = Vec::new();
+        let headers = headers(plan, host, secrets, &mut redactors)?;
+        Ok(Self {
+            outward,
+            credential,
+            shown: format!("{}:{}", endpoint.host, endpoint.port),
+            endpoint: endpoint.clone(),
+            uri,
+            headers,
+            redactors,
+            pool: Arc::default(),
+        })
+    }
+
+    /// For a new answer.
+    pub fn redactors(&self) -> Vec<Redactor> {
+        self.redactors.iter().map(Redactor::again).collect()
+    }
+
+    /// The headers of an answer that the agent gets.
+    pub fn passed_headers(&self, headers: &HeaderMap) -> HeaderMap {
+        let passes = |name: &HeaderName, value: &HeaderValue| {
+            let value = value.as_bytes();
+            wire::passes_back(name)
+                && value.len() <= MAX_HEADER
+                && !self.redactors.iter().any(|it| it.finds(value))
+        };
+        let headers = headers.iter().filter(|(name, value)| passes(name, value));
+        headers
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    ///
+    /// A request is sent once. Only where nothing of it had been written, because a kept connection was closed by the
+    /// other side, it goes out on a new one. To try again is the agent's.
+    pub async fn send(
+        &self,
+        accepted: Accepted,
+    ) -> Result<(Response<Incoming>, Returning), Failed> {
+        let mut request = self.request(accepted);
+        if let Some(mut kept) = self.pool.take().await {
+            match self.exchange(&mut kept, request).await? {
+                Ok(response) => return self.checked(response, kept),
+                Err(unsent) => request = unsent,
+            }
+        }
+        let mut fresh = self.connect().await?;
+        match self.exchange(&mut fresh, request).await? {
+            Ok(response) => self.checked(response, fresh),
+            Err(_) => Err(Failed::unsent(format!(
+                "the model at `{}` closed the connection at once",
+                self.shown
+            ))),
+        }
+    }
+
+    fn request(&self, accepted: Accepted) -> Request<Outgoing> {
+        const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+        const JSON: HeaderValue = HeaderValue::from_static("application/json");
+        let mut request = Request::new(Outgoing::new(accepted.pieces));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        let accept = if accepted.streamed { EVENTS } else { JSON };
+        request.headers_mut().insert(header::ACCEPT, accept);
+        request
+    }
+
+    /// The answer, or the request back when nothing of it was written.
+    async fn exchange(
+        &self,
+        connection: &mut Connection,
+        request: Request<Outgoing>,
+    ) -> Result<Result<Response<Incoming>, Request<Outgoing>>, Failed> {
+        let shown = &self.shown;
+        match timeout(ANSWER_DEADLINE, connection.try_send_request(request)).await {
+            Ok(Ok(response)) => Ok(Ok(response)),
+            Ok(Err(mut error)) => match error.take_message() {
+                Some(unsent) => Ok(Err(unsent)),
+                None => Err(Failed::sent(no_answer(shown, error.error()))),
+            },
+            Err(_) => Err(Failed::sent(format!(
+                "the model at `{shown}` did not begin to answer in {} seconds",
+                ANSWER_DEADLINE.as_secs()
+            ))),
+        }
+    }
+
+    /// What is not passed on, because it would lead elsewhere or could not be looked into.
+    fn checked(
+        &self,
+        response: Response<Incoming>,
+        connection: Connection,
+    ) -> Result<(Response<Incoming>, Returning), Failed> {
+        let status = response.status();
+        let shown = &self.shown;
+        let encoding = response.headers().get(header::CONTENT_ENCODING);
+        let problem = if status.is_informational() {
+            Some(format!("the model at `{shown}` wants another protocol"))
+        } else if status.is_redirection() {
+            Some(format!(
+                "the model at `{shown}` answers {}, which leads elsewhere and is not followed\n\
+                 hint: write the address that it leads to as the model's `baseURL`",
+                status.as_u16()
+            ))
+        } else if encoding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            Some(format!(
+                "the model at `{shown}` packs its answer, which was not asked for"
+            ))
+        } else {
+            None
+        };
+        match problem {
+            Some(message) => Err(Failed {
+                status: Some(status.as_u16()),
+                ..Failed::sent(message)
+            }),
+            None => Ok((
+                response,
+                Returning {
+                    pool: Arc::clone(&self.pool),
+                    connection,
+                },
+            )),
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, Failed> {
+        let shown = &self.shown;
+        match timeout(CONNECT_DEADLINE, self.connected()).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(message)) => Err(Failed::unsent(message)),
+            Err(_) => Err(Failed::unsent(format!(
+                "the model at `{shown}` cannot be reached in {} seconds",
+                CONNECT_DEADLINE.as_secs()
+            ))),
+        }
+    }
+
+    async fn connected(&self) -> Result<Connection, String> {
+        let shown = &self.shown;
+        let problem = |error: TunnelError| match error {
+            TunnelError::Refused { message, .. } => {
+                format!("the gateway refuses `{shown}`: {message}")
+            }
+            error => format!(
+                "the model at `{shown}` cannot be reached: {}",
+                chain(&error)
+            ),
+        };
+        let (host, port) = (&self.endpoint.host, self.endpoint.port);
+        let tunnel = self.outward.tunnel(&self.credential, host, port);
+        let mut stream = tunnel.await.map_err(problem)?;
+        if self.endpoint.encrypted {
+            let encrypted = self.outward.encrypted(stream, host);
+            stream = encrypted.await.map_err(problem)?;
+        }
+        let (connection, driver) = http1::Builder::new()
+            .max_headers(MAX_HEADERS)
+            .max_header_size(MAX_HEAD)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| no_answer(shown, &error))?;
+        // Ends with the connection; whoever waits for an answer is told by it.
+        tokio::spawn(async move {
+            let _ = driver.await;
+        });
+        Ok(connection)
+    }
+}
+
+/// All headers but `accept` and the length.
+fn headers(
+    plan: &ModelPlan,
+    host: HeaderValue,
+    secrets: Secrets,
+    redactors: &mut Vec<Redactor>,
+) -> Result<HeaderMap, UnusableModel> {
+    const USER_AGENT: &str = concat!("Sympozium/", env!("CARGO_PKG_VERSION"));
+    let mut headers = HeaderMap::new();
+    headers.insert(header::HOST, host);
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    headers.insert(
+        header::ACCEPT_ENCODING,
+        HeaderValue::from_static("identity"),
+    );
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+    if plan.wire == WireFormat::Anthropic {
+        let (name, value) = wire::ANTHROPIC_VERSION;
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if let Some(key) = secrets.key {
+        let (name, before) = wire::key_header(plan.wire, &plan.provider);
+        let (value, secret) = key_value(before, &key)?;
+        redactors.extend(Redactor::new(secret));
+        headers.insert(name, value);
+    }
+    for (name, value) in &plan.headers {
+        let unusable = || UnusableModel::Header(name.clone());
+        let name = HeaderName::try_from(name).map_err(|_| unusable())?;
+        let value = HeaderValue::try_from(value).map_err(|_| unusable())?;
+        if wire::is_ours(name.as_str()) {
+            return Err(unusable());
+        }
+        headers.insert(name, value);
+    }
+    for (name, mut value) in secrets.headers {
+        if wire::is_ours(name.as_str()) {
+            return Err(UnusableModel::Header(name.to_string()));
+        }
+        redactors.extend(secret_words(&value));
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+/// The header with the key in it, and the key in that header: one place in memory, which is overwritten when both are gone.
+fn key_value(before: &str, key: &ProviderKey) -> Result<(HeaderValue, Bytes), UnusableModel> {
+    // Of the right size from the beginning: one that grows leaves parts of the key behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(before.len() + key.expose().len()));
+    bytes.extend_from_slice(before.as_bytes());
+    bytes.extend_from_slice(key.expose().as_bytes());
+    let bytes = Bytes::from_owner(bytes);
+    let secret = bytes.slice(before.len()..);
+    let mut value = HeaderValue::from_maybe_shared(bytes).map_err(|_| UnusableModel::Key)?;
+    value.set_sensitive(true);
+    Ok((value, secret))
+}
+
+/// A header that a Secret holds, and what follows a word such as `Bearer` in it.
+fn secret_words(value: &HeaderValue) -> impl Iterator<Item = Redactor> {
+    let whole = Bytes::from_owner(Zeroizing::new(value.as_bytes().to_vec()));
+    let word = value.as_bytes().iter().rposition(|byte| *byte == b' ');
+    let word = word.map(|space| whole.slice(space + 1..));
+    [Some(whole), word]
+        .into_iter()
+        .flatten()
+        .filter_map(Redactor::new)
+}
+
+/// What hyper's error means. What the other side sent is not in it.
+fn no_answer(shown: &str, error: &hyper::Error) -> String {
+    let why = if error.is_parse() {
+        "its answer is not HTTP, or its head is too large"
+    } else if error.is_incomplete_message() {
+        "the connection was closed before an answer came"
+    } else {
+        "the connection broke before an answer came"
+    };
+    format!("the model at `{shown}` gave no answer: {why}")
+}
+
+/// An error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,163 @@
+//! One level of a JSON object: each name once, each value as it was written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserializer as _;
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::MAX_FIELDS;
+
+/// The fields of an object.
+#[derive(Debug)]
+pub struct Fields<'a>(BTreeMap<String, &'a RawValue>);
+
+/// Why something is no object for us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoObject {
+    /// A name is there twice, however it is written.
+    Twice(String),
+    /// More than [`MAX_FIELDS`].
+    TooMany,
+    /// Not JSON, or not an object.
+    Json(String),
+}
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Object,
+    Array,
+    Text,
+    Bool,
+    Null,
+    Number,
+}
+
+impl Kind {
+    /// A raw value is JSON without white space around it: its first byte says what it is.
+    pub fn of(value: &RawValue) -> Self {
+        match value.get().as_bytes().first() {
+            Some(b'{') => Self::Object,
+            Some(b'[') => Self::Array,
+            Some(b'"') => Self::Text,
+            Some(b't' | b'f') => Self::Bool,
+            Some(b'n') => Self::Null,
+            _ => Self::Number,
+        }
+    }
+}
+
+/// The text of a value that is one.
+pub fn text(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+impl<'a> Fields<'a> {
+    /// Reads an object, and nothing after it.
+    pub fn read(json: &'a [u8]) -> Result<Self, NoObject> {
+        let mut refused = None;
+        let mut reader = serde_json::Deserializer::from_slice(json);
+        let read = reader.deserialize_map(Once(&mut refused));
+        let read = read.and_then(|fields| reader.end().map(|()| fields));
+        match (read, refused) {
+            (_, Some(refused)) => Err(refused),
+            (Ok(fields), None) => Ok(Self(fields)),
+            (Err(error), None) => Err(NoObject::Json(error.to_string())),
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.get(name).copied()
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+}
+
+/// Takes each name once. A name is compared as it is read, so no escape makes a second one of it.
+struct Once<'r>(&'r mut Option<NoObject>);
+
+impl<'de> Visitor<'de> for Once<'_> {
+    type Value = BTreeMap<String, &'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = BTreeMap::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let refused = if fields.contains_key(&name) {
+                NoObject::Twice(name)
+            } else if fields.len() == MAX_FIELDS {
+                NoObject::TooMany
+            } else {
+                fields.insert(name, map.next_value()?);
+                continue;
+            };
+            *self.0 = Some(refused);
+            return Err(de::Error::custom("refused"));
+        }
+        Ok(fields)
+    }
+}
+
+/// Does something with each item of a list, until it says to stop. Whether all were taken; nothing of them is kept.
+pub fn each_item<'a>(list: &'a RawValue, action: &mut dyn FnMut(&'a RawValue) -> bool) -> bool {
+    let mut reader = serde_json::Deserializer::from_str(list.get());
+    reader.deserialize_seq(Items(action)).is_ok()
+}
+
+/// The same with the fields of an object, however often a name is there.
+pub fn each_field<'a>(
+    object: &'a RawValue,
+    action: &mut dyn FnMut(&str, &'a RawValue) -> bool,
+) -> bool {
+    let mut reader = serde_json::Deserializer::from_str(object.get());
+    reader.deserialize_map(Pairs(action)).is_ok()
+}
+
+struct Items<'f, 'a>(&'f mut dyn FnMut(&'a RawValue) -> bool);
+
+impl<'de> Visitor<'de> for Items<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(item) = list.next_element()? {
+            if !(self.0)(item) {
+                return Err(de::Error::custom("stopped"));
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Pairs<'f, 'a>(&'f mut dyn FnMut(&str, &'a RawValue) -> bool);
+
+impl<'de> Visitor<'de> for Pairs<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            if !(self.0)(&name, map.next_value()?) {
+                return Err(de::Error::custom("stopped"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! A stream of server-sent events, looked at while it passes. Nothing of it is changed, and nothing of it is kept.
+//!
+//! As the HTML standard has it: lines end with a line feed, a carriage return or both; a line `data: …` adds to the event's
+//! data, an empty line ends the event, a stream may begin with a byte order mark; an event that is not ended when the
+//! stream is does not count. Whoever looks gets the data in the pieces in which they come, so memory does not grow with a line.
+
+/// Where the data of events go.
+pub trait Sink {
+    /// More of the data of the event that is being read.
+    fn data(&mut self, bytes: &[u8]);
+    /// The event is whole.
+    fn end(&mut self);
+}
+
+/// The reader. Bytes may come in any pieces.
+#[derive(Debug, Default)]
+pub struct Reader {
+    line: Line,
+    /// Bytes of the mark that were at the beginning of the stream; [`BEGUN`] once it is clear.
+    mark: usize,
+    /// Whether the last byte was a carriage return, so that a line feed would end no second line.
+    returned: bool,
+    /// Lines of data in the event so far, two at most: whether there was one is all that matters.
+    lines: u8,
+}
+
+const MARK: &[u8] = b"\xef\xbb\xbf";
+const NAME: &[u8] = b"data";
+const BEGUN: usize = usize::MAX;
+
+/// Where in a line we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// So many bytes of `data` have been read. None: the line is empty so far.
+    Name(usize),
+    /// After the colon: one space belongs to it.
+    Colon,
+    /// In the data.
+    Data,
+    /// In a line that is none of ours.
+    Other,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self::Name(0)
+    }
+}
+
+impl Reader {
+    /// Reads on.
+    pub fn read(&mut self, mut bytes: &[u8], sink: &mut impl Sink) {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            if self.mark != BEGUN {
+                if MARK.get(self.mark) == Some(&byte) {
+                    self.mark += 1;
+                    if self.mark == MARK.len() {
+                        self.mark = BEGUN;
+                    }
+                    bytes = rest;
+                    continue;
+                }
+                // A mark that breaks off was the beginning of some line that is not ours.
+                if self.mark > 0 {
+                    self.line = Line::Other;
+                }
+                self.mark = BEGUN;
+            }
+            match byte {
+                b'\n' if self.returned => {
+                    self.returned = false;
+                    bytes = rest;
+                    continue;
+                }
+                b'\n' | b'\r' => {
+                    self.returned = byte == b'\r';
+                    self.end_line(sink);
+                    bytes = rest;
+                    continue;
+                }
+                _ => self.returned = false,
+            }
+            match self.line {
+                Line::Data | Line::Other => {
+                    let end = bytes.iter().position(|it| matches!(it, b'\n' | b'\r'));
+                    let (text, after) = bytes.split_at(end.unwrap_or(bytes.len()));
+                    if self.line == Line::Data {
+                        sink.data(text);
+                    }
+                    bytes = after;
+                    continue;
+                }
+                Line::Name(count) => self.name(count, byte, sink),
+                Line::Colon => {
+                    self.line = Line::Data;
+                    if byte != b' ' {
+                        continue;
+                    }
+                }
+            }
+            bytes = rest;
+        }
+    }
+
+    fn name(&mut self, count: usize, byte: u8, sink: &mut impl Sink) {
+        self.line = if NAME.get(count) == Some(&byte) {
+            Line::Name(count + 1)
+        } else if count == NAME.len() && byte == b':' {
+            self.begin_data(sink);
+            Line::Colon
+        } else {
+            Line::Other
+        };
+    }
+
+    /// Lines of data are one text, with line feeds in between.
+    fn begin_data(&mut self, sink: &mut impl Sink) {
+        if self.lines > 0 {
+            sink.data(b"\n");
+        }
+        self.lines = (self.lines + 1).min(2);
+    }
+
+    fn end_line(&mut self, sink: &mut impl Sink) {
+        match self.line {
+            Line::Name(0) => {
+                if self.lines > 0 {
+                    sink.end();
+                }
+                self.lines = 0;
+            }
+            // `data` without a colon is data too, of no bytes.
+            Line::Name(count) if count == NAME.len() => self.begin_data(sink),
+            _ => {}
+        }
+        self.line = Line::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The data of whole events.
+    #[derive(Default)]
+    struct Events {
+        whole: Vec<Vec<u8>>,
+        open: Vec<u8>,
+    }
+
+    impl Sink for Events {
+        fn data(&mut self, bytes: &[u8]) {
+            self.open.extend_from_slice(bytes);
+        }
+
+        fn end(&mut self) {
+            self.whole.push(std::mem::take(&mut self.open));
+        }
+    }
+
+    fn events(pieces: &[&[u8]]) -> Vec<String> {
+        let (mut reader, mut events) = (Reader::default(), Events::default());
+        for piece in pieces {
+            reader.read(piece, &mut events);
+        }
+        let text = |event| String::from_utf8(event).expect("UTF-8 in, UTF-8 out");
+        events.whole.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn events_are_read_as_the_standard_has_them() {
+        for (stream, expected) in [
+            ("data: a\n\n", vec!["a"]),
+            (
+                "data:a\r\n\r\ndata: b\r\rdata:  c\n\n",
+                vec!["a", "b", " c"],
+            ),
+            ("event: x\ndata: a\ndata: b\nid: 1\n\n", vec!["a\nb"]),
+            (": comment\n\n:\n\ndata: a\n\n", vec!["a"]),
+            ("data\n\ndata\ndata\n\n", vec!["", "\n"]),
+            ("\u{feff}data: a\n\n", vec!["a"]),
+            ("data: \u{feff}\n\n", vec!["\u{feff}"]),
+            // Not ended, so not there.
+            ("data: a\n\ndata: b\n", vec!["a"]),
+            ("dat: a\n\ndatas: b\n\n data: c\n\nDATA: d\n\n", vec![]),
+            ("\n\n\r\n\n", vec![]),
+        ] {
+            assert_eq!(events(&[stream.as_bytes()]), expected, "{stream:?}");
+        }
+    }
+
+    proptest! {
+        /// In whatever pieces a stream comes, the events are the same.
+        #[test]
+        fn pieces_do_not_matter(stream in "(data|: |\u{feff}|\n|\r|[a-c]|event|ö){0,40}", cuts in prop::collection::vec(0_usize..200, 0..6)) {
+            let bytes = stream.as_bytes();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(events(&pieces), events(&[bytes]));
+        }
+    }
+}

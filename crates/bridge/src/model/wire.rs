@@ -1,0 +1,205 @@
+//! What differs between the wire formats: which fields a request may have, and how a key is shown.
+//!
+//! A field is allowed when a runner needs it to steer what the model says. Not allowed is what makes the provider act by
+//! itself (search, execute, fetch, keep), what makes it answer from or into something that outlives the request, and what
+//! changes the price: the plan says nothing about any of these.
+
+use http::HeaderName;
+use sympozium_api::run_plan::WireFormat;
+
+/// Top-level fields of a request as OpenAI has it, with those of the servers that speak the same: Ollama, vLLM, llama.cpp,
+/// LM Studio, OpenRouter, DeepSeek, Mistral.
+///
+/// Not among them, beside what acts: `metadata` and `store` (both are for what the provider keeps), `service_tier` (price),
+/// `modalities` and `audio` (answers that no runner of ours reads), `functions` and `function_call` (tools by an older name),
+/// `models`, `provider`, `route` and `plugins` of OpenRouter (another model, another host, a search), `extra_body`.
+const OPEN_AI: &[&str] = &[
+    "cache_prompt",
+    "chat_template_kwargs",
+    "enable_thinking",
+    "frequency_penalty",
+    "include_reasoning",
+    "logit_bias",
+    "logprobs",
+    "max_completion_tokens",
+    "max_tokens",
+    "messages",
+    "min_p",
+    "min_tokens",
+    "model",
+    "n",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "prompt_cache_key",
+    "prompt_mode",
+    "random_seed",
+    "reasoning",
+    "reasoning_effort",
+    "reasoning_format",
+    "repeat_last_n",
+    "repeat_penalty",
+    "repetition_penalty",
+    "response_format",
+    "safe_prompt",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "stream",
+    "stream_options",
+    "temperature",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "top_a",
+    "top_k",
+    "top_logprobs",
+    "top_p",
+    "typical_p",
+    "user",
+    "verbosity",
+];
+
+/// Top-level fields of a request as Anthropic has it. `metadata` holds a `user_id` there and nothing else, and common
+/// clients always send it.
+///
+/// Not among them, beside what acts: `service_tier` and `inference_geo` (price and place), `context_management` (the
+/// provider would edit the conversation that the runner keeps).
+const ANTHROPIC: &[&str] = &[
+    "cache_control",
+    "max_tokens",
+    "messages",
+    "metadata",
+    "model",
+    "output_config",
+    "output_format",
+    "stop_sequences",
+    "stream",
+    "system",
+    "temperature",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_p",
+];
+
+/// Whether a request may have this field.
+pub fn allows(wire: WireFormat, field: &str) -> bool {
+    let fields = match wire {
+        WireFormat::OpenAi => OPEN_AI,
+        WireFormat::Anthropic => ANTHROPIC,
+    };
+    fields.binary_search(&field).is_ok()
+}
+
+/// Whether a provider says what a stream cost only when it is asked. Mistral always says so, and takes the question for an
+/// error.
+pub fn must_be_asked_for_usage(wire: WireFormat, provider: &str) -> bool {
+    wire == WireFormat::OpenAi && !provider.eq_ignore_ascii_case("mistral")
+}
+
+/// The version of Anthropic's API that requests are written for.
+pub const ANTHROPIC_VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
+
+/// How a provider wants its key: the header, and what stands before the key in it.
+pub fn key_header(wire: WireFormat, provider: &str) -> (HeaderName, &'static str) {
+    match wire {
+        WireFormat::Anthropic => (HeaderName::from_static("x-api-key"), ""),
+        WireFormat::OpenAi if is_azure(provider) => (HeaderName::from_static("api-key"), ""),
+        WireFormat::OpenAi => (http::header::AUTHORIZATION, "Bearer "),
+    }
+}
+
+fn is_azure(provider: &str) -> bool {
+    ["azure", "azure-openai"]
+        .iter()
+        .any(|name| name.eq_ignore_ascii_case(provider))
+}
+
+/// Headers that say where a request ends, whom it is for and how its answer is packed. None of them is for a plan or a
+/// Secret to set. Names are in lower case.
+pub fn is_ours(name: &str) -> bool {
+    const OURS: &[&str] = &[
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    OURS.binary_search(&name).is_ok() || name.starts_with("proxy-")
+}
+
+/// Headers of an answer that the agent gets: what the body is, when to come again, and what to tell the provider about it.
+pub fn passes_back(name: &HeaderName) -> bool {
+    const NAMES: &[&str] = &[
+        "content-type",
+        "request-id",
+        "retry-after",
+        "retry-after-ms",
+        "x-request-id",
+        "x-should-retry",
+    ];
+    const BEGINNINGS: &[&str] = &["x-ratelimit-", "anthropic-ratelimit-"];
+    let name = name.as_str();
+    NAMES.binary_search(&name).is_ok() || BEGINNINGS.iter().any(|it| name.starts_with(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_that_are_searched_are_in_order() {
+        assert!(OPEN_AI.is_sorted() && ANTHROPIC.is_sorted());
+        for name in ["accept", "host", "upgrade", "proxy-authorization", "te"] {
+            assert!(is_ours(name), "{name}");
+        }
+        for name in ["content-type", "x-should-retry", "x-ratelimit-limit-tokens"] {
+            assert!(passes_back(&HeaderName::from_static(name)), "{name}");
+        }
+        for name in ["set-cookie", "location", "openai-organization", "server"] {
+            assert!(!passes_back(&HeaderName::from_static(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn usage_is_asked_for_where_that_is_known() {
+        for (wire, provider, expected) in [
+            (WireFormat::OpenAi, "openai", true),
+            (WireFormat::OpenAi, "ollama", true),
+            (WireFormat::OpenAi, "Mistral", false),
+            (WireFormat::Anthropic, "anthropic", false),
+        ] {
+            assert_eq!(
+                must_be_asked_for_usage(wire, provider),
+                expected,
+                "{provider}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_provider_gets_its_key_as_it_wants_it() {
+        let shown = |wire, provider| {
+            let (name, before) = key_header(wire, provider);
+            format!("{name}: {before}")
+        };
+        for (wire, provider, expected) in [
+            (WireFormat::OpenAi, "openai", "authorization: Bearer "),
+            (WireFormat::OpenAi, "ollama", "authorization: Bearer "),
+            (WireFormat::OpenAi, "Azure", "api-key: "),
+            (WireFormat::OpenAi, "azure-openai", "api-key: "),
+            (WireFormat::Anthropic, "anthropic", "x-api-key: "),
+        ] {
+            assert_eq!(shown(wire, provider), expected);
+        }
+    }
+}

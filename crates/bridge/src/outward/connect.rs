@@ -1,0 +1,162 @@
+//! Asking the gateway for a tunnel, and reading what it says.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use sympozium_ipc::credential::Credential;
+use sympozium_ipc::strict_head::{Fields, Framing, Scanner, read_response};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use zeroize::Zeroizing;
+
+use super::{Stream, TunnelError};
+
+/// Bytes of what the gateway says in words about its no. The rest is left out.
+pub const MAX_REFUSAL_BYTES: usize = 1024;
+/// Bytes of the word that it says it with.
+pub const MAX_REASON_BYTES: usize = 64;
+/// Bytes of a host: of a name in DNS, and the brackets of an address.
+const MAX_HOST_BYTES: usize = 255;
+/// Characters of something that is no host, in an error.
+const MAX_SHOWN: usize = 80;
+/// What is read at a time.
+const READ_BYTES: usize = 4096;
+/// The header with the word.
+const REASON: &str = "sympozium-reason";
+
+/// `host:port`, fit for the first line of a request. What hosts are is for the gateway to say; here nothing may be in it
+/// that could end the line, or be taken for something else than a host.
+pub fn authority(host: &str, port: u16) -> Result<String, TunnelError> {
+    let bare = without_brackets(host);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    if bare.is_empty() || host.len() > MAX_HOST_BYTES || !bare.bytes().all(plain) {
+        return Err(TunnelError::Host(shown(host)));
+    }
+    Ok(if bare.contains(':') {
+        format!("[{bare}]:{port}")
+    } else {
+        format!("{bare}:{port}")
+    })
+}
+
+/// The address that brackets are around, if they are.
+pub fn without_brackets(host: &str) -> &str {
+    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    inner.unwrap_or(host)
+}
+
+/// As much of a text as an error may have.
+pub fn shown(text: &str) -> String {
+    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    text.chars().take(MAX_SHOWN).map(plain).collect()
+}
+
+/// Asks for a tunnel to `target`; gives it when the gateway says yes.
+pub async fn ask(
+    mut gateway: Stream,
+    credential: &Credential,
+    target: &str,
+) -> Result<Stream, TunnelError> {
+    let head = head(credential, target);
+    let sent = gateway.write_all(head.as_bytes()).await;
+    sent.map_err(TunnelError::Broken)?;
+    gateway.flush().await.map_err(TunnelError::Broken)?;
+    let early = answer(&mut gateway).await?;
+    Ok(gateway.with_early(early))
+}
+
+fn head(credential: &Credential, target: &str) -> Zeroizing<String> {
+    let (user, password) = (&credential.user, &credential.password);
+    // As long as they will be from the start: growing would leave a copy of the password behind.
+    let mut pair = Zeroizing::new(String::with_capacity(user.len() + 1 + password.len()));
+    pair.push_str(user);
+    pair.push(':');
+    pair.push_str(password);
+    let room = 2 * target.len() + pair.len().div_ceil(3) * 4 + 128;
+    let mut head = Zeroizing::new(String::with_capacity(room));
+    for piece in [
+        "CONNECT ",
+        target,
+        " HTTP/1.1\r\nHost: ",
+        target,
+        "\r\nProxy-Authorization: Basic ",
+    ] {
+        head.push_str(piece);
+    }
+    STANDARD.encode_string(pair.as_bytes(), &mut head);
+    head.push_str("\r\n\r\n");
+    head
+}
+
+/// Reads the gateway's answer: what came through the tunnel already, or its no.
+async fn answer<G>(gateway: &mut G) -> Result<Bytes, TunnelError>
+where
+    G: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut bytes = Vec::with_capacity(READ_BYTES);
+    let mut scanner = Scanner::default();
+    let end = loop {
+        match scanner.end(&bytes) {
+            Ok(Some(end)) => break end,
+            Ok(None) => {}
+            Err(_) => return Err(TunnelError::NoProxy),
+        }
+        if read(gateway, &mut bytes).await? == 0 {
+            return Err(TunnelError::NoProxy);
+        }
+    };
+    let rest = Bytes::copy_from_slice(&bytes[end..]);
+    let head = read_response(&bytes[..end]).map_err(|_| TunnelError::NoProxy)?;
+    if head.status == 200 {
+        return Ok(rest);
+    }
+    let length = match head.framing {
+        Some(Framing::Length(length)) => usize::try_from(length).unwrap_or(usize::MAX),
+        // Ours always say how long they are; of others the status is enough.
+        Some(Framing::Chunked) => 0,
+        None => usize::MAX,
+    };
+    let mut body = rest.to_vec();
+    let wanted = length.min(MAX_REFUSAL_BYTES);
+    // Words that do not come whole are no reason to lose the no.
+    while body.len() < wanted && read(gateway, &mut body).await.is_ok_and(|count| count > 0) {}
+    body.truncate(wanted);
+    Err(TunnelError::Refused {
+        status: head.status,
+        reason: reason(&head.fields),
+        message: message(&body, head.status),
+    })
+}
+
+async fn read<G>(gateway: &mut G, bytes: &mut Vec<u8>) -> Result<usize, TunnelError>
+where
+    G: AsyncRead + Unpin,
+{
+    bytes.reserve(READ_BYTES);
+    let mut limited = gateway.take(READ_BYTES as u64);
+    limited.read_buf(bytes).await.map_err(TunnelError::Broken)
+}
+
+fn reason(fields: &Fields<'_>) -> Option<String> {
+    let (_, word) = fields
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(REASON))?;
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || *byte == b'-';
+    let is_word = (1..=MAX_REASON_BYTES).contains(&word.len()) && word.iter().all(plain);
+    is_word.then(|| String::from_utf8_lossy(word).into_owned())
+}
+
+/// The words, line by line, without what a terminal or a model could take for more than words.
+fn message(body: &[u8], status: u16) -> String {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim().trim_start_matches("error: ");
+    let plain = |letter: &char| *letter == '\n' || !letter.is_control();
+    let text: String = text.chars().filter(plain).collect();
+    if text.is_empty() {
+        format!("the gateway answers {status}")
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Whom TLS trusts, and how it is set up.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+
+use super::OutwardError;
+
+/// Bytes of certificates of authorities, in PEM.
+pub const MAX_ROOTS_BYTES: usize = 1 << 20;
+/// How many there may be.
+pub const MAX_ROOTS: usize = 1024;
+/// Sessions of TLS that are kept to begin the next one sooner.
+const KEPT_SESSIONS: usize = 16;
+
+/// The authority of the gateway's certificate, nobody else. Each certificate must be a good one.
+pub fn authority(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
+    let unusable = |why| OutwardError::Roots {
+        which: "certificate of the gateway's authority",
+        why,
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem).map_err(unusable)? {
+        roots
+            .add(certificate)
+            .map_err(|error| unusable(error.to_string()))?;
+    }
+    Ok(roots)
+}
+
+/// Authorities besides those that everybody trusts. Bundles of systems have some in them that cannot be used; whoever
+/// is left out is trusted less.
+pub fn extra(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
+    let unusable = |why| OutwardError::Roots {
+        which: "list of further authorities",
+        why,
+    };
+    let mut roots = RootCertStore::empty();
+    let certificates = certificates(pem).map_err(unusable)?;
+    match roots.add_parsable_certificates(certificates) {
+        (0, _) => Err(unusable(
+            "none of its certificates is a good one".to_owned(),
+        )),
+        _ => Ok(roots),
+    }
+}
+
+/// Those that everybody trusts, and the further ones.
+pub fn everybody(extra: &RootCertStore) -> RootCertStore {
+    let mut roots = extra.clone();
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    roots
+}
+
+/// TLS 1.2 and newer, with one protocol to be spoken inside of it.
+pub fn client(roots: RootCertStore, protocol: &[u8]) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    config.resumption = Resumption::in_memory_sessions(KEPT_SESSIONS);
+    Ok(config)
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    if pem.len() > MAX_ROOTS_BYTES {
+        return Err(format!("it has more than {MAX_ROOTS_BYTES} bytes"));
+    }
+    let mut certificates = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        if certificates.len() == MAX_ROOTS {
+            return Err(format!("it has more than {MAX_ROOTS} certificates"));
+        }
+        certificates.push(certificate.map_err(|error| error.to_string())?);
+    }
+    if certificates.is_empty() {
+        return Err("there is no certificate in it".to_owned());
+    }
+    Ok(certificates)
+}

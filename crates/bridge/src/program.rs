@@ -1,0 +1,165 @@
+//! The process around the bridge: what it reads, what it gives up, and in which order.
+
+mod gateway;
+mod waiting;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use clap::Parser as _;
+use sympozium_exec::lockdown::{Lockdown, LockedDown};
+use sympozium_program::{Failure, start_logging};
+use tokio::runtime::Runtime;
+
+use crate::arguments::{Arguments, Command, ServeArguments};
+use crate::inputs::{self, Inputs, Places, TokenNeed, UnusableInput};
+use crate::key::ProviderKey;
+use crate::outward::GatewayAddress;
+use crate::{bridge, check_network};
+
+pub use gateway::{GatewayTarget, MAX_ADDRESSES};
+
+/// Everything that a run is served with. From here on the process can reach nothing else.
+pub struct Started {
+    /// What was read about the run.
+    pub inputs: Inputs,
+    /// The model's key, where the plan has one and it was there.
+    pub key: Option<ProviderKey>,
+    /// Where the gateway is.
+    pub gateway: GatewayAddress,
+    /// What this process has given up.
+    pub lockdown: LockedDown,
+    /// Where door and skills are.
+    pub places: Places,
+    /// Certificates of authorities that end servers may have theirs from, besides those that everybody trusts, as PEM.
+    pub roots: Option<Vec<u8>>,
+}
+
+/// The whole program: parses the command line, whose first word is the program's name, and does what it says.
+pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        // Help and versions come this way, too, and are no failures.
+        Err(error) => error.exit(),
+    };
+    let outcome = match &arguments.command {
+        Some(Command::CheckNetwork(arguments)) => check_network::main(arguments),
+        None => serve(&arguments.serve),
+    };
+    outcome.unwrap_or_else(|failure| failure.report())
+}
+
+fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+    start_logging(&arguments.log);
+    let started = start(arguments)?;
+    let runtime = runtime()?;
+    Ok(runtime.block_on(bridge::run(started)))
+}
+
+/// One straight sequence. Until the lock-down, the only things that are read are the gateway's address and a plan whose
+/// digest is checked before a byte of it is parsed.
+fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
+    let (Some(digest), Some(target)) = (&arguments.plan_digest, &arguments.gateway) else {
+        let error = anyhow!("there is no run to serve");
+        return Err(Failure::new(
+            error,
+            "name it with --plan-digest and --gateway",
+        ));
+    };
+    let places = arguments.places();
+    // While names can still be looked up: /etc/hosts is out of reach afterwards.
+    let gateway = target.resolve().map_err(|error| {
+        let error =
+            anyhow::Error::new(error).context(format!("the gateway {target} cannot be found"));
+        let hint = "pods know it by their hostAliases; elsewhere name an address, or unix:PATH";
+        Failure::new(error, hint)
+    })?;
+    // Says which variables hold a key.
+    let plan = waiting::for_plan(&places.input, digest, arguments.wait_for_input())?;
+    // Before the lock-down, which closes /proc, and before anything else is read: no key outlives this in the environment.
+    let key = ProviderKey::take(&plan.model.keys).map_err(|error| {
+        let hint = "put the provider's key, and nothing else, into the Secret that the model names";
+        Failure::new(error, hint)
+    })?;
+    if key.is_none() && !plan.model.keys.is_empty() {
+        let variables: Vec<&str> = (plan.model.keys.iter())
+            .map(|key| key.variable.as_str())
+            .collect();
+        tracing::warn!(
+            ?variables,
+            "none of the variables for the model's key is set"
+        );
+    }
+    // Out of reach afterwards, wherever it is.
+    let roots = match &arguments.certificates {
+        Some(path) => Some(inputs::read_certificates(path).map_err(unusable)?),
+        None => None,
+    };
+    let lockdown = lock_down(&places, &gateway)?;
+    let token_need = match gateway {
+        GatewayAddress::Tcp { .. } => TokenNeed::Required,
+        GatewayAddress::Unix(_) => TokenNeed::Optional,
+    };
+    let inputs = Inputs::read(plan, digest.clone(), &places, token_need).map_err(unusable)?;
+    tracing::info!(
+        run = %inputs.plan.run.uid,
+        plan = %inputs.plan_digest,
+        gateway = %target,
+        key = key.as_ref().map(|key| key.variable().as_str()),
+        credentials = inputs.credentials.len(),
+        "the run's inputs were read"
+    );
+    Ok(Started {
+        inputs,
+        key,
+        gateway,
+        lockdown,
+        places,
+        roots,
+    })
+}
+
+fn lock_down(places: &Places, gateway: &GatewayAddress) -> Result<LockedDown, Failure> {
+    let lockdown = Lockdown {
+        readable: vec![
+            places.input.clone(),
+            places.headers.clone(),
+            places.script.clone(),
+        ],
+        writable: vec![places.ipc.clone(), places.door.clone()],
+        tcp_connect: gateway.tcp_ports(),
+    };
+    let locked_down = lockdown.apply_available().map_err(|error| {
+        let error = anyhow::Error::new(error).context("the bridge cannot restrict itself");
+        let hint =
+            "a container's seccomp profile must let it use seccomp and prctl; RuntimeDefault does";
+        Failure::new(error, hint)
+    })?;
+    let missing = locked_down.missing();
+    if missing.is_empty() {
+        tracing::info!(landlock = locked_down.landlock_abi, "locked down");
+    } else {
+        tracing::warn!(
+            landlock = locked_down.landlock_abi,
+            live = ?locked_down.live,
+            ?missing,
+            "locked down, without what this kernel does not have"
+        );
+    }
+    Ok(locked_down)
+}
+
+fn unusable(error: UnusableInput) -> Failure {
+    let hint = error.hint();
+    Failure::new(error, hint)
+}
+
+/// One thread for everything that waits.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    Ok(runtime)
+}

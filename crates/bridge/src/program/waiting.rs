@@ -1,0 +1,66 @@
+//! Waiting for a plan that is not there yet, as in a sandbox that was started before its run.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use sympozium_api::RunPlan;
+use sympozium_api::names::Digest;
+use sympozium_program::Failure;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
+
+use super::{runtime, unusable};
+use crate::inputs::{UnusableInput, plan_path, read_plan};
+
+/// How often to look. Watching would need no less: the kubelet puts a link to a link into place.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often to say that it is still being waited.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// The plan, as soon as it is there.
+pub fn for_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<RunPlan, Failure> {
+    if let Some(plan) = read_plan(input, digest).map_err(unusable)? {
+        return Ok(plan);
+    }
+    // A runtime for this alone, gone before the lock-down. It starts no thread, and it hears SIGTERM, which the first
+    // process of a container would not otherwise.
+    runtime()?.block_on(appearing(input, digest, limit))
+}
+
+async fn appearing(input: &Path, digest: &Digest, limit: Duration) -> Result<RunPlan, Failure> {
+    let path = plan_path(input);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    let start = Instant::now();
+    let mut told = None;
+    loop {
+        if let Some(plan) = read_plan(input, digest).map_err(unusable)? {
+            return Ok(plan);
+        }
+        let waited = start.elapsed();
+        if waited >= limit {
+            let missing = UnusableInput::Missing(path);
+            let hint = missing.hint();
+            let error = anyhow!(missing).context(format!("no plan came in {} s", limit.as_secs()));
+            return Err(Failure::new(error, hint));
+        }
+        if told.is_none_or(|told: Duration| waited - told >= PROGRESS) {
+            let seconds = waited.as_secs();
+            tracing::info!(path = %path.display(), seconds, "waiting for the run's plan");
+            told = Some(waited);
+        }
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            _ = terminate.recv() => return Err(asked_to_end()),
+            _ = interrupt.recv() => return Err(asked_to_end()),
+        }
+    }
+}
+
+fn asked_to_end() -> Failure {
+    Failure::new(
+        anyhow!("asked to end before there was a run"),
+        "this is how a sandbox ends that no run has claimed",
+    )
+}

@@ -1,0 +1,127 @@
+use proptest::prelude::*;
+use sympozium_ipc::receipt::{Outcome, verify};
+
+use super::*;
+
+fn plan() -> Digest {
+    sympozium_api::digest::of_canonical("test", b"plan")
+}
+
+fn started() -> Event {
+    Event::Started {
+        run: "uid".to_owned(),
+        by: "test".to_owned(),
+    }
+}
+
+fn ended() -> Event {
+    Event::Ended {
+        outcome: Outcome::Done,
+        result: None,
+    }
+}
+
+fn next(records: &Records) -> Option<Report> {
+    records.next_report(Usage::default)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// However much comes between reports, and however often one must be sent again: together they are everything, in its
+    /// order, each report follows from the one before, and the last one alone ends the run.
+    #[test]
+    fn reports_carry_everything_once(
+        steps in prop::collection::vec((0_usize..300, 0_usize..6, any::<bool>()), 0..6),
+    ) {
+        let records = Records::new(plan(), u64::MAX);
+        let (mut lines, mut transcript, mut reports): (Vec<String>, Vec<String>, u64) = Default::default();
+        let (mut added, mut said) = (0, Vec::new());
+        let mut take = |records: &Records, again: bool| -> Result<Option<bool>, TestCaseError> {
+            let Some(report) = next(records) else { return Ok(None) };
+            if again {
+                prop_assert_eq!(next(records), Some(report.clone()));
+            }
+            prop_assert_eq!(report.check(), Ok(()));
+            prop_assert_eq!(report.number, reports);
+            prop_assert_eq!(report.first_receipt, lines.len() as u64);
+            reports += 1;
+            lines.extend(report.receipts.clone());
+            transcript.extend(report.transcript.clone());
+            let verified = verify(lines.iter().map(String::as_str), &plan(), Some(&report.head));
+            prop_assert!(verified.is_ok(), "{:?}", verified.err());
+            Ok(Some(records.taken()))
+        };
+        for (receipts, pieces, again) in steps {
+            for _ in 0..receipts {
+                records.add(started());
+                added += 1;
+            }
+            for piece in 0..pieces {
+                let line = format!("{piece}{}", "x".repeat(MAX_TRANSCRIPT_LINE / 2));
+                if records.transcript(std::iter::once(line.as_str())) == Kept::All {
+                    said.push(line);
+                }
+            }
+            take(&records, again)?;
+        }
+        records.end(ended(), Ending::TimedOut);
+        while take(&records, false)? == Some(false) {}
+        prop_assert_eq!(lines.len(), added + 1);
+        prop_assert_eq!(transcript, said);
+        prop_assert_eq!(next(&records), None);
+    }
+}
+
+#[tokio::test]
+async fn calls_wait_while_nothing_leaves() {
+    let records = Records::new(plan(), 0);
+    for _ in 0..MAX_WAITING_RECEIPTS {
+        assert!(records.room().await);
+        records.add(started());
+    }
+    let room = records.room();
+    tokio::pin!(room);
+    let now = std::time::Duration::ZERO;
+    assert!(tokio::time::timeout(now, &mut room).await.is_err());
+    assert!(next(&records).is_some());
+    assert!(!records.taken());
+    assert!(room.await);
+    records.end(ended(), Ending::TimedOut);
+    assert!(!records.room().await);
+    let head = records.head();
+    records.add(started());
+    assert_eq!(records.head(), head, "nothing is recorded after the end");
+}
+
+#[test]
+fn the_end_presses_more_than_receipts_and_those_more_than_words() {
+    let records = Records::new(plan(), 100);
+    assert_eq!(records.pressing(), None);
+    records.progress("a".to_owned());
+    assert_eq!(records.pressing(), Some(Pressing::Later));
+    records.add(started());
+    assert_eq!(records.pressing(), Some(Pressing::Soon));
+    assert!(next(&records).is_some());
+    assert_eq!(
+        records.pressing(),
+        Some(Pressing::Now),
+        "it was not taken yet"
+    );
+    assert!(!records.taken());
+    assert_eq!(records.pressing(), None);
+    records.end(ended(), Ending::TimedOut);
+    assert_eq!(records.pressing(), Some(Pressing::Now));
+    assert!(next(&records).is_some());
+    assert!(records.taken());
+    assert_eq!(records.pressing(), None);
+}
+
+#[test]
+fn a_transcript_has_an_end() {
+    let records = Records::new(plan(), 5);
+    assert_eq!(records.transcript(["abc"].into_iter()), Kept::All);
+    assert_eq!(records.transcript(["def"].into_iter()), Kept::Nothing);
+    assert_eq!(records.transcript(["de"].into_iter()), Kept::All);
+    let report = next(&records).expect("news");
+    assert_eq!(report.transcript, ["abc", "de"]);
+}

@@ -1,0 +1,147 @@
+//! A model whose answers are written down: for demonstrations, tests and the conformance suite.
+//!
+//! It answers inside the bridge, in OpenAI's format, and the agent does not know the difference. A script is a list of turns
+//! that are played in order; a turn may say what it expects to have received. What does not fit is an error that says
+//! what was expected, because it is what a failed test shows. `docs/scripted-model.md` has the format.
+//!
+//! * `script` reads it, `received` is what turns are compared with, `answer` writes the wire format.
+
+mod answer;
+mod received;
+mod script;
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use sympozium_ipc::door::{Refusal, RefusalCode};
+
+pub use script::{MAX_CALLS, MAX_DELAY_MS, MAX_SCRIPT, MAX_TURNS, UnusableScript};
+
+use received::Received;
+use script::{Script, Then, Turn};
+
+/// Plays a script.
+pub struct Player {
+    script: Script,
+    place: Mutex<Place>,
+}
+
+/// How far it is.
+#[derive(Debug, Default)]
+struct Place {
+    /// Requests so far.
+    requests: u64,
+    /// The turn that comes next.
+    next: usize,
+    /// The one that is played again as long as the next does not fit.
+    repeats: Option<usize>,
+}
+
+/// What a turn answers.
+#[derive(Debug)]
+pub struct Played {
+    /// The status.
+    pub status: StatusCode,
+    /// What the body is.
+    pub content_type: &'static str,
+    /// The body, in the pieces in which it is sent.
+    pub pieces: VecDeque<Bytes>,
+    /// How long it takes until it begins.
+    pub delay: Duration,
+    /// When to come again.
+    pub retry_after_seconds: Option<u64>,
+}
+
+impl Player {
+    /// Of a script in YAML.
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn new(yaml: &[u8]) -> Result<Self, UnusableScript> {
+        Ok(Self {
+            script: Script::read(yaml)?,
+            place: Mutex::default(),
+        })
+    }
+
+    /// The answer to a request, which was checked before.
+    ///
+    /// # Errors
+    ///
+    /// When no turn fits.
+    pub fn play(&self, body: &[u8], streamed: bool) -> Result<Played, Refusal> {
+        let received =
+            Received::read(body).map_err(|why| unfit(format!("it cannot be read: {why}")))?;
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.requests += 1;
+        let turn = self.find(&mut place, &received).map_err(unfit)?;
+        let about = answer::About {
+            request: place.requests,
+            model: &received.model,
+            bytes: body.len() as u64,
+        };
+        Ok(answer::write(turn, &about, streamed))
+    }
+
+    /// The next turn, or the one before it where that repeats.
+    fn find(&self, place: &mut Place, received: &Received) -> Result<&Turn, String> {
+        let turns = &self.script.turns;
+        let mut misfits = Vec::new();
+        match turns.get(place.next) {
+            None if place.repeats.is_none() => {
+                return Err(format!(
+                    "request {} comes after the last of its {} turns",
+                    place.requests,
+                    turns.len()
+                ));
+            }
+            None => {}
+            Some(turn) => match received.misfit(turn, place.requests) {
+                None => {
+                    let index = place.next;
+                    place.next = match turn.then {
+                        Then::End => turns.len(),
+                        Then::Next | Then::Repeat => index + 1,
+                    };
+                    place.repeats = (turn.then == Then::Repeat).then_some(index);
+                    return Ok(turn);
+                }
+                Some(misfit) => misfits.push(format!("turn {} expects {misfit}", place.next + 1)),
+            },
+        }
+        if let Some(index) = place.repeats
+            && let Some(turn) = turns.get(index)
+        {
+            match received.misfit(turn, place.requests) {
+                None => return Ok(turn),
+                Some(misfit) => {
+                    misfits.push(format!(
+                        "turn {}, which repeats, expects {misfit}",
+                        index + 1
+                    ));
+                }
+            }
+        }
+        Err(format!(
+            "request {} fits no turn: {}",
+            place.requests,
+            misfits.join("; ")
+        ))
+    }
+}
+
+/// Not an error of a provider: to try again would not help.
+fn unfit(why: String) -> Refusal {
+    Refusal {
+        code: RefusalCode::Request,
+        message: format!("the script of the model has no answer: {why}"),
+        retry_after_ms: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! What a turn says, in OpenAI's format.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Played;
+use super::script::{Call, ErrorAnswer, Turn};
+use crate::model::usage::estimate;
+
+/// Characters of a text, or of arguments, in one event of a stream.
+const PIECE: usize = 16;
+
+/// What the answer is to.
+pub struct About<'r> {
+    /// The number of the request, from 1.
+    pub request: u64,
+    /// The model that was asked.
+    pub model: &'r str,
+    /// Bytes of the request.
+    pub bytes: u64,
+}
+
+/// The answer of a turn.
+pub fn write(turn: &Turn, about: &About<'_>, streamed: bool) -> Played {
+    let (status, pieces) = match &turn.error {
+        Some(error) => (
+            StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            VecDeque::from([bytes(&error_json(error))]),
+        ),
+        None if streamed => (StatusCode::OK, stream(turn, about)),
+        None => (StatusCode::OK, VecDeque::from([bytes(&whole(turn, about))])),
+    };
+    let is_stream = streamed && turn.error.is_none();
+    Played {
+        status,
+        content_type: match is_stream {
+            true => "text/event-stream",
+            false => "application/json",
+        },
+        pieces,
+        delay: Duration::from_millis(turn.delay_ms),
+        retry_after_seconds: turn.error.as_ref().and_then(|it| it.retry_after_seconds),
+    }
+}
+
+fn whole(turn: &Turn, about: &About<'_>) -> Value {
+    let mut message = json!({ "role": "assistant", "content": turn.say });
+    if !turn.call.is_empty() {
+        let call = |(index, call): (usize, &Call)| {
+            json!({
+                "id": call_id(call, about, index),
+                "type": "function",
+                "function": { "name": call.tool, "arguments": arguments(call) },
+            })
+        };
+        message["tool_calls"] = turn.call.iter().enumerate().map(call).collect();
+    }
+    json!({
+        "id": id(about),
+        "object": "chat.completion",
+        "created": 0,
+        "model": about.model,
+        "choices": [{ "index": 0, "message": message, "finish_reason": finish(turn) }],
+        "usage": usage(turn, about),
+    })
+}
+
+/// The role first, then texts and calls in pieces, why it ends, what it cost, and the mark of the end.
+fn stream(turn: &Turn, about: &About<'_>) -> VecDeque<Bytes> {
+    let chunk = |choices: Value, usage: Value| {
+        event(&json!({
+            "id": id(about),
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": about.model,
+            "choices": choices,
+            "usage": usage,
+        }))
+    };
+    let delta = |delta: Value, finish: Value| {
+        let choice = json!([{ "index": 0, "delta": delta, "finish_reason": finish }]);
+        chunk(choice, Value::Null)
+    };
+    let mut events = VecDeque::new();
+    events.push_back(delta(
+        json!({ "role": "assistant", "content": "" }),
+        Value::Null,
+    ));
+    for piece in pieces(turn.say.as_deref().unwrap_or_default()) {
+        events.push_back(delta(json!({ "content": piece }), Value::Null));
+    }
+    for (index, call) in turn.call.iter().enumerate() {
+        let first = json!({ "tool_calls": [{
+            "index": index,
+            "id": call_id(call, about, index),
+            "type": "function",
+            "function": { "name": call.tool, "arguments": "" },
+        }] });
+        events.push_back(delta(first, Value::Null));
+        for piece in pieces(&arguments(call)) {
+            let more =
+                json!({ "tool_calls": [{ "index": index, "function": { "arguments": piece } }] });
+            events.push_back(delta(more, Value::Null));
+        }
+    }
+    events.push_back(delta(json!({}), json!(finish(turn))));
+    events.push_back(chunk(json!([]), usage(turn, about)));
+    events.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
+    events
+}
+
+fn error_json(error: &ErrorAnswer) -> Value {
+    json!({ "error": { "message": error.message, "type": "scripted", "param": null, "code": null } })
+}
+
+fn usage(turn: &Turn, about: &About<'_>) -> Value {
+    let said = turn.say.as_ref().map_or(0, String::len);
+    let called: usize = turn.call.iter().map(|call| arguments(call).len()).sum();
+    let (input, output) = match turn.usage {
+        Some(usage) => (usage.input, usage.output),
+        None => (estimate(about.bytes), estimate((said + called) as u64)),
+    };
+    json!({
+        "prompt_tokens": input,
+        "completion_tokens": output,
+        "total_tokens": input.saturating_add(output),
+    })
+}
+
+fn id(about: &About<'_>) -> String {
+    format!("scripted-{}", about.request)
+}
+
+fn call_id(call: &Call, about: &About<'_>, index: usize) -> String {
+    let usual = || format!("call_{}_{}", about.request, index + 1);
+    call.id.clone().unwrap_or_else(usual)
+}
+
+fn arguments(call: &Call) -> String {
+    match &call.arguments {
+        Value::String(text) => text.clone(),
+        fields => fields.to_string(),
+    }
+}
+
+fn finish(turn: &Turn) -> &'static str {
+    if turn.call.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    }
+}
+
+fn pieces(text: &str) -> impl Iterator<Item = String> {
+    let letters: Vec<char> = text.chars().collect();
+    let pieces: Vec<String> = letters
+        .chunks(PIECE)
+        .map(|it| it.iter().collect())
+        .collect();
+    pieces.into_iter()
+}
+
+fn event(value: &Value) -> Bytes {
+    Bytes::from(format!("data: {value}\n\n"))
+}
+
+fn bytes(value: &Value) -> Bytes {
+    Bytes::from(value.to_string())
+}
