@@ -1,0 +1,307 @@
+//! The way out, over both transports.
+
+use std::error::Error as _;
+use std::io;
+
+use sympozium_bridge::outward::{
+    ANSWER_DEADLINE, GatewayAddress, HANDSHAKE_DEADLINE, MAX_ROOTS, MAX_ROOTS_BYTES, Outward,
+    OutwardError, Stream, TunnelError,
+};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixListener;
+use tokio::time::Instant;
+
+use crate::support::{
+    Authority, GATEWAY, PATIENCE, Public, Reply, Site, Transport, World, now, reach, signed,
+    wait_for,
+};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+
+async fn ask(stream: &mut Stream) -> io::Result<String> {
+    stream.write_all(REQUEST).await?;
+    stream.flush().await?;
+    let mut answer = String::new();
+    let reading = stream.read_to_string(&mut answer);
+    tokio::time::timeout(PATIENCE, reading)
+        .await
+        .expect("in time")?;
+    Ok(answer)
+}
+
+async fn both(credential: &str, public: Public, hosts: &[&str]) -> [World; 2] {
+    let credentials = [reach(credential, public, hosts)];
+    [
+        World::unix(&credentials).await,
+        World::tls(&credentials).await,
+    ]
+}
+
+/// The refusal, its status and word.
+fn refusal(tunnel: Result<Stream, TunnelError>) -> (u16, Option<String>, String) {
+    match tunnel {
+        Err(TunnelError::Refused {
+            status,
+            reason,
+            message,
+        }) => (status, reason, message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_leads_to_the_host_over_both_transports() {
+    for world in both("c", Public::Open, &[]).await {
+        let site = Site::plain(|_| Reply::page("hello")).await;
+        world.internet.host("a.example", 80, &site);
+        let credential = world.credential("c");
+        let tunnel = world.outward.tunnel(&credential, "a.example", 80).await;
+        let answer = ask(&mut tunnel.expect("a tunnel")).await.expect("words");
+        assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+        assert_eq!(site.requests(), [str::from_utf8(REQUEST).expect("text")]);
+    }
+}
+
+#[tokio::test]
+async fn end_servers_are_known_by_their_certificates() {
+    for world in both("c", Public::Open, &[]).await {
+        let config = world.authority.server(&["a.example"], &["http/1.1"]);
+        let site = Site::encrypted(config, |_| Reply::page("secret")).await;
+        let stranger = Authority::new("a stranger").server(&["b.example"], &[]);
+        let strange = Site::encrypted(stranger, |_| Reply::page("trust me")).await;
+        world.internet.host("a.example", 443, &site);
+        world.internet.host("b.example", 443, &strange);
+        // Has the certificate of another.
+        world.internet.host("c.example", 443, &site);
+        let credential = world.credential("c");
+        for (host, expected) in [
+            ("a.example", Ok(())),
+            ("b.example", Err("invalid peer certificate: UnknownIssuer")),
+            ("c.example", Err("certificate not valid for name")),
+        ] {
+            let tunnel = world.outward.tunnel(&credential, host, 443).await;
+            let tunnel = tunnel.expect("a tunnel");
+            match (world.outward.encrypted(tunnel, host).await, expected) {
+                (Ok(mut stream), Ok(())) => {
+                    let answer = ask(&mut stream).await.expect("words");
+                    assert!(answer.ends_with("\r\n\r\nsecret"), "{answer}");
+                }
+                (Err(error @ TunnelError::Handshake(_)), Err(words)) => {
+                    let cause = error.source().expect("a cause").to_string();
+                    assert!(cause.contains(words), "{cause}");
+                }
+                (other, _) => panic!("{host}: {other:?}"),
+            }
+        }
+        assert_eq!(strange.requests(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn addresses_have_certificates_too() {
+    let addresses = ["1.2.3.200", "2606:4700::1"];
+    let world = World::unix(&[reach("c", Public::Open, &[])]).await;
+    let config = world.authority.server(&addresses, &[]);
+    let site = Site::encrypted(config, |_| Reply::page("hello")).await;
+    for (host, place) in [
+        ("1.2.3.200", "1.2.3.200:443"),
+        ("2606:4700::1", "[2606:4700::1]:443"),
+        ("[2606:4700::1]", "[2606:4700::1]:443"),
+    ] {
+        let place = place.parse().expect("an address");
+        world.internet.place(place, &site);
+        let credential = world.credential("c");
+        let tunnel = world.outward.tunnel(&credential, host, 443).await;
+        let stream = world.outward.encrypted(tunnel.expect("a tunnel"), host);
+        let answer = ask(&mut stream.await.expect("TLS")).await.expect("words");
+        assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_gateways_no_is_kept_and_the_password_is_nowhere() {
+    for world in both("c", Public::Closed, &["a.example 80", "none.example 80"]).await {
+        world
+            .internet
+            .name("a.example", &[&["10.0.0.1".parse().expect("an address")]]);
+        let good = world.credential("c");
+        for (credential, host, expected) in [
+            (&good, "b.example", (403, Some("not-in-plan"))),
+            (&good, "a.example", (403, Some("address-not-allowed"))),
+            (&good, "none.example", (502, Some("name-not-found"))),
+            (&good, "2130706433", (400, Some("target-malformed"))),
+            (&signed("other", now() + 600), "a.example", (407, None)),
+            (&signed("c", 1), "a.example", (407, None)),
+        ] {
+            let tunnel = world.outward.tunnel(credential, host, 80).await;
+            let shown = format!("{tunnel:?}");
+            assert!(!shown.contains(credential.password.as_str()), "{shown}");
+            let (status, reason, message) = refusal(tunnel);
+            assert_eq!((status, reason.as_deref()), expected, "{host}");
+            let known = sympozium_gateway::events::Reason::ALL;
+            assert!(known.iter().any(|it| it.text() == message), "{message}");
+        }
+        assert_eq!(world.internet.connected(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_not_the_right_one_gets_nothing() {
+    let world = World::tls(&[reach("c", Public::Open, &[])]).await;
+    let stranger = Authority::new("a stranger");
+    let GatewayAddress::Tcp { addresses, .. } = &world.address else {
+        panic!("it is at an address");
+    };
+    let named = |name: &str| GatewayAddress::Tcp {
+        addresses: addresses.clone(),
+        server_name: name.to_owned(),
+    };
+    for (name, authority) in [
+        (GATEWAY, &stranger),
+        ("other.sympozium.test", &world.authority),
+    ] {
+        let outward = Outward::new(named(name), Some(authority.pem().as_bytes()));
+        let outward = outward.expect("a way");
+        let refused = outward
+            .tunnel(&world.credential("c"), "a.example", 443)
+            .await;
+        let handshake = TunnelError::Gateway(OutwardError::Handshake(io::Error::other("")));
+        assert_eq!(
+            refused.expect_err("no tunnel").to_string(),
+            handshake.to_string()
+        );
+    }
+    // Nobody is trusted by default: not even those whom everybody else trusts.
+    let none = Outward::new(named(GATEWAY), None);
+    assert!(matches!(none, Err(OutwardError::NoAuthority)));
+    for pem in [
+        "",
+        "garbage",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    ] {
+        let unusable = Outward::new(named(GATEWAY), Some(pem.as_bytes()));
+        assert!(matches!(unusable, Err(OutwardError::Roots { .. })), "{pem}");
+    }
+    let large = "x".repeat(MAX_ROOTS_BYTES + 1);
+    let unusable = Outward::new(named(GATEWAY), Some(large.as_bytes()));
+    assert!(matches!(unusable, Err(OutwardError::Roots { .. })));
+    let no_name = Outward::new(named("no name"), Some(world.authority.pem().as_bytes()));
+    assert!(matches!(no_name, Err(OutwardError::ServerName(_))));
+    assert_eq!(world.outcomes(), [""; 0]);
+}
+
+#[tokio::test]
+async fn further_authorities_are_those_that_can_be_read() {
+    let way = || Outward::new(GatewayAddress::Unix("/nowhere".into()), None).expect("a way");
+    let good = Authority::new("a good one").pem();
+    let bad = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let both = format!("# a comment\n{bad}{good}");
+    assert!(way().trusting(both.as_bytes()).is_ok());
+    let many = good.repeat(MAX_ROOTS + 1);
+    let large = format!("{}{good}", "#".repeat(MAX_ROOTS_BYTES));
+    for pem in [bad, "", "nothing", &many, &large] {
+        let unusable = way().trusting(pem.as_bytes());
+        assert!(matches!(unusable, Err(OutwardError::Roots { .. })));
+    }
+}
+
+#[tokio::test]
+async fn the_run_api_is_agreed_on_in_tls() {
+    let world = World::tls(&[]).await;
+    world.outward.run_api().await.expect("it is offered");
+    // The same authority and name, without the protocol.
+    let config = world.authority.server(&[GATEWAY], &[]);
+    let site = Site::encrypted(config, |_| Reply::page("")).await;
+    let address = GatewayAddress::Tcp {
+        addresses: vec![site.address],
+        server_name: GATEWAY.to_owned(),
+    };
+    let ca = world.authority.pem();
+    let outward = Outward::new(address, Some(ca.as_bytes())).expect("a way");
+    let refused = outward.run_api().await;
+    assert!(
+        matches!(refused, Err(OutwardError::NoRunApi)),
+        "{refused:?}"
+    );
+}
+
+/// A gateway that says this to whoever comes, and then nothing more.
+async fn gateway_that_says(words: &'static [u8]) -> (TempDir, Outward) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("gateway.sock");
+    let listener = UnixListener::bind(&path).expect("a listener");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                stream.write_all(words).await.expect("it reads");
+                while stream.read_u8().await.is_ok() {}
+            });
+        }
+    });
+    let outward = Outward::new(GatewayAddress::Unix(path), None).expect("a way");
+    (directory, outward)
+}
+
+#[tokio::test]
+async fn what_a_server_says_first_is_not_lost() {
+    let said = b"HTTP/1.1 200 Connection established\r\n\r\nSSH-2.0-server";
+    let (_directory, outward) = gateway_that_says(said).await;
+    let tunnel = outward.tunnel(&signed("c", 1), "a.example", 22).await;
+    let mut tunnel = tunnel.expect("a tunnel");
+    let mut greeting = [0; 14];
+    // In pieces that are smaller than what is there.
+    for piece in greeting.chunks_mut(3) {
+        tunnel.read_exact(piece).await.expect("it is there");
+    }
+    assert_eq!(&greeting, b"SSH-2.0-server");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_waited_for_longer_than_the_deadlines() {
+    let started = Instant::now();
+    let (_directory, outward) = gateway_that_says(b"").await;
+    let silent = outward.tunnel(&signed("c", 1), "a.example", 443).await;
+    let slow = matches!(silent, Err(TunnelError::Gateway(OutwardError::Slow)));
+    assert!(slow, "{silent:?}");
+    assert_eq!(started.elapsed().as_secs(), ANSWER_DEADLINE.as_secs());
+    let (_directory, outward) = gateway_that_says(b"HTTP/1.1 200 OK\r\n\r\n").await;
+    let tunnel = outward.tunnel(&signed("c", 1), "a.example", 443).await;
+    let silent = outward
+        .encrypted(tunnel.expect("a tunnel"), "a.example")
+        .await;
+    assert!(
+        matches!(silent, Err(TunnelError::SlowHandshake)),
+        "{silent:?}"
+    );
+    let both = ANSWER_DEADLINE + HANDSHAKE_DEADLINE;
+    assert_eq!(started.elapsed().as_secs(), both.as_secs());
+}
+
+/// e56: the proxy is gone in the middle.
+#[tokio::test]
+async fn e56_a_gateway_that_is_gone_cuts_what_is_open_and_opens_nothing() {
+    for transport in [Transport::Unix, Transport::Tls] {
+        let credentials = [reach("c", Public::Open, &[])];
+        let world = World::with(transport, Default::default(), &credentials).await;
+        let site = Site::plain(|_| Reply::Stalled(b"HTTP/1.1 200 OK\r\n".to_vec())).await;
+        world.internet.host("a.example", 80, &site);
+        let credential = world.credential("c");
+        let tunnel = world.outward.tunnel(&credential, "a.example", 80).await;
+        let mut tunnel = tunnel.expect("a tunnel");
+        tunnel.write_all(REQUEST).await.expect("it is open");
+        tunnel.flush().await.expect("it is open");
+        assert!(wait_for(|| site.requests().len() == 1).await);
+        world.kill_gateway();
+        let mut rest = Vec::new();
+        let reading = tunnel.read_to_end(&mut rest);
+        // An end or an error, as it happens: not more bytes, and not nothing at all.
+        let _ = tokio::time::timeout(PATIENCE, reading)
+            .await
+            .expect("it is cut");
+        assert!(b"HTTP/1.1 200 OK\r\n".starts_with(&rest));
+        assert!(wait_for(|| site.open() == 0).await);
+        let refused = world.outward.tunnel(&credential, "a.example", 80).await;
+        assert!(refused.is_err(), "{refused:?}");
+    }
+}

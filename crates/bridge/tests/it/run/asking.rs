@@ -1,0 +1,256 @@
+//! A person is asked: what they see, what a yes is good for, and what stands still meanwhile.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sympozium_api::run_plan::Gate;
+use sympozium_gateway::run_api::local::{Says, Undecidable, Verdict};
+use sympozium_ipc::door::RefusalCode;
+use sympozium_ipc::run_api::{Ending, Phase};
+use tokio::time::{sleep, timeout};
+
+use super::calling::short;
+use super::skills::{Executor, result};
+use super::world::{World, tool};
+
+const MOMENT: Duration = Duration::from_millis(300);
+
+async fn asking(change: impl FnOnce(&mut sympozium_api::RunPlan)) -> World {
+    World::start(|plan| {
+        tool(plan, "execute_command", Some("cluster")).gate = Gate::Ask;
+        plan.approval.approvers = None;
+        plan.approval.required = 1;
+        change(plan);
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_yes_is_for_one_exact_action_and_is_used_once() {
+    let mut world = asking(|_| ()).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    let line = "kubectl delete pod a\u{202e}b\nseconds: 1";
+    let call = agent.execute("cluster", line);
+    let person = async {
+        let pending = world.asked().await;
+        assert!(
+            cluster.seen().is_empty(),
+            "nothing happens before the answer"
+        );
+        assert_eq!(
+            pending.request.shown,
+            "tool: execute_command of cluster\nin: skill-cluster\n\
+             shell: kubectl delete pod a\\u{202e}b\\nseconds: 1\n\
+             directory: /workspace, or / where there is none\nseconds: 30\n\
+             Files in /workspace are not part of this: they may change before it runs."
+        );
+        world.say(&pending, Says::Yes);
+        pending
+    };
+    let (answer, pending) = tokio::join!(call, person);
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(cluster.seen()[0]["command"], line);
+    // The same answer again is for nobody.
+    let by = sympozium_gateway::run_api::local::Person {
+        name: "eve".to_owned(),
+        groups: Vec::new(),
+        is_author: false,
+    };
+    let again = Verdict {
+        run: world.plan.run.uid.as_str(),
+        approval: &pending.request.approval,
+        action: &pending.request.action,
+        says: Says::Yes,
+        by: &by,
+        reason: None,
+    };
+    assert_eq!(world.desk.decide(&again), Err(Undecidable::Unknown));
+    // The same call again is asked about again, under another hash.
+    let call = agent.execute("cluster", line);
+    let person = async {
+        let second = world.asked().await;
+        assert_ne!(second.request.action, pending.request.action);
+        world.say(&second, Says::No);
+    };
+    let (answer, ()) = tokio::join!(call, person);
+    assert_eq!(answer.expect_err("no").code, RefusalCode::Disapproved);
+    assert_eq!(cluster.seen().len(), 1);
+    agent.finish("").await;
+    drop(agent);
+    world.ended().await;
+    let told: Vec<String> = world.events().iter().map(short).collect();
+    assert_eq!(
+        told,
+        [
+            "started",
+            "0 execute_command cluster Ask Waiting",
+            "0 asked",
+            "0 answered Allowed by ada",
+            "0 Skill Exited { code: 0 }",
+            "1 execute_command cluster Ask Waiting",
+            "1 asked",
+            "1 answered Denied by ada",
+            "ended Done",
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_answers_and_that_is_no() {
+    let world = asking(|plan| plan.deadlines.approval_seconds = 1).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    let refused = agent
+        .execute("cluster", "a")
+        .await
+        .expect_err("nobody answers");
+    assert_eq!(refused.code, RefusalCode::Expired);
+    assert!(cluster.seen().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
+    let world = asking(|_| ()).await;
+    let gate = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let cluster = {
+        let gate = std::sync::Arc::clone(&gate);
+        // Begins, and is over when the test says so.
+        Executor::on(world.volume("cluster"), move |_| {
+            while !gate.load(std::sync::atomic::Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Some(result("done"))
+        })
+    };
+    let tickets = Executor::echo(world.volume("tickets"));
+    let agent = world.agent().await;
+    let asked = agent.execute("cluster", "a");
+    let others = async {
+        let pending = world.asked().await;
+        let command = agent.execute("tickets", "b");
+        let permit = agent.permit("read_file", json!({ "path": "/workspace/a" }));
+        tokio::pin!(command, permit);
+        let nothing = timeout(MOMENT, async {
+            tokio::select! { _ = &mut command => "command", _ = &mut permit => "permit" }
+        });
+        assert_eq!(
+            nothing.await.ok(),
+            None,
+            "somebody acted while a person was asked"
+        );
+        assert_eq!(world.report().phase, Phase::Waiting);
+        world.say(&pending, Says::Yes);
+        while cluster.seen().is_empty() {
+            sleep(Duration::from_millis(2)).await;
+        }
+        let nothing = timeout(MOMENT, async {
+            tokio::select! { _ = &mut command => "command", _ = &mut permit => "permit" }
+        });
+        assert_eq!(
+            nothing.await.ok(),
+            None,
+            "somebody acted beside what was approved"
+        );
+        assert!(tickets.seen().is_empty());
+        gate.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(command.await.is_ok());
+        assert!(permit.await.is_ok());
+    };
+    let (answer, ()) = tokio::join!(asked, others);
+    assert!(answer.is_ok(), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_stands_still_while_a_person_is_asked() {
+    let mut world = asking(|plan| plan.deadlines.run_seconds = 2).await;
+    let _cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    let call = agent.execute("cluster", "a");
+    let person = async {
+        let pending = world.asked().await;
+        // Longer than the run may take.
+        sleep(Duration::from_secs(3)).await;
+        world.say(&pending, Says::Yes);
+    };
+    let (answer, ()) = tokio::join!(call, person);
+    assert!(answer.is_ok(), "{answer:?}");
+    // And runs again afterwards.
+    world.ended().await;
+    assert_eq!(world.ending(), Ending::TimedOut);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_waiting_together_has_an_end() {
+    let world = asking(|plan| {
+        plan.deadlines.waiting_seconds = 1;
+        plan.deadlines.approval_seconds = 60;
+    })
+    .await;
+    let _cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    for _ in 0..2 {
+        let refused = agent
+            .execute("cluster", "a")
+            .await
+            .expect_err("nobody answers");
+        assert_eq!(refused.code, RefusalCode::Expired);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_yes_for_the_run_is_for_the_identical_action_where_the_plan_permits_it() {
+    let mut world = asking(|plan| plan.approval.run_scope = true).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    let person = async {
+        let pending = world.asked().await;
+        world.say(&pending, Says::YesForTheRun);
+    };
+    let (answer, ()) = tokio::join!(agent.execute("cluster", "a"), person);
+    assert!(answer.is_ok());
+    assert!(
+        agent.execute("cluster", "a").await.is_ok(),
+        "the identical action"
+    );
+    let person = async {
+        let pending = world.asked().await;
+        world.say(&pending, Says::No);
+    };
+    let (answer, ()) = tokio::join!(agent.execute("cluster", "a "), person);
+    assert_eq!(
+        answer.expect_err("another action").code,
+        RefusalCode::Disapproved
+    );
+    assert_eq!(cluster.seen().len(), 2);
+    agent.finish("").await;
+    drop(agent);
+    world.ended().await;
+    let answered: Vec<String> = world
+        .events()
+        .iter()
+        .map(short)
+        .filter(|it| it.contains("answered"))
+        .collect();
+    assert_eq!(
+        answered,
+        [
+            "0 answered Allowed by ada",
+            "1 answered Allowed by ada",
+            "2 answered Denied by ada"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_would_read_is_not_asked() {
+    let world = asking(|_| ()).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    let refused = agent
+        .execute("cluster", &"a".repeat(5_000))
+        .await
+        .expect_err("too long");
+    assert_eq!(refused.code, RefusalCode::Arguments);
+    assert!(cluster.seen().is_empty() && world.desk.pending().is_empty());
+}

@@ -1,0 +1,180 @@
+//! However a run ends: it is reported, the skills are told last, and the bridge is gone.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use sympozium_ipc::door::SOCKET;
+use sympozium_ipc::receipt::{Event, Outcome};
+use sympozium_ipc::run_api::Ending;
+use tokio::net::UnixStream;
+
+use super::agent::Agent;
+use super::skills::Executor;
+use super::world::{PACKS, World, is_file};
+
+async fn over(world: &mut World) {
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    for pack in PACKS {
+        assert!(
+            is_file(&world.volume(pack).join("done")),
+            "{pack} was not told"
+        );
+    }
+    let ended = world.events().pop();
+    assert!(matches!(ended, Some(Event::Ended { .. })), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_an_answer() {
+    let mut world = World::start(|_| ()).await;
+    let agent = world.agent().await;
+    assert_eq!(agent.finish("42").await.status, 204);
+    assert_eq!(
+        agent.finish("43").await.status,
+        400,
+        "only the first counts"
+    );
+    drop(agent);
+    over(&mut world).await;
+    assert_eq!(
+        world.ending(),
+        Ending::Answered {
+            text: "42".to_owned()
+        }
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_an_answer_of_an_agent_that_does_not_leave() {
+    let mut world = World::start(|_| ()).await;
+    let agent = world.agent().await;
+    assert_eq!(agent.finish("42").await.status, 204);
+    over(&mut world).await;
+    assert_eq!(
+        world.ending(),
+        Ending::Answered {
+            text: "42".to_owned()
+        }
+    );
+    assert!(agent.post("/v1/progress", "{}").await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_word() {
+    let mut world = World::start(|_| ()).await;
+    let agent = world.agent().await;
+    let permit = agent
+        .permit("read_file", json!({ "path": "/workspace/a" }))
+        .await
+        .expect("a permit");
+    agent.report(permit).await;
+    agent.leave();
+    over(&mut world).await;
+    let Ending::Crashed { known } = world.ending() else {
+        panic!("{:?}", world.ending());
+    };
+    assert_eq!(
+        known,
+        "the agent left without a result; it had asked the model 0 times and called 1 tools"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn because_the_agent_never_came() {
+    let mut world = World::start(|plan| plan.deadlines.connect_seconds = 1).await;
+    over(&mut world).await;
+    assert_eq!(world.ending(), Ending::NeverCame);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn because_the_time_is_up_whatever_the_agent_does() {
+    let mut world = World::start(|plan| plan.deadlines.run_seconds = 1).await;
+    let agent = world.agent().await;
+    let busy = async {
+        while agent.post("/v1/progress", "{\"text\":\"a\"}").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    busy.await;
+    over(&mut world).await;
+    assert_eq!(world.ending(), Ending::TimedOut);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn because_the_bridge_is_told_to_with_a_command_under_way() {
+    let mut world = World::start(|_| ()).await;
+    let cluster = Executor::on(world.volume("cluster"), |_| None);
+    let agent = world.agent().await;
+    let call = agent.execute("cluster", "sleep 100");
+    let stop = async {
+        while cluster.seen().is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let pid = Pid::from_child(&world.bridge);
+        kill_process(pid, Signal::TERM).expect("a signal");
+    };
+    let (answer, ()) = tokio::join!(call, stop);
+    assert!(answer.is_err());
+    over(&mut world).await;
+    assert_eq!(world.ending(), Ending::Stopped);
+    let acted = world.events().into_iter().find_map(|it| match it {
+        Event::Acted { outcome, .. } => Some(outcome),
+        _ => None,
+    });
+    let why = "the run ended before it did".to_owned();
+    assert_eq!(acted, Some(Outcome::Failed { why }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_no_gateway_to_report_to() {
+    let mut world = World::start(|_| ()).await;
+    let agent = world.agent().await;
+    world.gateway.end();
+    fs::remove_file(world.at("gateway.sock")).expect("a socket");
+    let pid = Pid::from_child(&world.bridge);
+    kill_process(pid, Signal::TERM).expect("a signal");
+    assert_eq!(world.ended().await, 1, "it says that something is missing");
+    for pack in PACKS {
+        assert!(
+            is_file(&world.volume(pack).join("done")),
+            "{pack} was not told"
+        );
+    }
+    drop(agent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_agent_comes_and_nobody_after_it() {
+    let mut world = World::start(|_| ()).await;
+    let socket = world.at("door").join(SOCKET);
+    let agent = world.agent().await;
+    assert!(
+        agent
+            .post("/v1/progress", "{\"text\":\"here\"}")
+            .await
+            .is_ok()
+    );
+    assert!(!socket.exists());
+    assert!(UnixStream::connect(&socket).await.is_err());
+    agent.finish("").await;
+    drop(agent);
+    over(&mut world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn because_the_agent_asks_again_and_again_for_what_it_is_refused() {
+    let mut world = World::start(|_| ()).await;
+    let agent: Agent = world.agent().await;
+    let mut refused = 0;
+    while agent.post("/v1/nothing", "").await.is_ok() {
+        refused += 1;
+        assert!(refused < 5_000, "nobody minds");
+    }
+    over(&mut world).await;
+    let Ending::Crashed { known } = world.ending() else {
+        panic!("{:?}", world.ending());
+    };
+    assert!(known.starts_with("the agent was cut off"), "{known}");
+}

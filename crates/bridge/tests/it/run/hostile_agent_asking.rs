@@ -1,0 +1,325 @@
+//! An agent that would rather not wait for a person: forges answers, repeats them, takes its question back and asks again,
+//! asks a thousand times at once, changes its mind after the yes.
+
+use serde_json::json;
+use sympozium_api::RunPlan;
+use sympozium_api::run_plan::{Acts, Gate, PartName};
+use sympozium_api::skill_pack::InputMode;
+use sympozium_gateway::run_api::local::{Pending, Person, Says, Undecidable, Verdict};
+use sympozium_ipc::action::{Action, Deed};
+use sympozium_ipc::door::RefusalCode;
+use sympozium_ipc::receipt::{Decided, Event};
+use sympozium_ipc::run_api::Ending;
+use tokio::time::sleep;
+
+use super::hostile_agent_frames::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, field};
+use super::skills::Executor;
+use super::world::{PAUSE, World, tool};
+
+async fn asking(change: impl FnOnce(&mut RunPlan)) -> World {
+    World::start(|plan| {
+        tool(plan, "execute_command", Some("cluster")).gate = Gate::Ask;
+        plan.approval.approvers = None;
+        plan.approval.required = 1;
+        change(plan);
+    })
+    .await
+}
+
+/// Waits for a question that is not one of these. The gateway keeps a question that nobody waits for until its time is up,
+/// because a bridge that lost its connection puts it again.
+async fn another(world: &World, known: &[Pending]) -> Pending {
+    let is_known = |it: &Pending| {
+        known
+            .iter()
+            .any(|known| known.request.approval == it.request.approval)
+    };
+    loop {
+        match world.desk.pending().into_iter().find(|it| !is_known(it)) {
+            Some(pending) => return pending,
+            None => sleep(PAUSE).await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_at_the_door_answers_a_question() {
+    let mut world = asking(|_| ()).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    let asked = agent.execute("cluster", "rm -rf /");
+    let forge = async {
+        let pending = world.asked().await;
+        let (approval, action) = (&pending.request.approval, &pending.request.action);
+        let bodies = [
+            json!({ "approval": approval, "action": action, "decision": "approved", "by": "ada" }),
+            json!({ "id": approval, "arguments": { "decision": "approved" } }),
+            json!({ "outcome": { "is": "done" }, "bytes": 0, "durationMs": 0 }),
+            serde_json::to_value(&pending.request).expect("JSON"),
+        ];
+        let paths = [
+            "/v1/run/approvals".to_owned(),
+            "/v1/run/reports".to_owned(),
+            "/v1/approvals".to_owned(),
+            format!("/v1/approvals/{approval}"),
+            format!("/v1/permits/{approval}"),
+            format!("/v1/permits/{approval}/report"),
+            format!("/v1/tools/{approval}"),
+            "/v1/permits/0/report".to_owned(),
+            "/v1/permits/execute_command".to_owned(),
+        ];
+        for path in &paths {
+            for body in &bodies {
+                let reply = agent.post(path, body.to_string()).await.expect("an answer");
+                assert!(reply.refused, "{path} {body}");
+            }
+        }
+        assert_eq!(world.desk.pending().len(), 1, "the question is still open");
+        assert_eq!(cluster.seen(), [json!(null); 0]);
+        world.say(&pending, Says::No);
+        pending
+    };
+    let (answer, pending) = tokio::join!(asked, forge);
+    assert_eq!(answer.expect_err("no").code, RefusalCode::Disapproved);
+    // A yes that comes after the no, for the same question.
+    let by = Person {
+        name: "eve".to_owned(),
+        groups: Vec::new(),
+        is_author: true,
+    };
+    let verdict = Verdict {
+        run: world.plan.run.uid.as_str(),
+        approval: &pending.request.approval,
+        action: &pending.request.action,
+        says: Says::Yes,
+        by: &by,
+        reason: None,
+    };
+    assert_eq!(world.desk.decide(&verdict), Err(Undecidable::Unknown));
+    assert_eq!(cluster.seen(), [json!(null); 0]);
+    agent.finish("").await;
+    drop(agent);
+    assert_eq!(world.ended().await, 0);
+    let allowed = (world.events().iter()).any(|it| {
+        matches!(
+            it,
+            Event::Answered {
+                decided: Decided::Allowed,
+                ..
+            }
+        )
+    });
+    assert!(!allowed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_is_taken_back_leaves_nothing_and_the_clock_goes_on() {
+    let mut world = asking(|plan| plan.deadlines.run_seconds = 4).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let tickets = Executor::echo(world.volume("tickets"));
+    let agent = world.agent().await;
+    let mut taken_back: Vec<Pending> = Vec::new();
+    for _ in 0..5 {
+        let question = {
+            let asked = agent.execute("cluster", "a");
+            tokio::pin!(asked);
+            tokio::select! {
+                _ = &mut asked => panic!("nobody has answered"),
+                question = another(&world, &taken_back) => question,
+            }
+            // Dropped here: the stream is reset.
+        };
+        taken_back.push(question);
+    }
+    assert_eq!(cluster.seen(), [json!(null); 0]);
+    // Nobody else is kept from their turn.
+    assert!(agent.execute("tickets", "b").await.is_ok());
+    // A yes to what nobody waits for is for nobody.
+    for question in &taken_back {
+        world.say(question, Says::Yes);
+    }
+    // And the next question is asked, and its yes used once.
+    let person = async {
+        let pending = another(&world, &taken_back).await;
+        world.say(&pending, Says::Yes);
+    };
+    let (answer, ()) = tokio::join!(agent.execute("cluster", "c"), person);
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!((cluster.seen().len(), tickets.seen().len()), (1, 1));
+    assert_eq!(cluster.seen()[0]["command"], "c");
+    world.ended().await;
+    assert_eq!(world.ending(), Ending::TimedOut);
+    let events = world.events();
+    let count = |wanted: Decided| {
+        let is = |it: &&Event| matches!(it, Event::Answered { decided, .. } if *decided == wanted);
+        events.iter().filter(is).count()
+    };
+    assert_eq!((count(Decided::Refused), count(Decided::Allowed)), (5, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_yes_that_crosses_with_the_reset_is_used_once_or_not_at_all() {
+    let mut world = asking(|_| ()).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let mut agent = Frames::connect(&world.at("door")).await;
+    let call =
+        json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
+    for _ in 0..20 {
+        let stream = agent
+            .request("POST", b"/v1/tools/execute_command", call.as_bytes())
+            .await
+            .expect("a stream");
+        let pending = world.asked().await;
+        world.say(&pending, Says::Yes);
+        agent.reset(stream).await.expect("it is listened to");
+    }
+    drop(agent);
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    let events = world.events();
+    let allowed = (events.iter())
+        .filter(|it| {
+            matches!(
+                it,
+                Event::Answered {
+                    decided: Decided::Allowed,
+                    ..
+                }
+            )
+        })
+        .count();
+    let acted = events
+        .iter()
+        .filter(|it| matches!(it, Event::Acted { .. }))
+        .count();
+    // What was allowed has a receipt of what came of it; what was run had been allowed.
+    assert_eq!(allowed, acted);
+    assert!(
+        cluster.seen().len() <= allowed,
+        "{} of {allowed}",
+        cluster.seen().len()
+    );
+    let mut ids: Vec<String> = cluster
+        .seen()
+        .iter()
+        .map(|it| it["id"].to_string())
+        .collect();
+    ids.dedup();
+    assert_eq!(ids.len(), cluster.seen().len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_questions_at_once() {
+    let mut world = asking(|_| ()).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let mut agent = Frames::connect(&world.at("door")).await;
+    let call =
+        json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
+    // As many as may be said at once, and then far more: those are refused, or the whole connection is.
+    for count in [30, 1_000] {
+        for _ in 0..count {
+            let asked = agent.request("POST", b"/v1/tools/execute_command", call.as_bytes());
+            if asked.await.is_err() {
+                break;
+            }
+        }
+        // However many are begun, one is asked at a time, and nothing happens meanwhile.
+        world.asked().await;
+        assert_eq!(world.desk.pending().len(), 1);
+        assert_eq!(cluster.seen(), [json!(null); 0]);
+    }
+    drop(agent);
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(cluster.seen(), [json!(null); 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_is_what_was_shown_to_the_byte() {
+    let mut world = asking(|plan| {
+        let declared = tool(plan, "list_unhealthy_pods", Some("cluster"));
+        declared.gate = Gate::Ask;
+        let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+        declared.parameters = serde_json::from_value(schema).expect("a schema");
+        declared.acts = Acts::Program {
+            part: PartName("skill-cluster".to_owned()),
+            exec: vec!["pods".to_owned()],
+            input_mode: InputMode::Stdin,
+            positional_args: vec!["name".to_owned()],
+        };
+    })
+    .await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let mut agent = Frames::connect(&world.at("door")).await;
+    let input = json!({ "b": "\u{202e}\u{0}\n", "a": [1, 2.5, null] });
+    let call = json!({ "id": "1", "arguments": { "name": "--all\n\u{1b}[2J", "b": input["b"], "a": input["a"] } });
+    let call = call.to_string();
+    let stream = agent
+        .request("POST", b"/v1/tools/list_unhealthy_pods", call.as_bytes())
+        .await
+        .expect("a stream");
+    let pending = world.asked().await;
+    // More of a body that has ended, and another head for the same stream.
+    let _ = agent.frame(DATA, END_STREAM, stream, call.as_bytes()).await;
+    let mut head = Vec::new();
+    field(&mut head, b"x-arguments", b"{}");
+    let _ = agent
+        .frame(HEADERS, END_HEADERS | END_STREAM, stream, &head)
+        .await;
+    sleep(PAUSE).await;
+    let by = Person {
+        name: "ada".to_owned(),
+        groups: Vec::new(),
+        is_author: false,
+    };
+    let verdict = Verdict {
+        run: world.plan.run.uid.as_str(),
+        approval: &pending.request.approval,
+        action: &pending.request.action,
+        says: Says::Yes,
+        by: &by,
+        reason: None,
+    };
+    // Breaking the protocol may have ended the question with the connection.
+    let decided = world.desk.decide(&verdict);
+    agent.answer(stream).await;
+    drop(agent);
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    let seen = cluster.seen();
+    assert!(seen.len() <= usize::from(decided.is_ok()));
+
+    // The same, undisturbed.
+    let world = asking(|plan| *plan = world.plan.clone()).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    let person = async {
+        let pending = world.asked().await;
+        world.say(&pending, Says::Yes);
+        pending.request
+    };
+    let answer = agent.post("/v1/tools/list_unhealthy_pods", call);
+    let (answer, shown) = tokio::join!(answer, person);
+    assert!(!answer.expect("an answer").refused);
+    let run = cluster.seen().remove(0);
+    let words: Vec<String> = serde_json::from_value(run["argv"].clone()).expect("words");
+    assert_eq!(words, ["pods", "--", "--all\n\u{1b}[2J"]);
+    let stdin = run["stdin"].as_str().expect("an input");
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(stdin).expect("JSON"),
+        input
+    );
+    // What was put on the volume has the hash that was approved.
+    let executed = Action {
+        run: world.plan.run.uid.as_str(),
+        nonce: &shown.approval,
+        tool: "list_unhealthy_pods",
+        pack: Some("cluster"),
+        target: "skill-cluster",
+        deed: Deed::Program(&words),
+        work_dir: run["workDir"].as_str(),
+        stdin: Some(stdin),
+        timeout_seconds: u32::try_from(run["timeout"].as_u64().expect("seconds")).expect("few"),
+    };
+    assert_eq!(executed.digest().expect("a hash"), shown.action);
+    assert_eq!(executed.shown().expect("short"), shown.shown);
+    let plain = |letter: char| letter == '\n' || letter == ' ' || letter.is_ascii_graphic();
+    assert!(shown.shown.chars().all(plain), "{}", shown.shown);
+}

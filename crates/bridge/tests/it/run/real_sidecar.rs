@@ -1,0 +1,233 @@
+//! The bridge together with what runs commands in a skill: our `skill-sidecar`, and the script for images that are built the
+//! documented way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
+use sympozium_ipc::door::{RefusalCode, ToolAnswer};
+use sympozium_ipc::receipt::{Event, IsolationSeen, Outcome};
+use sympozium_testkit::ipc_cases::has_program;
+use sympozium_testkit::static_build::{self, workspace_root};
+use sympozium_testkit::{as_user, command, processes, skip};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::world::{PAUSE, World, open_plan};
+
+/// A key that no other test has, because commands here look for it in every process.
+const KEY: &str = "sk-test-7be19d04c2aa";
+
+/// A directory where commands of a skill may not write: an executor hides the volume from them.
+fn directory() -> TempDir {
+    let base = match as_user::is_root() {
+        true => PathBuf::from("/run"),
+        false => static_build::target_directory(),
+    };
+    tempfile::tempdir_in(base).expect("a directory")
+}
+
+async fn world() -> World {
+    let world = World::within(directory(), open_plan(), &[("OPENAI_API_KEY", KEY)], |_| ()).await;
+    fs::create_dir(world.at("workspace")).expect("a directory");
+    world
+}
+
+/// An executor on the volume of `cluster`.
+struct Sidecar(Child);
+
+impl Sidecar {
+    fn start(world: &World, mut program: Command) -> Self {
+        let log = fs::File::create(world.at("sidecar-log")).expect("a log");
+        let child = program
+            .env("SYMPOZIUM_SKILL_PACK", "cluster")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
+        Self(child)
+    }
+
+    /// Waits until it has left by itself.
+    async fn left(&mut self) -> Option<i32> {
+        loop {
+            match self.0.try_wait().expect("a child") {
+                Some(status) => return status.code(),
+                None => sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn program(world: &World, binary: &Path) -> Command {
+    let mut program = command(binary);
+    program
+        .args(["ipc", "--ipc-dir"])
+        .arg(world.volume("cluster"))
+        .arg("--workspace")
+        .arg(world.at("workspace"));
+    program
+}
+
+fn script(world: &World) -> Command {
+    let mut program = command("bash");
+    program
+        .arg(workspace_root().join("images/tool-executor.sh"))
+        .env("SYMPOZIUM_IPC_DIR", world.volume("cluster"))
+        .env("SYMPOZIUM_WORKSPACE", world.at("workspace"));
+    program
+}
+
+/// What every executor does, in answers and in receipts.
+async fn commands_run(
+    world: &mut World,
+    mut sidecar: Sidecar,
+) -> Vec<(Outcome, u64, bool, Option<IsolationSeen>)> {
+    let agent = world.agent().await;
+    let answer = agent
+        .execute("cluster", "echo out; echo err >&2; exit 7")
+        .await;
+    let expected = ToolAnswer::Command {
+        exit_code: 7,
+        stdout: "out\n".to_owned(),
+        stderr: "err\n".to_owned(),
+        timed_out: false,
+        truncated: false,
+    };
+    let log = || fs::read_to_string(world.at("sidecar-log")).unwrap_or_default();
+    assert_eq!(answer, Ok(expected), "{}\n{}", world.log(), log());
+    // Exactly as much as is kept, and a byte more.
+    for (bytes, cut) in [(51_200, false), (51_201, true)] {
+        let line = format!("head -c {bytes} /dev/zero | tr '\\0' a");
+        match agent.execute("cluster", &line).await {
+            Ok(ToolAnswer::Command {
+                exit_code: 0,
+                stdout,
+                truncated,
+                ..
+            }) => {
+                assert_eq!(stdout.len(), 51_200);
+                assert!(truncated == cut || !truncated, "{bytes}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let marker = processes::new_marker();
+    let line = format!("sh -c 'sleep 60; true' {marker} & sh -c 'sleep 60; true' {marker}");
+    let arguments = json!({ "target": "cluster", "command": line, "timeout": 1 });
+    match agent.call("execute_command", arguments).await {
+        Ok(ToolAnswer::Command {
+            timed_out: true, ..
+        }) => {}
+        other => panic!("{other:?}: {}", log()),
+    }
+    // The key and the gateway's credentials are not where commands run.
+    match agent
+        .execute(
+            "cluster",
+            "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'",
+        )
+        .await
+    {
+        Ok(ToolAnswer::Command { stdout, stderr, .. }) => {
+            assert!(!stdout.contains(KEY) && !stderr.contains(KEY))
+        }
+        other => panic!("{other:?}"),
+    }
+    let bad = json!({ "target": "cluster", "command": "true", "workdir": "/no/such/directory" });
+    match agent.call("execute_command", bad).await {
+        Ok(ToolAnswer::Command { exit_code, .. }) => assert_ne!(exit_code, 0),
+        Err(refused) => assert_eq!(refused.code, RefusalCode::Unknown),
+        other => panic!("{other:?}"),
+    }
+    agent.finish("").await;
+    drop(agent);
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(sidecar.left().await, Some(0), "the end of the run ends it");
+    assert_eq!(
+        processes::with_marker(&marker),
+        [0; 0],
+        "nothing is left of what ran too long"
+    );
+    let tools = world.volume("cluster").join("tools");
+    let left: Vec<_> = fs::read_dir(tools)
+        .expect("tools")
+        .flatten()
+        .map(|it| it.file_name())
+        .collect();
+    assert_eq!(left, Vec::<std::ffi::OsString>::new());
+    (world.events().into_iter())
+        .filter_map(|event| match event {
+            Event::Acted {
+                outcome,
+                output,
+                isolation,
+                ..
+            } => Some((outcome, output.bytes, output.truncated, isolation)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_sidecar_runs_what_the_agent_calls() {
+    // Before the world: it may have to be built, and an agent is not waited for that long.
+    let binary = static_build::binary("sympozium-sidecar", "skill-sidecar").expect("a sidecar");
+    let mut world = world().await;
+    let sidecar = Sidecar::start(&world, program(&world, &binary));
+    let acted = commands_run(&mut world, sidecar).await;
+    let outcomes: Vec<_> = acted
+        .iter()
+        .map(|(outcome, bytes, cut, _)| (outcome.clone(), *bytes, *cut))
+        .collect();
+    assert_eq!(outcomes[0], (Outcome::Exited { code: 7 }, 8, false));
+    assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200, false));
+    assert_eq!(outcomes[2], (Outcome::Exited { code: 0 }, 51_200, true));
+    assert_eq!(outcomes[3].0, Outcome::TimedOut);
+    assert!(
+        matches!(
+            outcomes[5].0,
+            Outcome::Failed { .. } | Outcome::Exited { code: 1.. }
+        ),
+        "{:?}",
+        outcomes[5]
+    );
+    // Every receipt of a command that ran says what was live around it.
+    for (outcome, _, _, isolation) in &acted[..5] {
+        let isolation = isolation
+            .as_ref()
+            .unwrap_or_else(|| panic!("{outcome:?} does not say"));
+        assert!(!isolation.profile.is_empty(), "{isolation:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_script_runs_what_the_agent_calls() {
+    for name in ["bash", "jq"] {
+        if !has_program(name) {
+            skip!("no {name}");
+        }
+    }
+    let mut world = world().await;
+    let sidecar = Sidecar::start(&world, script(&world));
+    let acted = commands_run(&mut world, sidecar).await;
+    let outcomes: Vec<_> = acted
+        .iter()
+        .map(|(outcome, bytes, _, _)| (outcome.clone(), *bytes))
+        .collect();
+    assert_eq!(outcomes[0], (Outcome::Exited { code: 7 }, 8));
+    assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200));
+    assert_eq!(outcomes[2], (Outcome::Exited { code: 0 }, 51_200));
+    assert_eq!(outcomes[3].0, Outcome::TimedOut);
+    // Nobody vouches for what is around its commands.
+    assert!(acted.iter().all(|(.., isolation)| isolation.is_none()));
+}
