@@ -4,7 +4,7 @@
 
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,9 +26,10 @@ fn main() -> ExitCode {
         ["connect", address] => connect(address),
         ["serve-socket", path] => serve_socket(path),
         ["call-socket", path, word] => call_socket(path, word),
+        ["relay-socket", path] => relay_socket(path),
         ["await-event", folder, name] => await_event(folder, name),
         _ => Err(io::Error::other(
-            "usage: cluster-probe listen|connect|serve-socket|call-socket|await-event …",
+            "usage: cluster-probe listen|connect|serve-socket|call-socket|relay-socket|await-event …",
         )),
     };
     let (text, code) = match outcome {
@@ -73,18 +74,47 @@ fn serve_socket(path: &str) -> io::Result<String> {
 
 /// Calls a Unix socket that another container serves, once it is there.
 fn call_socket(path: &str, word: &str) -> io::Result<String> {
-    let deadline = Instant::now() + PARTNER_PATIENCE;
-    let connection = loop {
-        match UnixStream::connect(path) {
-            Ok(connection) => break connection,
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
+    let connection = connect_socket(path)?;
     writeln!(&connection, "{word}")?;
     let mut line = String::new();
     BufReader::new(&connection).read_line(&mut line)?;
     Ok(line.trim().to_owned())
+}
+
+fn connect_socket(path: &str) -> io::Result<UnixStream> {
+    let deadline = Instant::now() + PARTNER_PATIENCE;
+    loop {
+        match UnixStream::connect(path) {
+            Ok(connection) => return Ok(connection),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Is the connection of whoever started it to a Unix socket, so that a test can speak for a container. Ends with either side.
+fn relay_socket(path: &str) -> io::Result<String> {
+    let connection = connect_socket(path)?;
+    let mut writer = connection.try_clone()?;
+    std::thread::spawn(move || {
+        let _ = pass_on(&mut io::stdin().lock(), &mut writer);
+        let _ = writer.shutdown(Shutdown::Both);
+    });
+    let mut reader = connection;
+    pass_on(&mut reader, &mut io::stdout().lock())?;
+    Ok(String::new())
+}
+
+/// Each piece as soon as it is there: the other side waits for it.
+fn pass_on(from: &mut impl io::Read, to: &mut impl io::Write) -> io::Result<()> {
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok(()),
+            read => to.write_all(&buffer[..read])?,
+        }
+        to.flush()?;
+    }
 }
 
 /// Waits for the event of a file that another container creates. Looking is not allowed: only the event counts.

@@ -42,18 +42,46 @@ struct Binary {
     path: &'static str,
 }
 
-const IMAGES: &[Definition] = &[Definition {
-    name: "skill-sidecar",
-    title: "skill-sidecar",
-    description: "Runs the programs that you put into /usr/local/bin for an agent, over HTTP or over files",
-    binaries: &[Binary {
-        package: "sympozium-sidecar",
+const LICENSE: (&str, &str) = ("LICENSE", "opt/sympozium/LICENSE");
+
+const IMAGES: &[Definition] = &[
+    Definition {
         name: "skill-sidecar",
-        path: "opt/sympozium/bin/skill-sidecar",
-    }],
-    files: &[("LICENSE", "opt/sympozium/LICENSE")],
-    entrypoint: &["/opt/sympozium/bin/skill-sidecar"],
-}];
+        title: "skill-sidecar",
+        description: "Runs the programs that you put into /usr/local/bin for an agent, over HTTP or over files",
+        binaries: &[Binary {
+            package: "sympozium-sidecar",
+            name: "skill-sidecar",
+            path: "opt/sympozium/bin/skill-sidecar",
+        }],
+        files: &[LICENSE],
+        entrypoint: &["/opt/sympozium/bin/skill-sidecar"],
+    },
+    Definition {
+        name: "ipc-bridge",
+        title: "ipc-bridge",
+        description: "The reference monitor of a run: gates, dispatches and records every call of a tool",
+        binaries: &[Binary {
+            package: "sympozium-bridge",
+            name: "ipc-bridge",
+            path: "opt/sympozium/bin/ipc-bridge",
+        }],
+        files: &[LICENSE],
+        entrypoint: &["/opt/sympozium/bin/ipc-bridge"],
+    },
+    Definition {
+        name: "sympozium-gateway",
+        title: "sympozium-gateway",
+        description: "The only way out of a run: lets each part reach what its plan lists, and takes what runs report",
+        binaries: &[Binary {
+            package: "sympozium-gateway",
+            name: "sympozium-gateway",
+            path: "opt/sympozium/bin/sympozium-gateway",
+        }],
+        files: &[LICENSE],
+        entrypoint: &["/opt/sympozium/bin/sympozium-gateway"],
+    },
+];
 
 const ENVIRONMENT: &[&str] = &[
     "PATH=/usr/local/bin:/usr/bin:/bin",

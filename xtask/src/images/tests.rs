@@ -14,17 +14,17 @@ fn program(machine: u8, tail: &str) -> Vec<u8> {
 }
 
 fn sidecar(binary: Vec<u8>) -> Result<Image> {
+    image(&IMAGES[0], binary)
+}
+
+fn image(definition: &Definition, binary: Vec<u8>) -> Result<Image> {
     let parts = Parts {
         busybox: program(0x3e, "busybox"),
         certificates: b"certificates\n".to_vec(),
     };
-    let path = IMAGES[0].binaries[0].path;
-    assemble(
-        &IMAGES[0],
-        "skill-sidecar:1".to_owned(),
-        parts,
-        vec![(path, binary)],
-    )
+    let path = definition.binaries[0].path;
+    let reference = format!("{}:1", definition.name);
+    assemble(definition, reference, parts, vec![(path, binary)])
 }
 
 /// Mode, owner and path of everything in a layer, with a link's target.
@@ -95,6 +95,52 @@ fn the_base_image_has_a_shell_certificates_a_user_and_an_empty_directory_for_ski
         "skill-sidecar"
     );
     assert_eq!(annotations.len(), 4);
+}
+
+/// Pods of runs name no command for the bridge, only arguments.
+#[test]
+fn every_image_starts_the_program_that_it_is_called_after() {
+    let names: Vec<&str> = IMAGES.iter().map(|definition| definition.name).collect();
+    assert_eq!(names, ["skill-sidecar", "ipc-bridge", "sympozium-gateway"]);
+    for definition in IMAGES {
+        let name = definition.name;
+        let image = image(definition, program(0x3e, name)).unwrap();
+        assert_eq!(image.reference, format!("{name}:1"));
+        assert_eq!(image.user, "1000:1000", "{name}");
+        assert_eq!(image.entrypoint, [format!("/opt/sympozium/bin/{name}")]);
+        assert_eq!(
+            listing(&image.layers[1]),
+            [
+                "755 0 opt/",
+                "755 0 opt/sympozium/",
+                "644 0 opt/sympozium/LICENSE",
+                "755 0 opt/sympozium/bin/",
+                &format!("755 0 opt/sympozium/bin/{name}"),
+            ]
+        );
+    }
+}
+
+/// Whoever builds with Docker gets the same program at the same place.
+#[test]
+fn every_image_has_a_dockerfile_that_agrees_with_the_table() {
+    for definition in IMAGES {
+        let file = format!("images/Dockerfile.{}", definition.name);
+        let text = fs::read_to_string(workspace_root().join(&file)).unwrap();
+        let binary = &definition.binaries[0];
+        for line in [
+            format!(
+                "        --package {} --bin {} \\",
+                binary.package, binary.name
+            ),
+            format!("COPY --from=build /{} /{}", binary.name, binary.path),
+            format!("COPY {} /{}", definition.files[0].0, definition.files[0].1),
+            format!("ENTRYPOINT {:?}", definition.entrypoint),
+            "USER 1000:1000".to_owned(),
+        ] {
+            assert!(text.lines().any(|it| it == line), "{file}: no `{line}`");
+        }
+    }
 }
 
 #[test]
@@ -169,7 +215,10 @@ fn the_command_writes_an_archive_whose_root_has_a_working_shell() {
             out: Some(out.clone()),
             prefix: "registry.example.com/team/".to_owned(),
             tag: "1".to_owned(),
-            binaries: vec![("skill-sidecar".to_owned(), busybox.clone())],
+            binaries: IMAGES
+                .iter()
+                .map(|it| (it.name.to_owned(), busybox.clone()))
+                .collect(),
             output: Output::Json,
         })
         .unwrap();

@@ -334,7 +334,7 @@ fn not_told(identity: &IdentityAbout, own: &str, seed: &mut u64) -> Result<Vec<A
         let drawn = usize::try_from(*seed >> 33)?;
         let (group, resource) = RESOURCES[drawn % RESOURCES.len()];
         let verb = VERBS[drawn / RESOURCES.len() % VERBS.len()];
-        let is_inside = drawn / RESOURCES.len() / VERBS.len() % 2 == 0;
+        let is_inside = (drawn / RESOURCES.len() / VERBS.len()).is_multiple_of(2);
         let (namespace, held) = match is_inside {
             true => (own, &inside),
             false => (ELSEWHERE, &outside),

@@ -2,6 +2,7 @@
 //! packs, and what `explain` says about rights, on a real API server.
 
 mod agent_sandbox;
+mod bridge;
 mod control_plane;
 mod cycles;
 mod explain;

@@ -4,7 +4,7 @@
 mod executor;
 mod pod;
 mod start;
-mod world;
+pub mod world;
 
 use std::fs;
 

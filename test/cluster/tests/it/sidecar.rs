@@ -26,12 +26,10 @@ fn execute(tier: Tier, events: Events, line: &str) -> Result<Option<Value>> {
     }
     let namespace = cluster.namespace("sidecar", Security::Restricted)?;
     let request = json!({"id": "1", "command": line, "timeout": 60, "target": "demo"}).to_string();
-    let ask = format!(
-        "until [ -d /ipc/tools ]; do sleep 0.1; done; cd /ipc/tools; printf '%s' \"$REQUEST\" > .part; \
+    let ask = "until [ -d /ipc/tools ]; do sleep 0.1; done; cd /ipc/tools; printf '%s' \"$REQUEST\" > .part; \
          mv .part exec-request-1.json; until [ -e exec-result-1.json ]; do sleep 0.1; done; \
-         cat exec-result-1.json; rm exec-request-1.json exec-result-1.json; rmdir .claim-1; echo done > /ipc/done"
-    );
-    let mut asker = pods::container("bridge", image.name(), &ask);
+         cat exec-result-1.json; rm exec-request-1.json exec-result-1.json; rmdir .claim-1; echo done > /ipc/done";
+    let mut asker = pods::container("bridge", image.name(), ask);
     asker["env"] = json!([{"name": "REQUEST", "value": request}]);
     asker["volumeMounts"] = json!([{"name": "ipc", "mountPath": "/ipc"}]);
     let mut skill = pods::container("skill-demo", image.name(), "");
