@@ -1,6 +1,6 @@
 //! The bridge as a run's pod has it: our images, the rendered containers, the real gateway behind a Service, on both kernels.
 
 mod agent;
-mod check_network;
+mod network_check;
 mod serving;
 mod world;
