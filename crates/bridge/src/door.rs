@@ -199,7 +199,7 @@ impl Serving {
             let session = Arc::clone(&session);
             move |spent: crate::model::Spent| {
                 session.records.add(Event::Model {
-                    request: exchange.number,
+                    request: exchange.number(),
                     status: spent.status,
                     sent_bytes: spent.sent_bytes,
                     received_bytes: spent.received_bytes,

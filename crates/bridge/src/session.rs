@@ -414,8 +414,14 @@ impl Session {
 /// A request to the model that is under way.
 pub(crate) struct ModelExchange {
     session: Arc<Session>,
-    /// Which.
-    pub number: u64,
+    number: u64,
+}
+
+impl ModelExchange {
+    /// Which. Not a field that can be seen: a closure would take a copy of that, and let the rest go.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 impl Drop for ModelExchange {

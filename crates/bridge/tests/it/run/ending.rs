@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use sympozium_ipc::door::SOCKET;
+use sympozium_ipc::door::{RefusalCode, SOCKET, path};
 use sympozium_ipc::receipt::{Event, Outcome};
 use sympozium_ipc::run_api::Ending;
+use sympozium_testkit::model_server::{Gate, Reply};
 use tokio::net::UnixStream;
 
 use super::agent::Agent;
@@ -177,4 +178,51 @@ async fn because_the_agent_asks_again_and_again_for_what_it_is_refused() {
         panic!("{:?}", world.ending());
     };
     assert!(known.starts_with("the agent was cut off"), "{known}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_result_nothing_begins() {
+    let mut world = World::start(|_| ()).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    assert_eq!(agent.finish("42").await.status, 204);
+    let call = agent.execute("cluster", "a").await.expect_err("it is over");
+    let permit = agent
+        .permit("read_file", json!({ "path": "/workspace/a" }))
+        .await
+        .expect_err("it is over");
+    let model = agent.post(path::MODEL, "{}").await.expect("an answer");
+    assert_eq!(
+        (call.code, permit.code, model.status),
+        (RefusalCode::Unavailable, RefusalCode::Unavailable, 502)
+    );
+    drop(agent);
+    over(&mut world).await;
+    assert!(cluster.seen().is_empty() && world.model.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_an_answer_of_the_model_still_coming() {
+    let mut world = World::start(|_| ()).await;
+    let gate = Gate::new();
+    world.model.push(Reply::pieces(["one", "two"]).gated(&gate));
+    let agent = world.agent().await;
+    let request = json!({
+        "model": "test-model", "stream": true, "messages": [{ "role": "user", "content": "a" }],
+    });
+    let answer = agent.send(path::MODEL, request.to_string()).await;
+    let _coming = answer.expect("an answer");
+    kill_process(Pid::from_child(&world.bridge), Signal::TERM).expect("a signal");
+    over(&mut world).await;
+    let kinds: Vec<&str> = world
+        .events()
+        .iter()
+        .map(|event| match event {
+            Event::Started { .. } => "started",
+            Event::Model { .. } => "model",
+            Event::Ended { .. } => "ended",
+            _ => "other",
+        })
+        .collect();
+    assert_eq!(kinds, ["started", "model", "ended"]);
 }
