@@ -1,6 +1,7 @@
 //! A whole run: the real bridge as a process, a real gateway with the run API, a model server, volumes of skills, and an agent
 //! that says what the test wants.
 
+mod acting;
 mod agent;
 mod asking;
 mod calling;

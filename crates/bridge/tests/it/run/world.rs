@@ -10,9 +10,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{Destination, Gate, ModelEndpoint, ModelKey, ToolPlan, WireFormat};
 use sympozium_gateway::run_api::RunApi;
-use sympozium_gateway::run_api::local::{
-    Desk, NoScheduler, Pending, Person, Records, RunReport, Says, Verdict,
-};
+use sympozium_gateway::run_api::local::{Desk, Pending, Person, Records, RunReport, Says, Verdict};
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, Receipt, verify};
@@ -24,6 +22,7 @@ use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::acting::Doing;
 use super::agent::{Agent, PATIENCE};
 use crate::support::Internet;
 
@@ -46,6 +45,7 @@ pub struct World {
     pub gateway: Arc<Gateway<Internet>>,
     pub internet: Internet,
     pub desk: Desk,
+    pub doing: Doing,
     pub records: Records,
     pub model: ModelServer,
     pub bridge: Child,
@@ -158,12 +158,13 @@ impl World {
         let gateway = Gateway::new(keys(), Settings::default(), internet.clone());
         gateway.plans().add(&plan).expect("a plan");
         let desk = Desk::new();
+        let doing = Doing::default();
         let records = Records::open(&at("records")).expect("records");
         let api = RunApi {
             identify: gateway.credentials(),
             decider: desk.clone(),
             reporter: records.clone(),
-            scheduler: NoScheduler,
+            scheduler: doing.clone(),
         };
         gateway.serve_run_api(api).expect("the first");
         let listener = UnixListener::bind(at("gateway.sock")).expect("a socket");
@@ -194,6 +195,7 @@ impl World {
             gateway,
             internet,
             desk,
+            doing,
             records,
             model,
             bridge,
