@@ -14,9 +14,9 @@ pub use crate::fetch::fuzzing::{fetch_address, fetch_body};
 use crate::command;
 use crate::model::redact::{MIN_SECRET, Redactor};
 use crate::model::request::{MAX_FIELDS, Rules};
-use crate::model::sse::{Reader, Sink};
 use crate::model::usage::Counter;
 use crate::table::Table;
+use sympozium_ipc::sse::{Reader, Sink};
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
 pub type Body = fn(data: &[u8]);

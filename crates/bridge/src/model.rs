@@ -21,7 +21,6 @@ mod proxy;
 pub(crate) mod redact;
 pub mod request;
 mod scan;
-pub(crate) mod sse;
 pub(crate) mod usage;
 mod wire;
 

@@ -13,7 +13,7 @@
 //! What parts of ours say to each other over sockets is here as well: [`door`] between agent and bridge, [`run_api`]
 //! between bridge and gateway, with the [`receipt`]s that leave the run through it and the [`action`]s that people decide
 //! about; [`credential`] is how a part says at the gateway who it is, and [`strict_head`] is how our servers of HTTP/1.1
-//! read the head of a message.
+//! read the head of a message; [`sse`] is how both sides of the door read what a model streams.
 //!
 //! Start reading at [`Inbox`] for the executor's side and at [`Requester`] for the other; [`message`] has what the
 //! files say, [`names`] what they are called, [`Volume`] how they are read and written. Nothing here is
@@ -35,6 +35,7 @@ pub mod names;
 pub mod receipt;
 pub mod requester;
 pub mod run_api;
+pub mod sse;
 pub mod strict_head;
 pub mod volume;
 pub mod watch;

@@ -4,7 +4,7 @@ use serde_json::Value;
 use sympozium_api::run_plan::WireFormat;
 
 use super::scan::{Place, Scan};
-use super::sse;
+use sympozium_ipc::sse;
 
 /// Bytes that are taken for one token where nobody counted.
 const BYTES_PER_TOKEN: u64 = 4;

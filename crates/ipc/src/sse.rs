@@ -1,4 +1,4 @@
-//! A stream of server-sent events, looked at while it passes. Nothing of it is changed, and nothing of it is kept.
+//! A stream of server-sent events, looked at while it passes: by the bridge, which counts, and by the agent, which reads.
 //!
 //! As the HTML standard has it: lines end with a line feed, a carriage return or both; a line `data: …` adds to the event's
 //! data, an empty line ends the event, a stream may begin with a byte order mark; an event that is not ended when the
