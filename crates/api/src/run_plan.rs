@@ -7,6 +7,7 @@
 //! field may be a restriction. Fields that later releases add are left out where they say nothing new, so that plans of
 //! earlier releases are read, and written again as they were.
 
+mod agent_view;
 mod identity;
 mod model;
 mod network;
@@ -28,12 +29,13 @@ use crate::open::LocalReference;
 use crate::policy::Approver;
 use crate::sandbox::SeccompProfile;
 
+pub use agent_view::{AgentView, OfferedTool, Root};
 pub use identity::{Identity, IdentityName};
 pub use model::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
 pub use network::{Destination, GatewayCredential, Reach};
 pub use part::{AmountsPlan, Part, PartName, Role, Start};
 pub use read::{DOMAIN, FORMAT, Format, MAX_BYTES, UnreadablePlan};
-pub use skill::{SkillFilePlan, SkillPlan, SkillSource};
+pub use skill::{SkillContents, SkillFilePlan, SkillPlan, SkillSource};
 pub use timing::{Deadlines, RunLimits};
 pub use tool::{Acts, Gate, ToolLimits, ToolPlan};
 pub use volume::{Medium, Mount, PlanVolume, VolumeName, VolumeSource};

@@ -29,7 +29,7 @@ use crate::admit::{Admitted, Input};
 use crate::policy::allowed::Allowed;
 use crate::policy::isolation::Seccomp;
 
-pub use agent_view::{AgentView, OfferedTool, Root, agent_view};
+pub use agent_view::agent_view;
 pub use limits::Limits;
 pub use names::part_names;
 pub use skills::skill_digest;

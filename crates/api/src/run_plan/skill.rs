@@ -2,7 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::{NoJson, digest, of_canonical};
 use crate::names::{Digest, SkillFilePath, ToolPattern};
+
+/// The domain of the digest of a skill's text and files.
+const DOMAIN: &str = "sympozium.ai/skill/v2";
+/// The domain of the digest of what one of them holds.
+const CONTENT: &str = "sympozium.ai/skill-content/v1";
 
 /// One skill, or all that a ConfigMap holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +29,11 @@ pub struct SkillPlan {
     pub files: Vec<SkillFilePlan>,
 }
 
+impl SkillPlan {
+    /// The file with a skill's text, in its directory.
+    pub const TEXT: &str = "SKILL.md";
+}
+
 /// Where a skill comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
@@ -34,7 +45,7 @@ pub enum SkillSource {
         pack: String,
         /// The skill's name in it.
         skill: String,
-        /// The digest of text and files.
+        /// The digest of text and files: see [`SkillContents`].
         digest: Digest,
         /// Bytes of the text.
         bytes: u64,
@@ -57,4 +68,82 @@ pub struct SkillFilePlan {
     pub executable: bool,
     /// Its bytes.
     pub bytes: u64,
+}
+
+/// Text and files of a skill of a pack, as they are where they are mounted: who plans and who reads them there come to the same
+/// digest. How a pack's manifest writes them, and what else it says, is not in it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SkillContents {
+    text: Digest,
+    files: Vec<FileContents>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct FileContents {
+    path: SkillFilePath,
+    executable: bool,
+    content: Digest,
+}
+
+impl SkillContents {
+    /// A skill with this text, and no files yet.
+    pub fn new(text: &[u8]) -> Self {
+        Self {
+            text: of_canonical(CONTENT, text),
+            files: Vec::new(),
+        }
+    }
+
+    /// Adds the file that comes next in the pack.
+    pub fn add(&mut self, path: &SkillFilePath, executable: bool, content: &[u8]) {
+        self.files.push(FileContents {
+            path: path.clone(),
+            executable,
+            content: of_canonical(CONTENT, content),
+        });
+    }
+
+    /// The digest of all of it.
+    ///
+    /// # Errors
+    ///
+    /// Never: all of it has JSON.
+    pub fn digest(&self) -> Result<Digest, NoJson> {
+        digest(DOMAIN, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_skill_counts_for_its_digest() -> Result<(), NoJson> {
+        let digest = |text: &str, files: &[(&str, bool, &[u8])]| {
+            let mut contents = SkillContents::new(text.as_bytes());
+            for (path, executable, content) in files {
+                contents.add(&SkillFilePath::new(*path), *executable, content);
+            }
+            contents.digest()
+        };
+        type File<'f> = (&'f str, bool, &'f [u8]);
+        let (one, other): (File<'_>, File<'_>) = (("a", false, b"1"), ("b", true, b"\xff"));
+        let all = [
+            digest("text", &[one, other])?,
+            digest("text ", &[one, other])?,
+            digest("text", &[other, one])?,
+            digest("text", &[one])?,
+            digest("text", &[("A", false, b"1"), other])?,
+            digest("text", &[("a", true, b"1"), other])?,
+            digest("text", &[("a", false, b"2"), other])?,
+        ];
+        for (index, digest) in all.iter().enumerate() {
+            assert_eq!(digest.check(), Ok(()));
+            assert!(!all[..index].contains(digest), "{index}");
+        }
+        // Made with another program: SHA-256 of the text after its domain and a NUL, then of the JSON with it.
+        let known = "sha256:7abda9e266edcee4cb4c671a98f1cb3abf2d7b77eb5e8c0527e67c03f80535fb";
+        assert_eq!(digest("text", &[])?, *known);
+        Ok(())
+    }
 }

@@ -1,15 +1,13 @@
 //! The texts that the agent can read.
 
-use sympozium_api::digest::{NoJson, digest};
+use sympozium_api::digest::NoJson;
 use sympozium_api::names::Digest;
-use sympozium_api::run_plan::{SkillFilePlan, SkillPlan, SkillSource, place};
+use sympozium_api::run_plan::{SkillContents, SkillFilePlan, SkillPlan, SkillSource, place};
 use sympozium_api::skill_pack::{Skill, SkillFile};
 
 use super::PackTexts;
 use crate::admit::{Admitted, ResolvedPack, contents};
 
-/// The domain of the digest of a skill's text and files.
-const DOMAIN: &str = "sympozium.ai/skill/v1";
 /// Below it are the ConfigMaps that are skills. No pack has this name.
 pub const CONFIG_MAPS: &str = "_config";
 
@@ -64,19 +62,29 @@ pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
     Ok(plans)
 }
 
-/// The digest of a skill's text and files.
+/// The digest of a skill's text and files, as the agent finds them.
 ///
 /// # Errors
 ///
 /// Never for what was read from JSON.
 pub fn skill_digest(skill: &Skill) -> Result<Digest, NoJson> {
-    digest(DOMAIN, skill)
+    let mut all = SkillContents::new(skill.content.as_bytes());
+    for file in &skill.files {
+        // Admission has read it.
+        let content = contents(file).unwrap_or_default();
+        all.add(&file.path, is_executable(file), &content);
+    }
+    all.digest()
+}
+
+fn is_executable(file: &SkillFile) -> bool {
+    file.executable == Some(true)
 }
 
 fn of_pack(pack: &str, skill: &Skill) -> Result<SkillPlan, NoJson> {
     let file = |file: &SkillFile| SkillFilePlan {
         path: file.path.clone(),
-        executable: file.executable == Some(true),
+        executable: is_executable(file),
         bytes: contents(file).map_or(0, |it| it.len() as u64),
     };
     Ok(SkillPlan {

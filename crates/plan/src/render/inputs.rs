@@ -23,7 +23,7 @@ pub mod key {
     /// The plan, in the bridge's input: the bytes that the digest is of.
     pub const PLAN: &str = "plan.json";
     /// What the agent reads of the plan, in its input.
-    pub const AGENT: &str = "agent.json";
+    pub const AGENT: &str = sympozium_api::run_plan::AgentView::FILE;
     /// The run's own token for the gateway, in the bridge's input. The kubelet writes and renews it.
     pub const TOKEN: &str = "token";
     /// The certificate that the gateway's is checked by, in the input of every part that reaches it.
@@ -42,8 +42,6 @@ pub mod key {
 
 /// The word of the plan's ConfigMap.
 pub const PLAN: &str = "plan";
-/// The file with the text of a skill.
-pub const TEXT_FILE: &str = "SKILL.md";
 
 /// Adds everything that parts read.
 pub fn render(

@@ -12,7 +12,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use sympozium_api::open;
 use sympozium_api::run_plan::{
-    IdentityName, Medium, Part, PartName, PlanVolume, Role, VolumeName, VolumeSource,
+    IdentityName, Medium, Part, PartName, PlanVolume, Role, SkillPlan, VolumeName, VolumeSource,
 };
 
 use super::inputs::{self, key};
@@ -258,7 +258,7 @@ fn pack_texts(
     for (skill_number, skill) in texts.skills.iter().enumerate() {
         items.push(KeyToPath {
             key: inputs::text_key(skill_number),
-            path: format!("{}/{}", skill.name, inputs::TEXT_FILE),
+            path: format!("{}/{}", skill.name, SkillPlan::TEXT),
             mode: None,
         });
         for (file_number, file) in skill.files.iter().enumerate() {
