@@ -213,6 +213,45 @@ pub fn stop_listening() -> Result<(), LockdownError> {
     })
 }
 
+/// Restricts this process further, in all of its threads: it starts no program any more, not even one of its own image. For
+/// programs that never do; Landlock lets a process execute whatever it may read.
+///
+/// # Errors
+///
+/// Nothing has changed: end the process.
+pub fn stop_executing() -> Result<(), LockdownError> {
+    seccomp::refuse_programs().map_err(|source| LockdownError::Step {
+        step: "refuse to execute programs",
+        source,
+    })
+}
+
+/// Restricts this process further to these paths, when it has been told which it needs. Nothing that the lock-down took away
+/// comes back. For after the lock-down and before the first thread: other threads would stay as they are. To see that there is
+/// none it needs `/proc`, so what was kept before must have that.
+///
+/// Where the kernel has no Landlock, this changes nothing, as the lock-down did not.
+///
+/// # Errors
+///
+/// The process is not restricted as promised: end it.
+pub fn narrow(readable: &[PathBuf], writable: &[PathBuf]) -> Result<(), LockdownError> {
+    let step = |step| move |source| LockdownError::Step { step, source };
+    let threads = threads().map_err(step("count threads"))?;
+    if threads != 1 {
+        return Err(LockdownError::Threads(threads));
+    }
+    if landlock::abi() == 0 {
+        return Ok(());
+    }
+    let view = View {
+        readable: readable.to_vec(),
+        hidden: Vec::new(),
+        writable: writable.to_vec(),
+    };
+    landlock::restrict(Some(&view), None).map_err(step("apply Landlock"))
+}
+
 /// How many threads this process has. Needs `/proc`, so it is for before the lock-down.
 pub(crate) fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())

@@ -142,6 +142,15 @@ pub(crate) fn refuse_listening() -> io::Result<()> {
     seccompiler::apply_filter_all_threads(&rules.program()).map_err(io::Error::other)
 }
 
+/// Installs one more filter, in every thread: no program is executed.
+pub(crate) fn refuse_programs() -> io::Result<()> {
+    let mut rules = Rules::default();
+    for call in [libc::SYS_execve, libc::SYS_execveat] {
+        rules.refuse(call, libc::EPERM);
+    }
+    seccompiler::apply_filter_all_threads(&rules.program()).map_err(io::Error::other)
+}
+
 fn own_rules(sockets: OwnSockets) -> Rules {
     let mut rules = Rules::default();
     for &call in REFUSED {
@@ -154,6 +163,10 @@ fn own_rules(sockets: OwnSockets) -> Rules {
             rules.refuse(call, libc::ENOSYS);
         }
     }
+    // Root could make a device of the disk in a directory that it may write, and read every file there is.
+    #[cfg(target_arch = "x86_64")]
+    rules.refuse(libc::SYS_mknod, libc::EPERM);
+    rules.refuse(libc::SYS_mknodat, libc::EPERM);
     deny_new_namespaces(&mut rules);
     deny_terminal_injection(&mut rules);
     deny_personality(&mut rules);

@@ -59,6 +59,23 @@ struct Kept {
     /// With a second thread, which must be noticed.
     #[serde(default)]
     with_thread: bool,
+    /// And then only these, one after the other.
+    #[serde(default)]
+    narrowed: Vec<Paths>,
+    /// With a second thread from the lock-down on.
+    #[serde(default)]
+    narrow_with_thread: bool,
+    /// And no program is executed, so the command is not either.
+    #[serde(default)]
+    stop_executing: bool,
+}
+
+/// What is left when a process narrows what it has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Paths {
+    readable: Vec<PathBuf>,
+    writable: Vec<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -186,6 +203,15 @@ fn become_command(
     drop((end, thread));
     if kept.stop_listening {
         sympozium_exec::lockdown::stop_listening()?;
+    }
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = (kept.narrow_with_thread).then(|| std::thread::spawn(move || ended.recv()));
+    for paths in &kept.narrowed {
+        sympozium_exec::lockdown::narrow(&paths.readable, &paths.writable)?;
+    }
+    drop((end, thread));
+    if kept.stop_executing {
+        sympozium_exec::lockdown::stop_executing()?;
     }
     let dumpable = rustix::process::dumpable_behavior()?;
     let non_dumpable = dumpable == rustix::process::DumpableBehavior::NotDumpable;

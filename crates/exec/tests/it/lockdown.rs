@@ -103,6 +103,7 @@ fn no_tcp() {
         &format!("signal={own}"),
         &format!("proc-mem={own}"),
         &format!("ptrace={own}"),
+        &format!("make-device={workspace}"),
     ];
     let refused: Vec<&str> = refused.into_iter().chain(NEVER.iter().copied()).collect();
     let possible = [
@@ -294,6 +295,126 @@ fn nothing_new_is_listened_at() {
     lockdown["withoutLandlock"] = json!(true);
     let (_, findings) = locked_down(&lockdown, &["bind-tcp"]);
     findings.assert_refused(["bind-tcp"]);
+}
+
+/// What is kept twice is left, whichever of the two kept more.
+fn narrowing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| {
+        directory
+            .path()
+            .join(name)
+            .to_str()
+            .expect("UTF-8")
+            .to_owned()
+    };
+    let (kept, other, never) = (at("kept"), at("other"), at("never"));
+    let (inner, file) = (at("kept/inner"), at("never/file"));
+    for path in [&kept, &other, &never, &inner] {
+        std::fs::create_dir(path).expect("a directory");
+    }
+    std::fs::write(&file, "x").expect("a file");
+    let probe = probe::path();
+    let write = |path: &str| format!("write-file={path}");
+    let list = |path: &str| format!("list-directory={path}");
+    let outside = [
+        list(&never),
+        write(&never),
+        format!("read-file={file}"),
+        "read-file=/etc/passwd".to_owned(),
+        "tcp-socket".to_owned(),
+        "unshare-user".to_owned(),
+    ];
+    let paths = |readable: &[&str], writable: &[&str]| {
+        let readable: Vec<&str> = readable.iter().copied().chain(probe.to_str()).collect();
+        json!({"readable": readable, "writable": writable})
+    };
+    let mut lockdown = paths(&[&other, "/proc"], &[&kept]);
+
+    // Each: what is narrowed to; what is left; what is gone besides what never was there.
+    let everything = paths(&["/"], &["/"]);
+    let first = paths(&["/proc"], &[&inner]);
+    let cases = [
+        (
+            vec![],
+            vec![write(&kept), write(&inner), list(&other)],
+            vec![write(&other)],
+        ),
+        // Nothing comes back: neither by asking for all, nor by asking for what was not kept.
+        (
+            vec![everything.clone()],
+            vec![write(&kept), write(&inner), list(&other), list("/proc")],
+            vec![write(&other)],
+        ),
+        (
+            vec![paths(&[&never, &other], &[&never, &other])],
+            vec![list(&other)],
+            vec![write(&other), write(&kept), list(&kept), list("/proc")],
+        ),
+        // Writing is taken from what stays readable.
+        (
+            vec![paths(&[&kept], &[])],
+            vec![list(&kept), list(&inner)],
+            vec![write(&kept), write(&inner), list(&other)],
+        ),
+        (
+            vec![first.clone(), everything],
+            vec![write(&inner), list("/proc")],
+            vec![write(&kept), list(&kept), list(&other)],
+        ),
+        (
+            vec![first, paths(&[&inner, &kept], &[])],
+            vec![list(&inner)],
+            vec![write(&inner), list(&kept), list(&other), list("/proc")],
+        ),
+    ];
+    for (narrowed, possible, refused) in cases {
+        lockdown["narrowed"] = json!(narrowed);
+        let possible: Vec<&str> = possible.iter().map(String::as_str).collect();
+        let refused = refused.iter().chain(&outside).map(String::as_str);
+        let refused: Vec<&str> = refused.collect();
+        let attempts: Vec<&str> = possible.iter().chain(&refused).copied().collect();
+        let (told, findings) = locked_down(&lockdown, &attempts);
+        findings.assert_possible(possible);
+        findings.assert_refused(refused);
+        assert_eq!(told, all_live(&told, false));
+    }
+}
+
+#[test]
+fn narrowing_takes_and_never_gives() {
+    narrowing();
+}
+
+#[test]
+fn narrowing_takes_and_never_gives_for_an_ordinary_user() {
+    as_user::run_with(&[(STAGE, &stage())], narrowing);
+}
+
+#[test]
+fn a_process_that_cannot_be_narrowed_as_a_whole_is_not() {
+    let mut lockdown = json!({
+        "readable": ["/"],
+        "writable": [],
+        "narrowed": [{"readable": [probe::path()], "writable": []}],
+        "narrowWithThread": true,
+    });
+    assert_not_started(&lockdown, "must come before the first thread");
+    // Nor one whose threads nobody can count.
+    lockdown["narrowWithThread"] = json!(false);
+    lockdown["readable"] = json!([probe::path()]);
+    assert_not_started(&lockdown, "cannot count threads");
+}
+
+/// Not even what it may read, which Landlock lets it execute.
+#[test]
+fn no_program_is_executed_any_more() {
+    let lockdown = json!({"readable": ["/"], "writable": [], "stopExecuting": true});
+    let output = run(&lockdown, &["unix-socket"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("Operation not permitted"), "{output:?}");
+    assert_eq!(Findings::parse(&output.stdout).iter().count(), 0);
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
