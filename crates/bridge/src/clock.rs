@@ -61,6 +61,13 @@ impl Clock {
         Held(self)
     }
 
+    /// How much longer the agent may work.
+    pub fn work_left(&self) -> Duration {
+        let mut state = self.state();
+        state.settle();
+        state.work
+    }
+
     /// How much longer people may be waited for, in the whole run.
     pub fn waiting_left(&self) -> Duration {
         let mut state = self.state();

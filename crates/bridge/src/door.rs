@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sympozium_ipc::door::{
-    MAX_PROGRESS, MAX_TRANSCRIPT_PIECE, PermitReport, Progress, Refusal, RefusalCode, RunResult,
-    SOCKET, path,
+    MAX_PROGRESS, MAX_TRANSCRIPT_PIECE, PermitReport, Progress, REMAINING, Refusal, RefusalCode,
+    RunResult, SOCKET, path,
 };
 use sympozium_ipc::receipt::{Event, shortened};
 use sympozium_ipc::run_api::MAX_RESULT;
@@ -125,7 +125,8 @@ pub async fn serve(session: &Arc<Session>, agent: UnixStream) {
         .serve_connection(TokioIo::new(agent), service)
         .await;
     if let Err(error) = served {
-        tracing::info!(%error, "the agent's connection broke");
+        let error = sympozium_program::chain(&error);
+        tracing::info!(error, "the agent's connection broke");
     }
 }
 
@@ -139,13 +140,17 @@ struct Serving {
 
 impl Serving {
     async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
-        match self.route(request).await {
+        let mut answer = match self.route(request).await {
             Ok(answer) => answer,
             Err(refusal) => {
                 self.session.refused(refusal.code);
                 Answer::refusal(&refusal)
             }
-        }
+        };
+        let left = self.session.clock.work_left().as_millis();
+        let left = HeaderValue::from(u64::try_from(left).unwrap_or(u64::MAX));
+        answer.headers_mut().insert(REMAINING, left);
+        answer
     }
 
     async fn route(
@@ -259,6 +264,10 @@ impl Serving {
         }
         match self.session.records.transcript(lines.into_iter()) {
             Kept::All => Ok(Answer::nothing()),
+            Kept::Later => Err(refusal(
+                RefusalCode::Busy,
+                "what was said before has not left the run yet",
+            )),
             Kept::Nothing => Err(refusal(
                 RefusalCode::Size,
                 "no more of the transcript is kept",

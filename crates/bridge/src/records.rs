@@ -69,6 +69,8 @@ pub enum Pressing {
 pub enum Kept {
     /// All of it is kept.
     All,
+    /// There is no room for it until some of what was said before has left.
+    Later,
     /// There is no room for it.
     Nothing,
 }
@@ -148,10 +150,13 @@ impl Records {
         let cost = bytes + lines.len() * LINE_COST;
         let mut state = self.state();
         let fits = lines.iter().all(|line| line.len() <= MAX_TRANSCRIPT_LINE)
-            && state.transcript_waiting + cost <= MAX_WAITING_TRANSCRIPT
+            && cost <= MAX_WAITING_TRANSCRIPT
             && bytes as u64 <= state.transcript_left;
         if !fits {
             return Kept::Nothing;
+        }
+        if state.transcript_waiting + cost > MAX_WAITING_TRANSCRIPT {
+            return Kept::Later;
         }
         state.transcript_waiting += cost;
         state.transcript_left -= bytes as u64;

@@ -15,7 +15,7 @@
 //! | `POST /v1/result` | [`RunResult`] | nothing |
 //!
 //! What the bridge itself refuses has a status of 400 or more, the header [`REFUSED`], and a [`Refusal`] as its body; what a
-//! provider refuses has neither.
+//! provider refuses has neither. Every answer has [`REMAINING`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -42,6 +42,9 @@ pub mod path {
 
 /// The header of what the bridge itself refuses.
 pub const REFUSED: &str = "sympozium-refused";
+/// The header of every answer: milliseconds that the run may still work. The agent cannot know otherwise, because the run's
+/// clock stands still while a person is asked.
+pub const REMAINING: &str = "sympozium-remaining-ms";
 /// Where the socket is, below the door's directory.
 pub const SOCKET: &str = "bridge.sock";
 /// Most bytes of a piece of the transcript.

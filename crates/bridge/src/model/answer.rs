@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
@@ -17,6 +17,10 @@ use super::redact::Redactor;
 
 /// How long an answer may go on without a byte.
 pub const CHUNK_DEADLINE: Duration = Duration::from_secs(5 * 60);
+
+/// Bytes that are passed on at once where more is there already. Providers send events of a hundred bytes; each would be a frame of
+/// its own, and whoever reads them counts small frames that it has not come to yet: too many end its connection.
+const GATHERED: usize = 4 << 10;
 
 /// Why an answer broke off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +44,18 @@ pub struct AnswerBody {
     exchange: Exchange,
     /// While we wait for more.
     waiting: Waiting,
+    gathering: Gathering,
     over: bool,
+}
+
+/// Small pieces, until nothing more is there.
+#[derive(Default)]
+struct Gathering {
+    bytes: BytesMut,
+    /// Whether others have had their turn since the last piece: what feeds us may be one of them.
+    looked_again: bool,
+    /// Why nothing follows, where the other side broke it off.
+    broken: Option<BrokenAnswer>,
 }
 
 /// Where an answer comes from.
@@ -71,6 +86,7 @@ impl AnswerBody {
             most,
             exchange,
             waiting: Waiting::Not,
+            gathering: Gathering::default(),
             over: false,
         }
     }
@@ -134,6 +150,14 @@ impl AnswerBody {
         Bytes::from(left)
     }
 
+    /// What was gathered; then why there is no more; then the end.
+    fn gathered(&mut self) -> Option<Result<Frame<Bytes>, BrokenAnswer>> {
+        if !self.gathering.bytes.is_empty() {
+            return Some(Ok(Frame::data(self.gathering.bytes.split().freeze())));
+        }
+        self.gathering.broken.take().map(Err)
+    }
+
     fn break_off(&mut self, why: BrokenAnswer) -> BrokenAnswer {
         self.over = true;
         // The connection goes with the body: nothing of it is used again.
@@ -164,10 +188,22 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
         let body = self.get_mut();
         loop {
-            if body.over {
-                return Poll::Ready(None);
+            if body.over || body.gathering.bytes.len() >= GATHERED {
+                return Poll::Ready(body.gathered());
             }
-            let next = std::task::ready!(body.next(context));
+            let next = match body.next(context) {
+                Poll::Ready(next) => next,
+                Poll::Pending if body.gathering.bytes.is_empty() => return Poll::Pending,
+                Poll::Pending if body.gathering.looked_again => {
+                    return Poll::Ready(body.gathered());
+                }
+                Poll::Pending => {
+                    body.gathering.looked_again = true;
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            };
+            body.gathering.looked_again = false;
             body.rest();
             let bytes = match next {
                 Some(Ok(bytes)) => body.passed(bytes),
@@ -177,13 +213,17 @@ impl Body for AnswerBody {
             match bytes {
                 // All of it may be the beginning of a secret.
                 Ok(bytes) if bytes.is_empty() => {}
-                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Err(why) => return Poll::Ready(Some(Err(body.break_off(why)))),
+                // What is large enough is not copied.
+                Ok(bytes) if bytes.len() >= GATHERED && body.gathering.bytes.is_empty() => {
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                }
+                Ok(bytes) => body.gathering.bytes.extend_from_slice(&bytes),
+                Err(why) => body.gathering.broken = Some(body.break_off(why)),
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.over
+        self.over && self.gathering.bytes.is_empty() && self.gathering.broken.is_none()
     }
 }
