@@ -142,6 +142,8 @@ where
             biased;
             () = run.over() => return,
             () = sleep_until(deadline) => Ok(answer(&request, Decision::Expired, None)),
+            // Nobody is to be asked about what cannot happen any more.
+            () = run.state.ended() => Ok(answer(&request, Decision::Expired, None)),
             () = abandoned(&told) => Ok(answer(&request, Decision::Expired, None)),
             decided = async {
                 if nobody {

@@ -1,11 +1,11 @@
 //! What is remembered of a run for as long as it is not over.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sympozium_ipc::run_api::MAX_REQUESTS;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::MAX_BODIES_OF_RUN;
 use super::questions::Asked;
@@ -24,7 +24,7 @@ pub(crate) struct RunState {
     /// What was taken of its reports; nothing before whoever keeps them was asked. One report at a time.
     pub(super) reports: tokio::sync::Mutex<Option<Kept>>,
     /// Whether its last report was taken.
-    ended: AtomicBool,
+    ended: watch::Sender<bool>,
     questions: Mutex<HashMap<String, Asked>>,
     subruns: Mutex<Subruns>,
 }
@@ -45,7 +45,7 @@ impl Default for RunState {
             requests: AtomicUsize::new(0),
             bodies: Arc::new(Semaphore::new(MAX_BODIES_OF_RUN)),
             reports: tokio::sync::Mutex::default(),
-            ended: AtomicBool::new(false),
+            ended: watch::Sender::new(false),
             questions: Mutex::default(),
             subruns: Mutex::default(),
         }
@@ -54,11 +54,17 @@ impl Default for RunState {
 
 impl RunState {
     pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        *self.ended.borrow()
     }
 
     pub(super) fn set_ended(&self) {
-        self.ended.store(true, Ordering::Release);
+        self.ended.send_replace(true);
+    }
+
+    /// Comes back when its last report was taken.
+    pub(super) async fn ended(&self) {
+        // The other end is ours, so it cannot be gone.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     // A panic elsewhere leaves each of them whole.

@@ -184,6 +184,19 @@ async fn when_the_run_is_over_nobody_waits_any_more() {
 }
 
 #[tokio::test]
+async fn when_the_run_has_reported_its_end_nobody_is_asked_any_more() {
+    let world = World::new(|_| {});
+    let client = world.client().await;
+    let asked = ask(&client, &question("q"));
+    world.pending(1).await;
+    let last = world.reports().last();
+    assert_eq!(client.report(&last).await, Ok(1));
+    let (status, answer) = asked.await.expect("an answer");
+    assert_eq!((status, &answer["decision"]), (200, &json!("expired")));
+    world.pending(0).await;
+}
+
+#[tokio::test]
 async fn a_person_is_asked_about_what_the_plan_asks_for_only() {
     let world = World::new(|plan| plan.approval.approvers = Some(Vec::new()));
     let client = world.client().await;
