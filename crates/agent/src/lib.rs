@@ -5,3 +5,6 @@
 
 pub mod conversation;
 pub mod model;
+pub mod prompt;
+pub mod skills;
+pub mod tools;

@@ -1,0 +1,37 @@
+//! The body of a fuzz target: pages that anybody wrote.
+
+use super::{Fetched, readable, unseen};
+
+/// The type in the first line, the page in the rest: what comes back is as short as was asked, and holds nothing that cannot
+/// be seen.
+pub fn page_text(data: &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+    let (kind, body) = data.split_at(end);
+    let Ok(kind) = std::str::from_utf8(kind) else {
+        return;
+    };
+    for (status, most, most_bytes) in [
+        (200, 50_000, 32 << 10),
+        (200, 40, 600),
+        (404, 1_000, 1_000),
+        (200, 9, 9),
+    ] {
+        let page = Fetched {
+            status,
+            url: "https://example.com/a/b?c=d",
+            content_type: (!kind.is_empty()).then_some(kind),
+            body,
+            truncated: false,
+        };
+        let (told, wrong) = match readable(&page, most, most_bytes) {
+            Ok(told) => (told, false),
+            Err(error) => (error.0, true),
+        };
+        assert!(told.len() <= most_bytes, "{} bytes", told.len());
+        assert!(
+            wrong || !told.chars().any(unseen),
+            "nothing that cannot be seen"
+        );
+        assert!(status < 400 || wrong, "an error is told as one");
+    }
+}
