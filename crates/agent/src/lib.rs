@@ -19,6 +19,8 @@ pub mod calls;
 pub mod context;
 pub mod conversation;
 pub mod door;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod independent;
 pub mod model;
 pub mod program;
