@@ -1,0 +1,542 @@
+//! A run around an agent.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use sympozium_api::RunPlan;
+use sympozium_api::names::{Digest, EnvName};
+use sympozium_api::run_plan::{
+    AgentView, Destination, Gate, ModelEndpoint, ModelKey, Root, SkillContents, SkillPlan,
+    SkillSource, ToolPlan, WireFormat,
+};
+use sympozium_gateway::run_api::RunApi;
+use sympozium_gateway::run_api::local::{
+    Desk, Pending, Person, Records, RunReport, Says, Verdict, files,
+};
+use sympozium_gateway::{Gateway, Settings};
+use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
+use sympozium_ipc::receipt::{Event, verify};
+use sympozium_ipc::run_api::{Ending, RUN};
+use sympozium_plan::plan::agent_view;
+use sympozium_testkit::command;
+use sympozium_testkit::model_server::{Answer, ModelServer, ToolCall};
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::bridge;
+use crate::outside::{Doing, Internet};
+use crate::said::Said;
+
+const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-runner");
+/// Both formats, for what must hold in either.
+pub const WIRES: [WireFormat; 2] = [WireFormat::OpenAi, WireFormat::Anthropic];
+/// How long a test waits for anything.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Where the model is, as the plan has it.
+const MODEL_HOST: &str = "model.test";
+/// Where pages are.
+pub const WEB_HOST: &str = "web.test";
+/// The provider's key.
+pub const KEY: &str = "sk-test-0f6d2a9c41b7";
+/// More often than any test does anything.
+const OFTEN: u32 = 100_000;
+
+/// A run, from its plan to its records.
+pub struct World {
+    pub plan: RunPlan,
+    pub view: AgentView,
+    pub digest: Digest,
+    pub directory: TempDir,
+    pub internet: Internet,
+    pub desk: Desk,
+    pub doing: Doing,
+    pub records: Records,
+    pub model: ModelServer,
+    pub bridge: Child,
+    agents: Vec<Child>,
+    serving: JoinHandle<()>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct End {
+    /// The agent's exit code.
+    pub code: Option<i32>,
+    /// What is reported.
+    pub ending: Ending,
+    /// What the agent logged.
+    pub log: String,
+}
+
+impl End {
+    /// The answer.
+    #[track_caller]
+    pub fn answer(&self) -> &str {
+        match &self.ending {
+            Ending::Answered { text } if self.code == Some(0) => text,
+            _ => panic!("no answer: {self:?}"),
+        }
+    }
+
+    /// Why there is none.
+    #[track_caller]
+    pub fn failure(&self) -> &str {
+        match &self.ending {
+            Ending::Failed { error } if self.code == Some(1) => error,
+            _ => panic!("no failure: {self:?}"),
+        }
+    }
+}
+
+/// A call that the model makes.
+pub fn call(tool: &str, arguments: Value) -> ToolCall {
+    ToolCall::new(tool, &arguments)
+}
+
+/// An answer that is one call.
+pub fn calling(tool: &str, arguments: Value) -> Answer {
+    Answer::tools([call(tool, arguments)])
+}
+
+/// The tool of this name, of this pack where it has one.
+pub fn tool<'p>(plan: &'p mut RunPlan, name: &str, pack: Option<&str>) -> &'p mut ToolPlan {
+    plan.tools
+        .iter_mut()
+        .find(|tool| tool.name == name && tool.pack.as_deref() == pack)
+        .expect("a tool")
+}
+
+impl World {
+    /// Everything but the agent, for the open plan.
+    pub async fn new(wire: WireFormat) -> Self {
+        Self::with(wire, |_| ()).await
+    }
+
+    /// As [`new`](Self::new), with changes of the plan.
+    pub async fn with(wire: WireFormat, change: impl FnOnce(&mut RunPlan)) -> Self {
+        let mut plan = open_plan(wire);
+        change(&mut plan);
+        let directory = tempfile::tempdir().expect("a directory");
+        let digest = write_inputs(&plan, directory.path());
+        let view = write_texts(&plan, directory.path());
+        let internet = Internet::default();
+        let model = ModelServer::start().expect("a model");
+        internet.host(MODEL_HOST, model.address());
+        let gateway = Gateway::new(keys(), Settings::default(), internet.clone());
+        gateway.plans().add(&plan).expect("a plan");
+        let (desk, doing) = (Desk::new(), Doing::default());
+        let records = Records::open(&directory.path().join("records")).expect("records");
+        let api = RunApi {
+            identify: gateway.credentials(),
+            decider: desk.clone(),
+            reporter: records.clone(),
+            scheduler: doing.clone(),
+        };
+        gateway.serve_run_api(api).expect("the first");
+        let socket = directory.path().join("gateway.sock");
+        let listener = UnixListener::bind(socket).expect("a socket");
+        let serving = {
+            let gateway = Arc::clone(&gateway);
+            tokio::spawn(async move {
+                let _ = gateway.serve_unix(listener).await;
+            })
+        };
+        let bridge = bridge::start(directory.path(), &digest);
+        Self {
+            plan,
+            view,
+            digest,
+            directory,
+            internet,
+            desk,
+            doing,
+            records,
+            model,
+            bridge,
+            agents: Vec::new(),
+            serving,
+        }
+    }
+
+    /// A path in the run's directory.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A path in the workspace, as a model names it.
+    pub fn path(&self, name: &str) -> String {
+        self.at("workspace").join(name).display().to_string()
+    }
+
+    /// Puts a file into the workspace, and gives its path.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        fs::write(&path, content).expect("a file");
+        path
+    }
+
+    /// The volume of a skill.
+    pub fn volume(&self, pack: &str) -> PathBuf {
+        self.at("ipc").join(pack)
+    }
+
+    /// Starts the agent, with variables of its author.
+    pub fn start(&mut self, variables: &[(&str, &str)]) -> i32 {
+        let view = serde_json::to_vec(&self.view).expect("JSON");
+        fs::write(self.at("agent/agent.json"), view).expect("a file");
+        self.spawn(variables)
+    }
+
+    /// Starts it before there is a run for it.
+    pub fn start_without_input(&mut self) -> i32 {
+        self.spawn(&[])
+    }
+
+    /// Starts another program, which takes what the agent takes, in its place.
+    pub fn start_in_its_place(&mut self, program: Command) -> i32 {
+        let view = serde_json::to_vec(&self.view).expect("JSON");
+        fs::write(self.at("agent/agent.json"), view).expect("a file");
+        self.spawn_program(program, &[])
+    }
+
+    fn spawn(&mut self, variables: &[(&str, &str)]) -> i32 {
+        self.spawn_program(command(PROGRAM), variables)
+    }
+
+    fn spawn_program(&mut self, mut program: Command, variables: &[(&str, &str)]) -> i32 {
+        let log = fs::File::create(self.at("agent.log")).expect("a log");
+        let child = program
+            .arg(format!("--input={}", self.at("agent").display()))
+            .arg(format!("--door={}", self.at("door").display()))
+            .env_clear()
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log))
+            .spawn()
+            .expect("it starts");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        self.agents.push(child);
+        pid
+    }
+
+    /// The whole run: from the agent's start to the last report.
+    pub async fn run(&mut self, variables: &[(&str, &str)]) -> End {
+        self.start(variables);
+        self.ended().await
+    }
+
+    /// Waits for the end of the agent, then of the bridge. What holds of all requests and receipts is looked at, too.
+    pub async fn ended(&mut self) -> End {
+        let code = self.agent_ended().await;
+        let bridge = exited(&mut self.bridge).await;
+        let bridge = bridge.unwrap_or_else(|| panic!("the bridge does not end: {}", self.logs()));
+        assert_eq!(bridge, Some(0), "{}", self.logs());
+        for request in self.model.requests() {
+            Said::of(&request).check();
+        }
+        self.events();
+        let ending = self.report().ending.expect("an ending");
+        End {
+            code,
+            ending,
+            log: self.log(),
+        }
+    }
+
+    /// Waits for the end of the agent, and gives its exit code.
+    pub async fn agent_ended(&mut self) -> Option<i32> {
+        let mut agent = self.agents.pop().expect("an agent");
+        let code = exited(&mut agent).await;
+        if code.is_none() {
+            self.agents.push(agent);
+        }
+        code.unwrap_or_else(|| panic!("the agent does not end: {}", self.logs()))
+    }
+
+    /// Waits until something is so.
+    pub async fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        let waited = timeout(PATIENCE, async {
+            while !condition() {
+                sleep(PAUSE).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "never: {what}; {}", self.logs());
+    }
+
+    /// Waits until so many requests came to the model, and gives them.
+    pub async fn requests(&self, count: u64) -> Vec<Said> {
+        self.until("so many requests", || self.model.request_count() >= count)
+            .await;
+        self.said()
+    }
+
+    /// The requests that came to the model.
+    pub fn said(&self) -> Vec<Said> {
+        self.model
+            .requests()
+            .iter()
+            .map(|it| Said::of(it))
+            .collect()
+    }
+
+    /// The last of them.
+    pub fn last(&self) -> Said {
+        self.said().pop().expect("a request")
+    }
+
+    /// The last report.
+    pub fn report(&self) -> RunReport {
+        let report = self.records.report(self.plan.run.uid.as_str());
+        report.expect("readable").expect("a report")
+    }
+
+    /// What the receipts say, verified against the plan and the last head.
+    pub fn events(&self) -> Vec<Event> {
+        let path = self.records.path(self.plan.run.uid.as_str());
+        let text = fs::read_to_string(path.join(files::RECEIPTS)).expect("receipts");
+        let head = self.report().head;
+        let verified = verify(text.lines(), &self.digest, Some(&head)).expect("a chain");
+        verified.receipts.into_iter().map(|it| it.event).collect()
+    }
+
+    /// The same, without requests to the model, in a line each.
+    pub fn receipts(&self) -> Vec<String> {
+        let events = self.events();
+        let events = events
+            .iter()
+            .filter(|it| !matches!(it, Event::Model { .. }));
+        events.map(short).collect()
+    }
+
+    /// The lines of the transcript that was kept.
+    pub fn transcript(&self) -> Vec<Value> {
+        let path = self.records.path(self.plan.run.uid.as_str());
+        let text = fs::read_to_string(path.join(files::TRANSCRIPT)).unwrap_or_default();
+        let read = |line: &str| serde_json::from_str(line).expect("a line is JSON");
+        text.lines().map(read).collect()
+    }
+
+    /// Waits until a person is asked.
+    pub async fn asked(&self) -> Pending {
+        self.until("somebody is asked", || !self.desk.pending().is_empty())
+            .await;
+        self.desk.pending().remove(0)
+    }
+
+    /// A person says something about a question.
+    pub fn say(&self, pending: &Pending, says: Says) {
+        let by = Person {
+            name: "ada".to_owned(),
+            groups: vec!["sre".to_owned()],
+            is_author: false,
+        };
+        let verdict = Verdict {
+            run: self.plan.run.uid.as_str(),
+            approval: &pending.request.approval,
+            action: &pending.request.action,
+            says,
+            by: &by,
+            reason: None,
+        };
+        self.desk.decide(&verdict).expect("it counts");
+    }
+
+    /// What the agent logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.at("agent.log")).unwrap_or_default()
+    }
+
+    fn logs(&self) -> String {
+        let bridge = fs::read_to_string(self.at("bridge.log")).unwrap_or_default();
+        format!("agent:\n{}\nbridge:\n{bridge}", self.log())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for child in self.agents.iter_mut().chain([&mut self.bridge]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.serving.abort();
+    }
+}
+
+/// Tells a process to end.
+pub fn terminate(pid: i32) {
+    let pid = Pid::from_raw(pid).expect("a process");
+    kill_process(pid, Signal::TERM).expect("a signal");
+}
+
+/// The most memory that a process has had, in bytes.
+pub fn peak_bytes(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let number = line.and_then(|line| line.split_ascii_whitespace().nth(1));
+    number.expect("VmHWM").parse::<u64>().expect("a number") * 1024
+}
+
+/// Waits for a process, and gives its exit code where it has one; nothing where it does not end.
+async fn exited(child: &mut Child) -> Option<Option<i32>> {
+    let waited = timeout(PATIENCE, async {
+        loop {
+            match child.try_wait().expect("a child") {
+                Some(status) => return status.code(),
+                None => sleep(PAUSE).await,
+            }
+        }
+    });
+    waited.await.ok()
+}
+
+/// The stored plan, made open: every tool allowed, everything as often as one likes, the model at the server of the test.
+fn open_plan(wire: WireFormat) -> RunPlan {
+    let mut plan = RunPlan::read(PLAN).expect("a plan");
+    for tool in &mut plan.tools {
+        tool.gate = Gate::Allow;
+        tool.limits.per_minute = OFTEN;
+    }
+    plan.limits.model_requests = OFTEN;
+    plan.limits.model_requests_per_minute = OFTEN;
+    let (provider, path, variable) = match wire {
+        WireFormat::OpenAi => ("openai", "/v1/chat/completions", "OPENAI_API_KEY"),
+        WireFormat::Anthropic => ("anthropic", "/v1/messages", "ANTHROPIC_API_KEY"),
+    };
+    plan.model.provider = provider.to_owned();
+    plan.model.model = "test-model".to_owned();
+    plan.model.wire = wire;
+    plan.model.endpoint = Some(ModelEndpoint {
+        encrypted: false,
+        host: MODEL_HOST.to_owned(),
+        port: 8080,
+        path: path.to_owned(),
+    });
+    let secret = plan.model.keys[0].secret.clone();
+    plan.model.keys = vec![ModelKey {
+        variable: EnvName::new(variable),
+        secret,
+    }];
+    for credential in &mut plan.credentials {
+        let (host, port) = match credential.name.as_str() {
+            "model" => (MODEL_HOST, 8080),
+            "web" => (WEB_HOST, 80),
+            _ => continue,
+        };
+        credential.reach.public = false;
+        credential.reach.destinations = vec![Destination {
+            host: host.to_owned(),
+            port: Some(port),
+        }];
+    }
+    plan.approval.approvers = None;
+    plan.approval.required = 1;
+    plan.deadlines.grace_seconds = 2;
+    plan
+}
+
+/// What the bridge reads, and gives the plan's digest.
+fn write_inputs(plan: &RunPlan, directory: &Path) -> Digest {
+    let bytes = plan.to_bytes().expect("bytes");
+    for name in ["input", "door", "ipc", "agent", "workspace", "tmp"] {
+        fs::create_dir(directory.join(name)).expect("a directory");
+    }
+    for pack in plan.parts.iter().filter_map(|part| part.role.pack()) {
+        fs::create_dir(directory.join("ipc").join(pack)).expect("a volume");
+    }
+    let input = directory.join("input");
+    fs::write(input.join("plan.json"), &bytes).expect("a file");
+    fs::write(input.join("token"), signed(plan, RUN)).expect("a file");
+    for credential in &plan.credentials {
+        let name = &credential.name;
+        let path = input.join(format!("credential-{name}"));
+        fs::write(path, signed(plan, name)).expect("a file");
+    }
+    RunPlan::digest_of(&bytes)
+}
+
+/// The texts of skills, and the agent's view with its directories in the run's.
+fn write_texts(plan: &RunPlan, directory: &Path) -> AgentView {
+    let mut view = agent_view(plan);
+    let moved = |path: &str| format!("{}{path}", directory.display());
+    for skill in &mut view.skills {
+        skill.directory = moved(&skill.directory);
+        fs::create_dir_all(&skill.directory).expect("a directory");
+        write_text(skill);
+    }
+    view.roots = ["/workspace", "/tmp", "/skills"]
+        .map(|path| Root {
+            path: moved(path),
+            writable: path != "/skills",
+        })
+        .into();
+    view
+}
+
+/// A text and files where a skill is to be, as if the run was planned with them.
+fn write_text(skill: &mut SkillPlan) {
+    const TEXT: &[u8] = b"# Look\nFirst look, then act.\n";
+    let directory = Path::new(&skill.directory);
+    fs::write(directory.join(SkillPlan::TEXT), TEXT).expect("a text");
+    let mut contents = SkillContents::new(TEXT);
+    for file in &skill.files {
+        let path = directory.join(file.path.as_str());
+        fs::create_dir_all(path.parent().expect("it is below")).expect("a directory");
+        let content = vec![b'#'; usize::try_from(file.bytes).expect("few bytes")];
+        fs::write(path, &content).expect("a file");
+        contents.add(&file.path, file.executable, &content);
+    }
+    if let SkillSource::Pack { digest, bytes, .. } = &mut skill.source {
+        *bytes = TEXT.len() as u64;
+        *digest = contents.digest().expect("it has JSON");
+    }
+}
+
+fn keys() -> KeyRing {
+    KeyRing::parse(&format!("k1 {}\n", "5a".repeat(KEY_BYTES))).expect("keys")
+}
+
+fn signed(plan: &RunPlan, name: &str) -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970");
+    let claims = Claims {
+        run: plan.run.uid.as_str().to_owned(),
+        name: name.to_owned(),
+        expires: now.as_secs() + 3600,
+    };
+    let credential = keys().sign(&claims).expect("a credential");
+    format!("{}:{}", credential.user, *credential.password)
+}
+
+/// A receipt in a line.
+fn short(event: &Event) -> String {
+    match event {
+        Event::Started { .. } => "started".to_owned(),
+        Event::Called {
+            tool,
+            pack,
+            decided,
+            ..
+        } => format!("{tool} {} {decided:?}", pack.as_deref().unwrap_or("-")),
+        Event::Asked { .. } => "asked".to_owned(),
+        Event::Answered { decided, by, .. } => {
+            format!("answered {decided:?} by {}", by.as_deref().unwrap_or("-"))
+        }
+        Event::Acted { by, outcome, .. } => format!("{by:?} {outcome:?}"),
+        Event::Model {
+            request, status, ..
+        } => format!("model {request} {status:?}"),
+        Event::Ended { outcome, .. } => format!("ended {outcome:?}"),
+    }
+}
