@@ -7,6 +7,7 @@
 )]
 
 mod asking;
+mod authoring;
 mod bridge;
 mod cancelled;
 mod context;
