@@ -58,6 +58,19 @@ const IMAGES: &[Definition] = &[
         entrypoint: &["/opt/sympozium/bin/skill-sidecar"],
     },
     Definition {
+        name: "agent-runner",
+        title: "agent-runner",
+        description: "The agent of a run: asks the model and makes its calls, without a credential and without a network",
+        binaries: &[Binary {
+            package: "sympozium-agent",
+            name: "agent-runner",
+            path: "opt/sympozium/bin/agent-runner",
+        }],
+        files: &[LICENSE],
+        // The root is the image's own: the agent may read what is in it.
+        entrypoint: &["/opt/sympozium/bin/agent-runner", "--image=/"],
+    },
+    Definition {
         name: "ipc-bridge",
         title: "ipc-bridge",
         description: "The reference monitor of a run: gates, dispatches and records every call of a tool",

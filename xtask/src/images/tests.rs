@@ -97,17 +97,29 @@ fn the_base_image_has_a_shell_certificates_a_user_and_an_empty_directory_for_ski
     assert_eq!(annotations.len(), 4);
 }
 
-/// Pods of runs name no command for the bridge, only arguments.
+/// Pods of runs name no command for the bridge, only arguments, and neither for the agent.
 #[test]
 fn every_image_starts_the_program_that_it_is_called_after() {
     let names: Vec<&str> = IMAGES.iter().map(|definition| definition.name).collect();
-    assert_eq!(names, ["skill-sidecar", "ipc-bridge", "sympozium-gateway"]);
+    assert_eq!(
+        names,
+        [
+            "skill-sidecar",
+            "agent-runner",
+            "ipc-bridge",
+            "sympozium-gateway"
+        ]
+    );
     for definition in IMAGES {
         let name = definition.name;
         let image = image(definition, program(0x3e, name)).unwrap();
         assert_eq!(image.reference, format!("{name}:1"));
         assert_eq!(image.user, "1000:1000", "{name}");
-        assert_eq!(image.entrypoint, [format!("/opt/sympozium/bin/{name}")]);
+        let mut entrypoint = vec![format!("/opt/sympozium/bin/{name}")];
+        if name == "agent-runner" {
+            entrypoint.push("--image=/".to_owned());
+        }
+        assert_eq!(image.entrypoint, entrypoint);
         assert_eq!(
             listing(&image.layers[1]),
             [

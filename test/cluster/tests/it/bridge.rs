@@ -3,4 +3,5 @@
 mod agent;
 mod network_check;
 mod serving;
+mod whole;
 mod world;

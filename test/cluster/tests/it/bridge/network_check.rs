@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sympozium_plan::render::GatewayAddress;
 use sympozium_testkit::cluster::{Tier, eventually};
 
-use super::world::{Given, World};
+use super::world::{Given, Who, World};
 use crate::pods::{self, PATIENCE};
 
 /// A run without a skill. FLOOR is where its policy says what it needs.
@@ -47,6 +47,7 @@ fn world(tier: Tier, need: Need) -> Result<Option<World>> {
     };
     World::new(&Given {
         tier,
+        agent: Who::Played,
         manifests: &RUN.replace("FLOOR", floor),
         connect_seconds: 60,
     })

@@ -10,7 +10,7 @@ use sympozium_plan::render::{Purpose, Stage, key};
 use sympozium_testkit::cluster::{Tier, eventually};
 
 use super::agent::Agent;
-use super::world::{Given, World};
+use super::world::{Given, Who, World};
 use crate::pods::PATIENCE;
 use crate::render::world::send;
 
@@ -52,8 +52,13 @@ spec:
 const WITHOUT_LANDLOCK: &str = "landlock 0, missing {Paths, TcpPorts, Scopes}";
 
 impl World {
-    /// Does what a controller does: creates in order, and fills what is empty. `agent` is what the agent's container runs.
+    /// Starts the run, with this in the agent's container.
     fn start(&self, agent: &str) -> Result<String> {
+        self.realise(|agents| agents["command"] = json!(["/bin/sh", "-c", agent]))
+    }
+
+    /// Does what a controller does: creates in order, and fills what is empty. Gives the name of the pod.
+    pub(super) fn realise(&self, change: impl FnOnce(&mut Value)) -> Result<String> {
         self.namespace.create(&json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "provider-key" },
             "stringData": { "OPENAI_API_KEY": "sk-test" },
@@ -74,8 +79,8 @@ impl World {
         let template = &mut job["spec"]["template"];
         self.place(template);
         let spec = &mut template["spec"];
-        spec["containers"][0]["command"] = json!(["/bin/sh", "-c", agent]);
         ensure!(spec["containers"][0]["name"] == "agent", "{spec}");
+        change(&mut spec["containers"][0]);
         own_token(spec)?;
         self.namespace.create(&job)?;
         let selector = format!("--selector=sympozium.ai/run-uid={}", self.plan.run.uid);
@@ -119,7 +124,7 @@ impl World {
     ///
     /// A skill may have been started once more: the kubelet does that when it sees the skill's end before the last of the
     /// other containers'. It finds the run over, and ends again.
-    fn ended_well(&self, pod: &str) -> Result<String> {
+    pub(super) fn ended_well(&self, pod: &str) -> Result<String> {
         let ended = self.namespace.wait_for_pod(pod, "Succeeded", PATIENCE);
         let log = self.log(pod, "ipc-bridge")?;
         let ended = ended.with_context(|| {
@@ -136,7 +141,7 @@ impl World {
     }
 
     /// How the run ended, and all that happened, as the gateway has it. The chain holds up to the reported head.
-    fn reported(&self) -> Result<(Ending, Vec<Event>)> {
+    pub(super) fn reported(&self) -> Result<(Ending, Vec<Event>)> {
         let report: Value = serde_json::from_str(&self.recorded("report.json")?)?;
         assert_eq!(report["phase"], json!(Phase::Ended), "{report}");
         let head = serde_json::from_value(report["head"].clone())?;
@@ -173,6 +178,7 @@ fn own_token(spec: &mut Value) -> Result<()> {
 fn nobody_comes(tier: Tier, manifests: &str) -> Result<Option<(String, String)>> {
     let given = Given {
         tier,
+        agent: Who::Played,
         manifests,
         connect_seconds: 3,
     };
@@ -247,6 +253,7 @@ const UNTIL_TOLD: &str = "until [ -e /tmp/over ]; do sleep 0.1; done";
 fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
     let given = Given {
         tier,
+        agent: Who::Played,
         manifests: RUN,
         connect_seconds: 60,
     };

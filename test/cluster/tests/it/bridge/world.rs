@@ -27,9 +27,19 @@ const CREDENTIAL_SECONDS: u64 = 3600;
 /// Connections that the gateway of a test has room for: a container may have few open files.
 const CONNECTIONS: u32 = 64;
 
+/// Who the agent is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// A container with a shell and `cluster-probe`, which does what the test says.
+    Played,
+    /// The image that ships.
+    Real,
+}
+
 /// What a run is made of.
 pub struct Given<'a> {
     pub tier: Tier,
+    pub agent: Who,
     /// Manifests, with `SKILL` where the image of a skill goes.
     pub manifests: &'a str,
     /// Seconds that the bridge waits for an agent.
@@ -53,7 +63,6 @@ struct Loaded {
     bridge: String,
     gateway: String,
     skill: String,
-    /// Has a shell and `cluster-probe`, and plays the agent.
     agent: String,
 }
 
@@ -63,7 +72,7 @@ impl World {
         let Some(cluster) = Cluster::shared(given.tier)? else {
             return Ok(None);
         };
-        let Some(images) = load(cluster)? else {
+        let Some(images) = load(cluster, given.agent)? else {
             return Ok(None);
         };
         kinds::install(&cluster.kubectl())?;
@@ -164,10 +173,15 @@ impl World {
     }
 }
 
-fn load(cluster: &Cluster) -> Result<Option<Loaded>> {
-    let Some(agent) = pods::image(cluster)? else {
+fn load(cluster: &Cluster, who: Who) -> Result<Option<Loaded>> {
+    let Some(mut agent) = pods::image(cluster)? else {
         return Ok(None);
     };
+    if who == Who::Real {
+        let real = Image::of_ours("agent-runner");
+        ensure!(cluster.import(&real)?, "one image was loaded, and not all");
+        real.name().clone_into(&mut agent);
+    }
     let [bridge, gateway, skill] =
         ["ipc-bridge", "sympozium-gateway", "skill-sidecar"].map(Image::of_ours);
     for image in [&bridge, &gateway, &skill] {
