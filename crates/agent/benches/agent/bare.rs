@@ -1,0 +1,70 @@
+//! The same exchanges as an agent's, by a client that does nothing else: what the way there and back costs.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use sympozium_ipc::door::path;
+use tokio::net::UnixStream;
+
+/// Bytes of the model's answer in the transcript, about.
+const LINE: usize = 400;
+
+/// Says what an agent says whose requests have so many bytes, after it has read so many files, one in each turn.
+pub async fn speak(socket: &Path, requests: &[usize], files: &[String]) {
+    let stream = UnixStream::connect(socket).await.expect("the neighbour");
+    let (client, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(256 << 10)
+        .max_send_buf_size(64 << 10)
+        .handshake(TokioIo::new(stream))
+        .await
+        .expect("HTTP/2");
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    let largest = requests.iter().copied().max().unwrap_or_default();
+    let everything = Bytes::from(vec![b'a'; largest]);
+    let mut files = files.iter();
+    let mut told = Vec::new();
+    for bytes in requests {
+        post(&client, path::MODEL, everything.slice(..*bytes)).await;
+        let Some(file) = files.next() else { break };
+        let call = json!({ "id": "call_1", "arguments": { "path": file } }).to_string();
+        post(&client, &format!("{}read_file", path::PERMITS), call.into()).await;
+        let text = std::fs::read(file).expect("a file");
+        let report = json!({ "outcome": "done", "bytes": text.len() }).to_string();
+        let others = [
+            (path::TRANSCRIPT, LINE),
+            (path::TRANSCRIPT, text.len() + LINE),
+        ];
+        for (path, bytes) in others {
+            let (client, body) = (client.clone(), vec![b'a'; bytes]);
+            told.push(tokio::spawn(async move {
+                post(&client, path, body.into()).await;
+            }));
+        }
+        let client = client.clone();
+        told.push(tokio::spawn(async move {
+            let path = format!("{}1{}", path::PERMITS, path::REPORT);
+            post(&client, &path, report.into()).await;
+        }));
+    }
+    for it in told {
+        it.await.expect("it was told");
+    }
+}
+
+async fn post(client: &SendRequest<Full<Bytes>>, path: &str, body: Bytes) {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = path.parse().expect("a path");
+    let mut client = client.clone();
+    client.ready().await.expect("a connection");
+    let answer = client.send_request(request).await.expect("an answer");
+    answer.into_body().collect().await.expect("a body");
+}

@@ -1,0 +1,163 @@
+//! Bridge and model in one: permits at once, answers at once, and notes when it was asked what.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use sympozium_ipc::door::{PermitAnswer, REMAINING, path};
+use tokio::net::UnixListener;
+
+use crate::process::Process;
+
+/// As the bridge has them.
+const STREAMS: u32 = 32;
+const STREAM_WINDOW: u32 = 128 << 10;
+/// What the last answer says.
+const LAST: &str = "That is all.";
+
+/// What was heard of one agent.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// Requests to the model.
+    pub requests: Vec<Asked>,
+    permits: u64,
+}
+
+/// One request to the model.
+#[derive(Debug)]
+pub struct Asked {
+    /// When all of it was there.
+    pub arrived: Instant,
+    /// When the answer was given away.
+    pub answered: Instant,
+    pub bytes: usize,
+    /// Whoever asked, at that moment.
+    pub process: Process,
+}
+
+impl Heard {
+    /// How long each turn took: from an answer to the next request.
+    pub fn turns(&self) -> Vec<Duration> {
+        let pairs = self.requests.windows(2);
+        pairs.map(|it| it[1].arrived - it[0].answered).collect()
+    }
+
+    /// How long a processor worked in each turn.
+    pub fn processor_times(&self) -> Vec<Duration> {
+        let pairs = self.requests.windows(2);
+        let worked = |it: &[Asked]| it[1].process.processor - it[0].process.processor;
+        pairs.map(worked).collect()
+    }
+
+    pub fn last(&self) -> &Asked {
+        self.requests.last().expect("a request")
+    }
+
+    /// Mebibytes of the last request.
+    pub fn context(&self) -> f64 {
+        self.last().bytes as f64 / f64::from(1 << 20)
+    }
+}
+
+/// What the model says: one call after the other, and then that this is all.
+pub fn answers(paths: &[String]) -> Arc<[Bytes]> {
+    let call = |(index, path): (usize, &String)| {
+        let arguments = json!({ "path": path }).to_string();
+        let call = json!({
+            "index": 0, "id": format!("call_{index}"), "type": "function",
+            "function": { "name": "read_file", "arguments": arguments },
+        });
+        streamed(&json!({ "tool_calls": [call] }), "tool_calls")
+    };
+    let calls = paths.iter().enumerate().map(call);
+    let last = streamed(&json!({ "content": LAST }), "stop");
+    calls.chain([last]).collect()
+}
+
+fn streamed(delta: &Value, reason: &str) -> Bytes {
+    let chunk = |delta: Value, reason: Option<&str>| {
+        let choices = json!([{ "index": 0, "delta": delta, "finish_reason": reason }]);
+        let chunk =
+            json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices });
+        format!("data: {chunk}\n\n")
+    };
+    let mut text = chunk(json!({ "role": "assistant", "content": null }), None);
+    text.push_str(&chunk(delta.clone(), None));
+    text.push_str(&chunk(json!({}), Some(reason)));
+    text.push_str("data: [DONE]\n\n");
+    text.into()
+}
+
+/// Is there for one agent, until it goes.
+pub async fn serve(listener: UnixListener, answers: Arc<[Bytes]>) -> Heard {
+    let (stream, _) = listener.accept().await.expect("an agent");
+    let pid = stream.peer_cred().expect("an agent").pid();
+    let pid = pid.expect("an agent's process");
+    let heard = Arc::new(Mutex::new(Heard::default()));
+    let service = service_fn(|request| {
+        let (heard, answers) = (Arc::clone(&heard), Arc::clone(&answers));
+        async move { Ok::<_, Infallible>(answer(request, pid, &heard, &answers).await) }
+    });
+    // However the connection ends, the agent is gone.
+    let _ = http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(STREAMS * STREAM_WINDOW)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    pid: i32,
+    heard: &Mutex<Heard>,
+    answers: &[Bytes],
+) -> Response<Full<Bytes>> {
+    let (head, mut body) = request.into_parts();
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        // An agent that has what it needs may go at any time.
+        let Ok(frame) = frame else { break };
+        bytes += frame.data_ref().map_or(0, Bytes::len);
+    }
+    let arrived = Instant::now();
+    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+    let body = match head.uri.path() {
+        path::MODEL => {
+            let body = answers[heard.requests.len()].clone();
+            let process = Process::of(pid);
+            heard.requests.push(Asked {
+                arrived,
+                answered: Instant::now(),
+                bytes,
+                process,
+            });
+            body
+        }
+        it if it.starts_with(path::PERMITS) && !it.ends_with(path::REPORT) => {
+            heard.permits += 1;
+            let permit = heard.permits;
+            serde_json::to_vec(&PermitAnswer { permit })
+                .expect("JSON")
+                .into()
+        }
+        _ => Bytes::new(),
+    };
+    let mut answer = Response::new(Full::new(body));
+    let headers = answer.headers_mut();
+    headers.insert(REMAINING, HeaderValue::from_static("1200000"));
+    if head.uri.path() == path::MODEL {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    }
+    answer
+}
