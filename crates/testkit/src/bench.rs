@@ -2,6 +2,7 @@
 
 mod measure;
 pub mod raw;
+mod samples;
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 use crate::static_build::target_directory;
 pub use measure::{in_threads, median};
+pub use samples::{Percentiles, Samples};
 
 /// Names the directory that a bench writes into; `cargo xtask bench` sets it.
 pub const BENCH_DIRECTORY: &str = "SYMPOZIUM_BENCH_DIR";

@@ -19,11 +19,11 @@ mod world;
 use std::time::{Duration, Instant};
 
 use sympozium_testkit::bench::raw::spawn;
-use sympozium_testkit::bench::{Suite, Target};
+use sympozium_testkit::bench::{Samples, Suite, Target, median};
 use tokio::runtime::Runtime;
 
 use neighbour::Heard;
-use numbers::{Samples, around};
+use numbers::around;
 use world::World;
 
 /// Agents that are started, one after the other, and the turns of each.
@@ -149,7 +149,7 @@ fn long_run(world: &World, runtime: &Runtime, name: &str, variables: &[(&str, &s
     let processor = [EARLY, LATE].map(|turn| around(turn, &runs, Heard::processor_times));
     let ([early, late], [bare_early, bare_late]) = (times(&runs), times(&bare));
     let beyond = |heard: &Heard| heard.last().process.resident - TIMES * heard.context();
-    let beyond_context = numbers::middle(runs.iter().map(beyond).collect());
+    let beyond_context = median(runs.iter().map(beyond).collect());
     let last = runs.last().expect("a run").last();
     println!(
         "{name}: around turn 20 {early:.0} µs, around turn 200 {late:.0} µs; processor {:.0} and {:.0} µs; bare client {bare_early:.0} and {bare_late:.0} µs, ratios {:.2} and {:.2}",

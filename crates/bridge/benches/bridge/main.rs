@@ -23,12 +23,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_testkit::bench::raw::spawn;
-use sympozium_testkit::bench::{Suite, Target};
+use sympozium_testkit::bench::{Samples, Suite, Target};
 use sympozium_testkit::model_server::{ModelServer, Settings};
 use tokio::runtime::Runtime;
 
 use model::Measured;
-use numbers::Samples;
 use world::{SHELL_PACK, World};
 
 /// How the model is reached where it speaks TLS: its certificate is for this name, and the gateway knows it without asking.

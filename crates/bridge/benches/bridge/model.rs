@@ -13,13 +13,14 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use sympozium_ipc::door::path;
+use sympozium_testkit::bench::Samples;
 use sympozium_testkit::model_server::{Gate, ModelServer, Reply};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::agent::Agent;
-use crate::numbers::{Compared, Samples};
+use crate::numbers::Compared;
 use crate::world::World;
 use crate::{MODEL_HOST, question};
 

@@ -1,18 +1,8 @@
-//! Times that were taken, and what is told of them.
+//! Times of one thing, done in three ways.
 
 use std::fmt;
-use std::time::Duration;
 
-/// Microseconds of one thing, done many times.
-#[derive(Debug, Default)]
-pub struct Samples(Vec<f64>);
-
-/// What most took no longer than, in microseconds.
-#[derive(Debug, Clone, Copy)]
-pub struct Percentiles {
-    pub p50: f64,
-    pub p99: f64,
-}
+use sympozium_testkit::bench::{Percentiles, Samples};
 
 /// The same, done in three ways.
 #[derive(Debug, Default)]
@@ -25,25 +15,6 @@ pub struct Compared {
     pub direct: Samples,
 }
 
-impl Samples {
-    pub fn add(&mut self, took: Duration) {
-        self.0.push(took.as_secs_f64() * 1e6);
-    }
-
-    pub fn percentiles(&self) -> Percentiles {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = |percent: usize| {
-            let place = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-            sorted.get(place).copied().unwrap_or(f64::NAN)
-        };
-        Percentiles {
-            p50: at(50),
-            p99: at(99),
-        }
-    }
-}
-
 impl Compared {
     /// How much longer it takes through bridge and gateway.
     pub fn added(&self) -> Percentiles {
@@ -52,12 +23,6 @@ impl Compared {
             p50: through.p50 - direct.p50,
             p99: through.p99 - direct.p99,
         }
-    }
-}
-
-impl fmt::Display for Percentiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "p50 {:.0} µs, p99 {:.0} µs", self.p50, self.p99)
     }
 }
 
