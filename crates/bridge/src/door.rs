@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -340,18 +340,25 @@ impl Serving {
     }
 }
 
-/// Reads a body within its bounds.
-async fn collected(body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
-    let collected = timeout(READ_DEADLINE, Limited::new(body, limit).collect()).await;
-    match collected {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            let message = format!("a request of this kind may have {limit} bytes");
-            Err(refusal(RefusalCode::Size, &message))
+/// Reads a body within its bounds. Into one piece as it comes: gathered first and put together then, a request to the model
+/// would be in memory twice.
+async fn collected(mut body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
+    let reading = async {
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame =
+                frame.map_err(|_| refusal(RefusalCode::Request, "the request broke off"))?;
+            let piece = frame.into_data().unwrap_or_default();
+            if bytes.len() + piece.len() > limit {
+                let message = format!("a request of this kind may have {limit} bytes");
+                return Err(refusal(RefusalCode::Size, &message));
+            }
+            bytes.extend_from_slice(&piece);
         }
-        Ok(Err(_)) => Err(refusal(RefusalCode::Request, "the request broke off")),
-        Err(_) => Err(refusal(RefusalCode::Request, "the request took too long")),
-    }
+        Ok(Bytes::from(bytes))
+    };
+    let read = timeout(READ_DEADLINE, reading).await;
+    read.unwrap_or_else(|_| Err(refusal(RefusalCode::Request, "the request took too long")))
 }
 
 /// Comes when the agent no longer waits for an answer.
