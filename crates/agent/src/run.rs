@@ -399,3 +399,14 @@ fn printable(mut text: String) -> String {
     text.retain(|character| !character.is_control() || matches!(character, '\n' | '\t'));
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn an_answer_holds_nothing_that_a_terminal_acts_on() {
+        let text = "a\u{1b}[2J\tb\n\u{9b}2Jc\r\u{7f}ä".to_owned();
+        assert_eq!(printable(text), "a[2J\tb\n2Jcä");
+    }
+}

@@ -217,6 +217,10 @@ async fn a_model_that_calls_tools_in_the_last_round_has_no_answer() {
             .count();
         // Told to answer, told once more in a request without tools, and then it is over.
         assert_eq!((world.said().len(), reads), (3, 1));
+        if wire == WireFormat::OpenAi {
+            assert_eq!(world.last().body["tools"], json!(null));
+        }
+        assert!(!world.last().may_call());
     }
 }
 

@@ -125,3 +125,19 @@ fn a_transcript_has_an_end() {
     let report = next(&records).expect("news");
     assert_eq!(report.transcript, ["abc", "de"]);
 }
+
+#[test]
+fn a_transcript_that_waits_to_leave_is_a_matter_of_time() {
+    let records = Records::new(plan(), u64::MAX);
+    let line = "a".repeat(100 << 10);
+    let lines = (MAX_WAITING_TRANSCRIPT / line.len()).saturating_sub(1);
+    for _ in 0..lines {
+        assert_eq!(records.transcript([line.as_str()].into_iter()), Kept::All);
+    }
+    let two = || [line.as_str(), line.as_str()].into_iter();
+    assert_eq!(records.transcript(two()), Kept::Later);
+    while next(&records).is_some() {
+        records.taken();
+    }
+    assert_eq!(records.transcript(two()), Kept::All);
+}

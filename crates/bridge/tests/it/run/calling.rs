@@ -3,7 +3,7 @@
 use serde_json::json;
 use sympozium_api::run_plan::{Acts, Gate, PartName};
 use sympozium_api::skill_pack::InputMode;
-use sympozium_ipc::door::{RefusalCode, ToolAnswer};
+use sympozium_ipc::door::{REMAINING, RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome};
 
 use super::skills::{Executor, result};
@@ -16,6 +16,20 @@ fn said(stdout: &str) -> ToolAnswer {
         stderr: String::new(),
         timed_out: false,
         truncated: false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_says_how_long_the_run_may_work() {
+    let world = World::start(|plan| plan.deadlines.run_seconds = 600).await;
+    let agent = world.agent().await;
+    // Taken, refused, and unknown.
+    for path in ["/v1/progress", "/v1/tools/nothing", "/v1/nothing"] {
+        let body = r#"{"text":"a"}"#;
+        let answer = agent.send(path, body).await.expect("an answer");
+        let left = answer.headers()[REMAINING].to_str().expect("a text");
+        let left: u64 = left.parse().expect("a number");
+        assert!(left > 0 && left < 600_000, "{path}: {left}");
     }
 }
 
