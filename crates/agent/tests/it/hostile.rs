@@ -124,6 +124,23 @@ async fn of_thousands_of_calls_the_first_are_made_and_the_model_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_goes_on_with_what_is_refused_is_ended_before_the_bridge_cuts_its_agent_off() {
+    for wire in WIRES {
+        let mut world = World::new(wire).await;
+        for round in 0..10 {
+            let wrong = |index: u32| call("read_file", json!({ "path": 100 * round + index }));
+            world.model.push(Reply::tools((0..64).map(wrong)));
+        }
+        let end = world.run(&[]).await;
+        assert_eq!(
+            end.failure(),
+            "the model made 400 calls that were refused, and went on"
+        );
+        assert_eq!(world.said().len(), 7);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_file_says_stays_in_the_place_of_a_result() {
     for wire in WIRES {
         let mut world = World::new(wire).await;
