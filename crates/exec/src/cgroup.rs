@@ -306,3 +306,23 @@ impl Drop for Cgroup {
 pub fn sweep_stale() -> Result<usize, CgroupError> {
     Ok(owner::sweep(&Layout::read()?, Owner::current()?))
 }
+
+/// Groups of this process that are there now, wherever they can be: beside and below its own cgroup and those above it.
+pub fn of_this_process() -> Result<Vec<PathBuf>, CgroupError> {
+    let (layout, owner) = (Layout::read()?, Owner::current()?);
+    let hierarchies = layout.v1.values().chain(&layout.v2);
+    let mut found = Vec::new();
+    for directory in hierarchies.flat_map(layout::Hierarchy::chain) {
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            continue;
+        };
+        let ours = entries.flatten().filter(|entry| {
+            let name = entry.file_name();
+            name.to_str().and_then(Owner::of_name) == Some(owner)
+        });
+        found.extend(ours.map(|entry| entry.path()));
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}

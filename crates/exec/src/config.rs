@@ -38,6 +38,8 @@ pub struct Config {
     pub tcp: Option<TcpPorts>,
     /// Which sockets commands may open.
     pub sockets: Sockets,
+    /// Whether commands see processes in `/proc`. What is not in a pid namespace of its own shares it with the machine.
+    pub processes: Processes,
     /// The private world of a `host-*` profile.
     pub world: World,
     /// Memory, processes and CPU of all commands together, where cgroups can be written.
@@ -58,6 +60,17 @@ pub struct Config {
     pub max_concurrent: usize,
     /// The binary that runs the helper stage.
     pub stage: StageProgram,
+}
+
+/// Whether commands can open what is in `/proc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Processes {
+    /// As the view says.
+    Shown,
+    /// They cannot, by Landlock, not even about themselves. It takes Landlock's scopes, which are in the floor of every profile
+    /// that shares its processes with others.
+    Hidden,
 }
 
 /// The binary that runs the helper stage.
@@ -87,9 +100,11 @@ impl Config {
                     paths(&PRIVATE_PATHS)
                 },
                 writable: paths(&["/workspace", "/tmp", "/var/tmp", "/dev/shm"]),
+                terminals: true,
             },
             tcp: None,
             sockets: Sockets::default(),
+            processes: Processes::Shown,
             world: World {
                 root: RootView::HostSystem,
                 binds: Vec::new(),
@@ -98,6 +113,7 @@ impl Config {
                 tmp_inodes: DEFAULT_TMP_INODES,
                 pids: DEFAULT_PIDS,
                 hostname: "sandbox".to_owned(),
+                hosts: Vec::new(),
                 identity: None,
             },
             limits: Limits::default(),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// Variables one request may add.
 pub const MAX_REQUEST_VARIABLES: usize = 256;
@@ -42,6 +42,8 @@ const REQUEST_PREFIX: &str = "SKILL_";
 #[derive(Clone, PartialEq, Eq)]
 pub struct Environment {
     variables: BTreeMap<OsString, OsString>,
+    /// Stands in for [`WRITABLE`].
+    scratch: PathBuf,
 }
 
 /// Why a request's variables are refused.
@@ -114,7 +116,37 @@ impl Environment {
                 kept.entry(name).or_insert(value);
             }
         }
-        Self { variables: kept }.with_places()
+        Self::of(kept)
+    }
+
+    /// Exactly these, ours among them: for a part of our own that is told who it is by its environment, never for commands.
+    #[must_use]
+    pub fn of_part(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut kept = BTreeMap::new();
+        for (name, value) in variables {
+            if is_variable(&name, &value) {
+                kept.entry(name).or_insert(value);
+            }
+        }
+        Self::of(kept)
+    }
+
+    fn of(variables: BTreeMap<OsString, OsString>) -> Self {
+        let scratch = PathBuf::from(WRITABLE);
+        Self { variables, scratch }.with_places()
+    }
+
+    /// For commands that have their place for files elsewhere than at [`WRITABLE`], because that is the machine's: everything
+    /// in [`PLACES`] is there instead.
+    #[must_use]
+    pub fn with_scratch(mut self, scratch: &Path) -> Self {
+        self.scratch = scratch.to_owned();
+        self.with_places()
+    }
+
+    /// Where the home of commands is.
+    pub(crate) fn home(&self) -> &Path {
+        self.get("HOME").map_or(Path::new(HOME), Path::new)
     }
 
     /// Leaves out further names, exactly as written: credentials of the executor that have other names.
@@ -173,7 +205,13 @@ impl Environment {
 
     fn with_places(mut self) -> Self {
         for (name, place) in PLACES {
-            if !self.get(name).is_some_and(is_writable_place) {
+            let is_there = |value: &OsStr| is_writable_place(value, &self.scratch);
+            if !self.get(name).is_some_and(is_there) {
+                let below = Path::new(place)
+                    .strip_prefix(WRITABLE)
+                    .unwrap_or(Path::new(""));
+                // Joining nothing would add a slash.
+                let place: PathBuf = self.scratch.join(below).components().collect();
                 self.variables.insert(name.into(), place.into());
             }
         }
@@ -204,9 +242,9 @@ fn is_ours(name: &[u8]) -> bool {
 }
 
 /// By its text alone: the directory need not exist yet, and in the command's view it may be another.
-fn is_writable_place(value: &OsStr) -> bool {
+fn is_writable_place(value: &OsStr, scratch: &Path) -> bool {
     let path = Path::new(value);
-    path.starts_with(WRITABLE) && !path.components().any(|part| part == Component::ParentDir)
+    path.starts_with(scratch) && !path.components().any(|part| part == Component::ParentDir)
 }
 
 fn check_name(name: &str) -> Result<(), EnvironmentError> {

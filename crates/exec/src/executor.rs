@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::environment::EnvironmentError;
 use crate::guarantee::{Guarantee, Layer};
 use crate::lookup::{self, Kind, LookupError, Program, Runner, SkillName};
-use crate::outcome::{Ending, Outcome, Usage};
+use crate::outcome::{Ending, Outcome, Stream, Usage};
 use crate::report::{IsolationReport, Standing};
 use crate::request::{DRAIN_LIMIT, Invocation, Request, RequestError};
 use crate::stage::wire::{self, Answer, Ended, Job};
@@ -91,14 +91,25 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// Whether it is user namespaces that this machine does not let this user make.
+    pub fn is_blocked_namespaces(&self) -> bool {
+        const REFUSALS: [i32; 5] = [
+            libc::EPERM,
+            libc::EACCES,
+            // The limit is reached, or zero.
+            libc::ENOSPC,
+            libc::EUSERS,
+            // A kernel without them.
+            libc::EINVAL,
+        ];
+        matches!(self, Self::Step { step, errno: Some(errno), .. }
+            if (step == "make namespaces" || step == "map the UID") && REFUSALS.contains(errno))
+    }
+
     /// What a person can do about it, where we know.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Step {
-                step,
-                errno: Some(libc::EPERM | libc::EACCES | libc::ENOSPC | libc::EUSERS),
-                ..
-            } if step == "make namespaces" || step == "map the UID" => Some(
+            _ if self.is_blocked_namespaces() => Some(
                 "user namespaces are blocked on this machine; `sympozium doctor` says by what and how to allow them".to_owned(),
             ),
             Self::Step { step, .. } if step.starts_with(IDMAP_STEP) => Some(
@@ -234,6 +245,20 @@ impl Executor {
     /// start it in a worker, feed and read it until it ends. The command runs at most once: an error after
     /// its start says so and is never retried here.
     pub fn run(&self, request: &Request, cancel: Option<&Cancel>) -> Result<Outcome, RunError> {
+        self.run_watched(request, cancel, &mut |_, _| {})
+    }
+
+    /// As [`run`](Self::run), and tells `watch` what the command writes as it writes it, also what is not kept.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn run_watched(
+        &self,
+        request: &Request,
+        cancel: Option<&Cancel>,
+        watch: &mut dyn FnMut(Stream, &[u8]),
+    ) -> Result<Outcome, RunError> {
         let argv = request.arguments()?;
         let envp = self.config.environment.with_request(&request.environment)?;
         let found = self
@@ -273,7 +298,7 @@ impl Executor {
             &directory,
             &program.file,
         );
-        let (answer, stdout, stderr) = match flow.and_then(|flow| flow.finish(cancel)) {
+        let (answer, stdout, stderr) = match flow.and_then(|flow| flow.finish(cancel, watch)) {
             Ok(done) => done,
             Err(error) => return Err(self.lose(worker, error)),
         };
@@ -304,6 +329,14 @@ impl Executor {
             // Consumed by the flow.
             Answer::Lingering => Err(self.lose(worker, io::ErrorKind::InvalidData.into())),
         }
+    }
+
+    /// Kills the sandbox with everything in it, from any thread: what runs ends with [`RunError`]. In a private world nothing
+    /// survives this; where there is none, what the keeper started is ended when the executor is dropped.
+    pub fn kill(&self) {
+        // It may be gone already.
+        let _ =
+            rustix::process::pidfd_send_signal(&self.end_of_keeper, rustix::process::Signal::KILL);
     }
 
     /// The skills that are there, by name, and for each whether it may be run.

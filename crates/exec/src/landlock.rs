@@ -26,16 +26,15 @@ pub(crate) const ABI_SCOPES: i32 = 6;
 const MAX_RULES: usize = 4096;
 
 /// What may be written below `/dev`. Not all of it: a pod's termination message is there, too.
-const DEVICES: [&str; 8] = [
+const DEVICES: [&str; 5] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
     "/dev/random",
     "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
 ];
+/// The same where terminals are nobody else's, as in a container.
+const TERMINALS: [&str; 3] = ["/dev/tty", "/dev/ptmx", "/dev/pts"];
 
 /// Which files a command may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +46,9 @@ pub struct View {
     pub hidden: Vec<PathBuf>,
     /// Readable and writable, with everything below.
     pub writable: Vec<PathBuf>,
+    /// Whether terminals may be used. Outside of containers they are people's: who may write to one can put words there,
+    /// and who may read from it gets what is typed.
+    pub terminals: bool,
 }
 
 /// Which TCP ports a command may use; everything else is refused.
@@ -97,11 +99,25 @@ pub(crate) fn restrict(view: Option<&View>, tcp: Option<&TcpPorts>) -> io::Resul
 /// A ruleset that takes nothing but signals and abstract sockets to the outside. Each command enters one
 /// of its own, so that commands cannot signal their worker nor each other.
 pub(crate) fn scopes() -> io::Result<OwnedFd> {
-    let ruleset = Ruleset::default()
+    scopes_and(None)
+}
+
+/// The same, and all files but those of a view: what commands see, where their keeper must see more.
+pub(crate) fn scopes_and(view: Option<&View>) -> io::Result<OwnedFd> {
+    let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .scope(make_bitflags!(Scope::{Signal | AbstractUnixSocket}))
-        .and_then(Ruleset::create)
-        .map_err(io::Error::other)?;
+        .map_err(io::Error::other)?
+        .set_compatibility(CompatLevel::BestEffort);
+    if view.is_some() {
+        ruleset = ruleset
+            .handle_access(AccessFs::from_all(TESTED))
+            .map_err(io::Error::other)?;
+    }
+    let mut ruleset = ruleset.create().map_err(io::Error::other)?;
+    if let Some(view) = view {
+        ruleset = add_paths(ruleset, view)?;
+    }
     Option::<OwnedFd>::from(ruleset).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
@@ -117,12 +133,21 @@ pub(crate) fn abi() -> i32 {
 
 fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCreated> {
     let readable = readable(view)?;
+    let terminals = match view.terminals {
+        true => TERMINALS.as_slice(),
+        false => &[],
+    };
     // Devices: used, never made.
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev | Truncate});
     let rules = readable
         .iter()
         .map(|path| (path.as_path(), AccessFs::from_read(TESTED)))
-        .chain(DEVICES.map(|path| (Path::new(path), device)))
+        .chain(
+            DEVICES
+                .iter()
+                .chain(terminals)
+                .map(|path| (Path::new(*path), device)),
+        )
         .chain(
             view.writable
                 .iter()
@@ -241,6 +266,7 @@ mod tests {
             readable: vec![root.clone()],
             hidden: vec![root.join("ipc"), root.join("run/sympozium")],
             writable: Vec::new(),
+            terminals: true,
         };
         let names: Vec<_> = readable(&view)
             .unwrap()

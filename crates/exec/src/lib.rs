@@ -33,9 +33,9 @@ mod sys;
 pub mod world;
 
 pub use cancel::Cancel;
-pub use config::{Config, StageProgram};
+pub use config::{Config, Processes, StageProgram};
 pub use executor::{Executor, RunError, StartError};
 pub use guarantee::{Floor, Guarantee, Layer, Profile};
-pub use outcome::{Captured, Ending, Outcome};
+pub use outcome::{Captured, Ending, Outcome, Stream};
 pub use report::IsolationReport;
 pub use request::{Invocation, Request};

@@ -173,6 +173,7 @@ impl Lockdown {
             readable: self.readable.clone(),
             hidden: Vec::new(),
             writable: self.writable.clone(),
+            terminals: false,
         };
         let tcp = TcpPorts {
             bind: Vec::new(),
@@ -248,6 +249,7 @@ pub fn narrow(readable: &[PathBuf], writable: &[PathBuf]) -> Result<(), Lockdown
         readable: readable.to_vec(),
         hidden: Vec::new(),
         writable: writable.to_vec(),
+        terminals: false,
     };
     landlock::restrict(Some(&view), None).map_err(step("apply Landlock"))
 }

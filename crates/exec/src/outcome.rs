@@ -60,6 +60,15 @@ impl Ending {
     }
 }
 
+/// Which of its outputs a command writes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
 /// One output stream, as far as it was kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {

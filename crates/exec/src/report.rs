@@ -76,6 +76,20 @@ impl IsolationReport {
         }
     }
 
+    /// The same where there is no pod: what the profile leaves to a kubelet, nobody holds.
+    #[must_use]
+    pub fn outside_of_a_pod(mut self) -> Self {
+        for standing in self.guarantees.values_mut() {
+            if let Standing::Delegated { .. } = standing {
+                *standing = Standing::NotHeld {
+                    missing: Vec::new(),
+                    why: "there is no pod around it, and no namespace".to_owned(),
+                };
+            }
+        }
+        self
+    }
+
     /// Whether `guarantee` holds, by us or by somebody we delegate to.
     pub fn holds(&self, guarantee: Guarantee) -> bool {
         matches!(
@@ -158,6 +172,19 @@ mod tests {
                 "processes: not held: landlock-scopes missing (not applied on this machine)",
             ]
         );
+    }
+
+    #[test]
+    fn outside_of_a_pod_nothing_is_delegated() {
+        let report = IsolationReport::new(Profile::Container, layers(&[Layer::SeccompUnixOnly]));
+        let report = report.outside_of_a_pod();
+        let floor: Floor = Guarantee::ALL.into_iter().collect();
+        let below: Vec<_> = (report.below(&floor).into_iter())
+            .map(|(guarantee, _)| guarantee)
+            .collect();
+        let all_but_network = Guarantee::ALL.into_iter();
+        let all_but_network = all_but_network.filter(|it| *it != Guarantee::Network);
+        assert_eq!(below, all_but_network.collect::<Vec<_>>());
     }
 
     #[test]

@@ -23,10 +23,17 @@ pub enum Sockets {
     Network,
     /// Unix only.
     UnixOnly,
+    /// None at all: where nothing but the file system's permissions stands before the sockets of the machine.
+    None,
 }
 
 /// Linux 6.15; the number is the same on every architecture.
 const SYS_OPEN_TREE_ATTR: c_long = 467;
+/// Linux 6.13; the same.
+const SYS_SETXATTRAT: c_long = 463;
+const SYS_REMOVEXATTRAT: c_long = 466;
+/// Linux 6.17; the same.
+const SYS_FILE_SETATTR: c_long = 469;
 
 /// A socket's type is in the low four bits; flags such as close-on-exec are above them.
 const SOCKET_TYPE: u32 = 0xf;
@@ -190,6 +197,9 @@ fn rules(sockets: Sockets, guarded: Option<Guarded<'_>>) -> Rules {
     deny_setuid_files(&mut rules);
     deny_personality(&mut rules);
     deny_sockets(&mut rules, sockets);
+    if sockets == Sockets::None {
+        deny_metadata_by_path(&mut rules);
+    }
     deny_limits_of_others(&mut rules);
     if let Some(guarded) = guarded {
         deny_signals_to(&mut rules, guarded);
@@ -270,8 +280,48 @@ fn deny_personality(rules: &mut Rules) {
     );
 }
 
+/// Where a command has no root of its own, every file of its user is in reach, and Landlock does not look at calls that change
+/// only modes, owners, times and attributes. By descriptor they stay: what a command could open is its own.
+fn deny_metadata_by_path(rules: &mut Rules) {
+    let calls = [
+        libc::SYS_fchmodat,
+        libc::SYS_fchmodat2,
+        libc::SYS_fchownat,
+        libc::SYS_setxattr,
+        libc::SYS_lsetxattr,
+        libc::SYS_removexattr,
+        libc::SYS_lremovexattr,
+        SYS_SETXATTRAT,
+        SYS_REMOVEXATTRAT,
+        SYS_FILE_SETATTR,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chmod,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chown,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_lchown,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utime,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utimes,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_futimesat,
+    ];
+    for call in calls {
+        rules.refuse(call, libc::EPERM);
+    }
+    // Without a path it is about a descriptor.
+    rules.refuse_when(libc::SYS_utimensat, &[Condition::is_not(1, 0)]);
+}
+
 fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
     let families: &[i32] = match sockets {
+        Sockets::None => {
+            for call in [libc::SYS_socket, libc::SYS_socketpair] {
+                rules.refuse(call, libc::EPERM);
+            }
+            return;
+        }
         Sockets::Network => &[
             libc::AF_UNIX,
             libc::AF_INET,
@@ -416,7 +466,7 @@ mod tests {
     fn every_filter_fits_the_kernel() {
         // BPF_MAXINSNS; the filters of all ancestors together may have 32768 instructions.
         const MAX_INSTRUCTIONS: usize = 4096;
-        for sockets in [Sockets::Network, Sockets::UnixOnly] {
+        for sockets in [Sockets::Network, Sockets::UnixOnly, Sockets::None] {
             let guarded = Guarded {
                 pids: &[1, 4_000_000],
                 groups: &[1, 4_000_000],

@@ -9,6 +9,7 @@ mod root;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -21,8 +22,8 @@ use crate::stage::setup::{Hello, Live, Step, StepError};
 use crate::stage::wire;
 use crate::sys::{self, Fork, ParentIs};
 use idmap::Mapping;
-use root::clone_tree;
 pub use root::system_paths;
+use root::{clone_tree, clone_tree_as_chosen};
 
 /// The UID and GID of every command, as it sees itself: the same as in a pod.
 pub const INSIDE_ID: u32 = 1000;
@@ -48,6 +49,10 @@ pub struct World {
     pub pids: u32,
     /// The host's name as seen inside.
     pub hostname: String,
+    /// Names that `/etc/hosts` has besides `localhost`, with their addresses: loopback ones, where something that forwards
+    /// listens. Only where programs come from the host's system directories.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<(Ipv4Addr, String)>,
     /// The unprivileged host UID and GID of the world when root makes it; an ordinary user's own
     /// otherwise.
     pub identity: Option<u32>,
@@ -67,7 +72,7 @@ pub enum RootView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bind {
-    /// On the host.
+    /// On the host. No part of it may be a link: name what the link leads to.
     pub source: PathBuf,
     /// Inside; absolute.
     pub target: PathBuf,
@@ -81,9 +86,14 @@ pub struct Bind {
 pub enum BindAccess {
     /// Nothing in it can be changed.
     ReadOnly,
+    /// Nor here, but commands own it: they see what only its owner may, and reach its sockets.
+    OwnedReadOnly,
     /// Commands own it; on disk, files keep the directory's owner.
     ReadWrite,
 }
+
+/// Ports from this one on need no privilege, in the network namespace of whoever writes it.
+const UNPRIVILEGED_PORTS: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 const NEUTRAL: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const READ_ONLY: u64 = NEUTRAL | libc::MOUNT_ATTR_RDONLY;
@@ -99,7 +109,12 @@ pub(crate) fn enter(
     let wants = |layer| !without.contains(&layer);
     // Root's own work first: the sources of binds, seen with root's eyes, idmapped to our identity.
     let mut binds = Vec::new();
+    let mut lower = None;
     if let Some(identity) = world.identity {
+        if let RootView::Directory(directory) = &world.root {
+            // Nobody else need be able to come as far as it.
+            lower = Some(clone_tree(directory).step(opening(directory))?);
+        }
         for bind in &world.binds {
             binds.push((
                 bind,
@@ -119,20 +134,24 @@ pub(crate) fn enter(
 
     if wants(Layer::NetworkNamespace) {
         sys::loopback_up().step("bring loopback up")?;
+        if !world.hosts.is_empty() {
+            // Whatever listens for a host listens at the host's own port. Nobody else is in this network.
+            fs::write(UNPRIVILEGED_PORTS, "0").step("open ports of the loopback interface")?;
+        }
     }
     if wants(Layer::UtsNamespace) {
         rustix::system::sethostname(world.hostname.as_bytes()).step("set the host name")?;
     }
     if world.identity.is_none() && wants(Layer::MountNamespace) {
         for bind in &world.binds {
-            let tree = clone_tree(&bind.source).step(opening(&bind.source))?;
+            let tree = clone_tree_as_chosen(&bind.source).step(opening(&bind.source))?;
             let attributes = bind.access.attributes();
             sys::mount_setattr(tree.as_fd(), true, attributes, None).step(opening(&bind.source))?;
             binds.push((bind, tree));
         }
     }
     if wants(Layer::MountNamespace) {
-        root::build(world, &binds, wants(Layer::PidNamespace))?;
+        root::build(world, lower, &binds, wants(Layer::PidNamespace))?;
         live.insert(Layer::MountNamespace, String::new());
     }
     if wants(Layer::RlimitNproc) {
@@ -150,7 +169,7 @@ pub(crate) fn enter(
 impl BindAccess {
     const fn attributes(self) -> u64 {
         match self {
-            Self::ReadOnly => READ_ONLY,
+            Self::ReadOnly | Self::OwnedReadOnly => READ_ONLY,
             Self::ReadWrite => NEUTRAL,
         }
     }
@@ -160,7 +179,7 @@ fn opening(path: &Path) -> String {
     format!("bind {}", path.display())
 }
 
-/// A bind made by root. One that commands may write is mapped so that its owner on disk is `identity`
+/// A bind made by root. One that commands own is mapped so that its owner on disk is `identity`
 /// inside; what commands create belongs to the directory's owner on disk.
 fn open_as_root(
     bind: &Bind,
@@ -168,16 +187,17 @@ fn open_as_root(
     idmap: bool,
     live: &mut Live,
 ) -> Result<OwnedFd, StepError> {
-    let tree = clone_tree(&bind.source).step(opening(&bind.source))?;
+    let tree = clone_tree_as_chosen(&bind.source).step(opening(&bind.source))?;
     let owner = rustix::fs::fstat(&tree).step(opening(&bind.source))?;
     let already_ours = owner.st_uid == identity;
-    if bind.access == BindAccess::ReadWrite && idmap && !already_ours {
+    if bind.access != BindAccess::ReadOnly && idmap && !already_ours {
         let mapping = Mapping {
             on_disk: (owner.st_uid, owner.st_gid),
             inside: (identity, identity),
         };
         let namespace = mapping.user_namespace().step("make a mapping namespace")?;
-        sys::mount_setattr(tree.as_fd(), true, NEUTRAL, Some(namespace.as_fd()))
+        let attributes = bind.access.attributes();
+        sys::mount_setattr(tree.as_fd(), true, attributes, Some(namespace.as_fd()))
             .step(format!("{IDMAP_STEP} {}", bind.source.display()))?;
         live.insert(Layer::IdmappedMounts, String::new());
     } else {

@@ -14,8 +14,12 @@ use crate::guarantee::Layer;
 /// The scheduling period that CPU quotas are parts of; the kernel's own default.
 const CPU_PERIOD_MICROSECONDS: u64 = 100_000;
 
-/// The smallest quota the kernel takes.
-const MIN_CPU_QUOTA_MICROSECONDS: u64 = 1_000;
+/// The period of a quota below one core; the kernel's longest. Programs work in bursts: of a tenth of a core in the usual
+/// period, the first 10 ms would be followed by 90 ms of standing still.
+const LONG_CPU_PERIOD_MICROSECONDS: u64 = 1_000_000;
+
+/// The least that is asked for, in thousandths of a core: in the usual period it is the smallest quota the kernel takes.
+const MIN_CPU_MILLIS: u64 = 10;
 
 /// What could be made.
 #[derive(Debug, Default)]
@@ -248,13 +252,9 @@ fn write_v2(directory: &Path, controller: Controller, value: u64) -> io::Result<
             Ok(format!("v2: {value} processes"))
         }
         Controller::Cpu => {
-            let quota = quota_microseconds(value);
-            write(
-                directory,
-                "cpu.max",
-                &format!("{quota} {CPU_PERIOD_MICROSECONDS}"),
-            )?;
-            Ok(format!("v2: {} millicores", millicores(quota)))
+            let (millis, quota, period) = cpu_quota(value);
+            write(directory, "cpu.max", &format!("{quota} {period}"))?;
+            Ok(format!("v2: {millis} millicores"))
         }
     }
 }
@@ -277,24 +277,22 @@ fn write_v1(directory: &Path, controller: Controller, value: u64) -> io::Result<
             Ok(format!("v1: {value} processes"))
         }
         Controller::Cpu => {
-            let quota = quota_microseconds(value);
-            write(
-                directory,
-                "cpu.cfs_period_us",
-                &CPU_PERIOD_MICROSECONDS.to_string(),
-            )?;
+            let (millis, quota, period) = cpu_quota(value);
+            write(directory, "cpu.cfs_period_us", &period.to_string())?;
             write(directory, "cpu.cfs_quota_us", &quota.to_string())?;
-            Ok(format!("v1: {} millicores", millicores(quota)))
+            Ok(format!("v1: {millis} millicores"))
         }
     }
 }
 
-fn quota_microseconds(cpu_millis: u64) -> u64 {
-    (cpu_millis * CPU_PERIOD_MICROSECONDS / 1000).max(MIN_CPU_QUOTA_MICROSECONDS)
-}
-
-fn millicores(quota_microseconds: u64) -> u64 {
-    quota_microseconds * 1000 / CPU_PERIOD_MICROSECONDS
+/// Thousandths of a core, and quota and period in microseconds.
+fn cpu_quota(cpu_millis: u64) -> (u64, u64, u64) {
+    let millis = cpu_millis.max(MIN_CPU_MILLIS);
+    let period = match millis < 1000 {
+        true => LONG_CPU_PERIOD_MICROSECONDS,
+        false => CPU_PERIOD_MICROSECONDS,
+    };
+    (millis, millis * period / 1000, period)
 }
 
 /// Writes one control file in one call: the kernel takes each write as one command.

@@ -280,6 +280,33 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
+#[test]
+fn another_place_for_files_takes_all_of_them() {
+    let environment = declared(&[
+        ("HOME", "/tmp/mine"),
+        ("XDG_CACHE_HOME", "/runs/1/tmp/c"),
+        ("A", "/tmp"),
+    ]);
+    let environment = environment.with_scratch(Path::new("/runs/1/tmp"));
+    let entries = environment.with_request(&[]).unwrap();
+    let entries: Vec<&str> = entries.iter().map(|it| it.to_str().unwrap()).collect();
+    let path = format!("PATH={DEFAULT_PATH}");
+    assert_eq!(
+        entries,
+        [
+            "A=/tmp",
+            "HOME=/runs/1/tmp/home",
+            &path,
+            "TMPDIR=/runs/1/tmp",
+            "XDG_CACHE_HOME=/runs/1/tmp/home/.cache",
+            "XDG_CONFIG_HOME=/runs/1/tmp/home/.config",
+        ]
+    );
+    assert_eq!(environment.home(), Path::new("/runs/1/tmp/home"));
+    let without = environment.without([OsStr::new("HOME")]);
+    assert_eq!(without.home(), Path::new("/runs/1/tmp/home"));
+}
+
 proptest! {
     #[test]
     fn no_forbidden_name_is_ever_emitted(

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::cancel::Cancel;
-use crate::outcome::Captured;
+use crate::outcome::{Captured, Stream};
 use crate::request::{DRAIN_LIMIT, Request};
 use crate::stage::wire::{self, ANSWER_BYTES, Answer, Word};
 
@@ -22,15 +22,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Flow<'a> {
     worker: &'a OwnedFd,
     stdin: Option<(OwnedFd, &'a [u8])>,
-    stdout: Stream,
-    stderr: Stream,
+    stdout: Output,
+    stderr: Output,
     output_bytes: usize,
     lingering: bool,
     told_drained: bool,
     give_up: Instant,
 }
 
-struct Stream {
+struct Output {
     /// `None` at the end of the stream.
     pipe: Option<OwnedFd>,
     captured: Captured,
@@ -72,8 +72,8 @@ impl<'a> Flow<'a> {
         Ok(Self {
             worker,
             stdin: stdin.map(|(_, ours)| (ours, request.stdin.as_slice())),
-            stdout: Stream::new(stdout)?,
-            stderr: Stream::new(stderr)?,
+            stdout: Output::new(stdout)?,
+            stderr: Output::new(stderr)?,
             output_bytes: request.output_bytes,
             lingering: false,
             told_drained: false,
@@ -85,7 +85,9 @@ impl<'a> Flow<'a> {
     pub(super) fn finish(
         mut self,
         mut cancel: Option<&Cancel>,
+        watch: &mut dyn FnMut(Stream, &[u8]),
     ) -> io::Result<(Answer, Captured, Captured)> {
+        let cap = self.output_bytes;
         let mut chunk = [0; CHUNK_BYTES];
         loop {
             let ready = self.wait(cancel)?;
@@ -97,10 +99,12 @@ impl<'a> Flow<'a> {
                 self.feed();
             }
             if ready.stdout {
-                self.stdout.read(&mut chunk, self.output_bytes)?;
+                let mut watch = |bytes: &[u8]| watch(Stream::Stdout, bytes);
+                self.stdout.read(&mut chunk, cap, &mut watch)?;
             }
             if ready.stderr {
-                self.stderr.read(&mut chunk, self.output_bytes)?;
+                let mut watch = |bytes: &[u8]| watch(Stream::Stderr, bytes);
+                self.stderr.read(&mut chunk, cap, &mut watch)?;
             }
             if ready.worker {
                 match self.answer()? {
@@ -108,8 +112,10 @@ impl<'a> Flow<'a> {
                     answer => {
                         // Nobody of the command lives, so what is in the pipes is all there will be.
                         // (A descriptor passed away over a socket could keep them open: never wait.)
-                        self.stdout.read_rest(&mut chunk, self.output_bytes)?;
-                        self.stderr.read_rest(&mut chunk, self.output_bytes)?;
+                        let mut out = |bytes: &[u8]| watch(Stream::Stdout, bytes);
+                        self.stdout.read_rest(&mut chunk, cap, &mut out)?;
+                        let mut err = |bytes: &[u8]| watch(Stream::Stderr, bytes);
+                        self.stderr.read_rest(&mut chunk, cap, &mut err)?;
                         return Ok((answer, self.stdout.captured, self.stderr.captured));
                     }
                 }
@@ -198,7 +204,7 @@ struct Ready {
     cancel: bool,
 }
 
-impl Stream {
+impl Output {
     /// Never blocks: a command can open its output for reading, by `/proc/self/fd/1`, and be quicker than we are
     /// after a poll.
     fn new(pipe: OwnedFd) -> io::Result<Self> {
@@ -211,13 +217,21 @@ impl Stream {
     }
 
     /// Reads once; call it when the pipe is readable.
-    fn read(&mut self, chunk: &mut [u8], cap: usize) -> io::Result<()> {
+    fn read(
+        &mut self,
+        chunk: &mut [u8],
+        cap: usize,
+        watch: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<()> {
         let Some(pipe) = &self.pipe else {
             return Ok(());
         };
         match rustix::io::read(pipe, &mut *chunk) {
             Ok(0) => self.pipe = None,
-            Ok(read) => self.captured.keep(&chunk[..read], cap),
+            Ok(read) => {
+                watch(&chunk[..read]);
+                self.captured.keep(&chunk[..read], cap);
+            }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
@@ -226,7 +240,12 @@ impl Stream {
 
     /// Reads what is there now, and nothing that comes later: whoever was given the other end, over a socket,
     /// could write for ever.
-    fn read_rest(&mut self, chunk: &mut [u8], cap: usize) -> io::Result<()> {
+    fn read_rest(
+        &mut self,
+        chunk: &mut [u8],
+        cap: usize,
+        watch: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<()> {
         let Some(pipe) = self.pipe.take() else {
             return Ok(());
         };
@@ -237,6 +256,7 @@ impl Stream {
                 Ok(0) | Err(Errno::AGAIN) => break,
                 Ok(read) => {
                     left -= read;
+                    watch(&chunk[..read]);
                     self.captured.keep(&chunk[..read], cap);
                 }
                 Err(Errno::INTR) => {}
@@ -256,9 +276,9 @@ mod tests {
     #[test]
     fn output_that_somebody_else_read_is_not_waited_for() {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let mut stream = Stream::new(ours).unwrap();
+        let mut stream = Output::new(ours).unwrap();
         // A poll said that there is something, and the command took it back.
-        stream.read(&mut [0; 10], 100).unwrap();
+        stream.read(&mut [0; 10], 100, &mut |_| {}).unwrap();
         assert!(stream.pipe.is_some() && stream.captured.bytes.is_empty());
         drop(theirs);
     }
@@ -270,9 +290,9 @@ mod tests {
         theirs.write_all(&[b'x'; 1000]).unwrap();
         // As a writer who is always quicker than we are: more is there before each look.
         let mut chunk = [0; 10];
-        let mut stream = Stream::new(ours).unwrap();
+        let mut stream = Output::new(ours).unwrap();
         let flood = std::thread::spawn(move || while theirs.write_all(&[b'y'; 4096]).is_ok() {});
-        stream.read_rest(&mut chunk, 100).unwrap();
+        stream.read_rest(&mut chunk, 100, &mut |_| {}).unwrap();
         assert_eq!(stream.captured.bytes.len(), 100);
         assert!(
             stream.captured.total_bytes <= 64 * 1024,

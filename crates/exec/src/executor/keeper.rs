@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -103,10 +104,11 @@ pub(super) fn start(config: &Config) -> Result<Started, StartError> {
     wire::send_json(link.control()?, &setup(config), &[]).map_err(StartError::Stage)?;
     // Asked for ahead: it is forked while we look at the report.
     let (worker, theirs) = sockets().map_err(StartError::Stage)?;
-    link.say(&Ask::Worker, Some(&theirs))
-        .map_err(StartError::Stage)?;
+    let asked = link.say(&Ask::Worker, Some(&theirs));
     drop(theirs);
+    // One that failed while it was built may be gone already, and has left word of why.
     let (mut live, root) = link.wait_until_ready()?;
+    asked.map_err(StartError::Stage)?;
     live.extend(limited);
     if crate::features::is_gvisor() {
         live.insert(Layer::SandboxKernel, "gVisor".to_owned());
@@ -176,8 +178,11 @@ fn limit(config: &Config, stage: Pid) -> Result<(Option<Cgroup>, Live), StartErr
             _ => {}
         }
     }
-    // What an executor left that was killed itself. Not worth failing for.
-    let _ = crate::cgroup::sweep_stale();
+    // What an executor left that was killed itself. Not worth failing for, and once is enough.
+    static SWEEP: Once = Once::new();
+    SWEEP.call_once(|| {
+        let _ = crate::cgroup::sweep_stale();
+    });
     let (cgroup, applied) = Cgroup::create(&limits, &config.world.hostname)?;
     cgroup.add(stage)?;
     Ok((Some(cgroup), applied))
@@ -191,6 +196,8 @@ fn setup(config: &Config) -> Setup {
         view: config.view.clone(),
         tcp: config.tcp.clone(),
         sockets: config.sockets,
+        processes: config.processes,
+        home: config.environment.home().to_owned(),
         world: config.profile.is_host().then(|| world(config)),
     }
 }
@@ -349,7 +356,7 @@ pub(super) fn identity(config: &Config, idmaps: Idmaps) -> Option<u32> {
         return config.world.identity;
     }
     let owner = || {
-        let writable = |bind: &&Bind| bind.access == BindAccess::ReadWrite;
+        let writable = |bind: &&Bind| bind.access != BindAccess::ReadOnly;
         let source = &config.world.binds.iter().find(writable)?.source;
         let owner = rustix::fs::stat(source).ok()?.st_uid;
         Some(owner).filter(|&owner| owner != 0)

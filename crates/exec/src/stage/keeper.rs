@@ -63,7 +63,7 @@ fn build(setup: &Setup, control: &OwnedFd, live: &mut Live) -> Result<Built, Ste
     // Namespaces and mounts first: they need the powers that all later steps give up.
     let oom_score = setup::enter_world(setup, control, live)?;
     // Where every command's HOME points to. If it is there already, or cannot be, commands get by.
-    let _ = rustix::fs::mkdir(crate::environment::HOME, Mode::RWXU);
+    let _ = rustix::fs::mkdir(&setup.home, Mode::RWXU);
     if setup.wants(Layer::Supervisor) {
         // Orphans of a worker that dies come to us, not to somebody who does not know what they are.
         rustix::process::set_child_subreaper(Some(Pid::INIT)).step("become a subreaper")?;

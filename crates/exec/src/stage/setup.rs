@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Processes;
 use crate::guarantee::{Layer, Profile};
 use crate::landlock::{self, TcpPorts, View};
 use crate::seccomp::{self, Guarded, Sockets};
@@ -24,6 +26,9 @@ pub(crate) struct Setup {
     pub(crate) view: View,
     pub(crate) tcp: Option<TcpPorts>,
     pub(crate) sockets: Sockets,
+    pub(crate) processes: Processes,
+    /// Where the home of commands is made.
+    pub(crate) home: PathBuf,
     /// Only for `host-*`.
     pub(crate) world: Option<World>,
 }
@@ -122,12 +127,14 @@ pub(crate) fn lock_down(
     // Made before this process loses the rights to other files; entered by each command.
     let scopes = if offers(Layer::LandlockScopes, landlock::ABI_SCOPES) {
         live.insert(Layer::LandlockScopes, detail.clone());
-        Some(landlock::scopes().step("make the Landlock scopes")?)
+        let closer = view.filter(|_| setup.processes == Processes::Hidden);
+        Some(landlock::scopes_and(closer).step("make the Landlock scopes")?)
     } else {
         None
     };
     if view.is_some() || tcp.is_some() {
-        landlock::restrict(view, tcp).step("apply Landlock")?;
+        let own = view.map(|view| own_view(view, setup.processes));
+        landlock::restrict(own.as_ref(), tcp).step("apply Landlock")?;
         if view.is_some() {
             live.insert(Layer::LandlockFilesystem, detail.clone());
         }
@@ -153,14 +160,28 @@ pub(crate) fn lock_down(
         };
         seccomp::restrict(sockets, guarded).step("apply seccomp")?;
         live.insert(Layer::Seccomp, String::new());
-        if sockets == Sockets::UnixOnly {
-            live.insert(Layer::SeccompUnixOnly, String::new());
+        let detail = match sockets {
+            Sockets::Network => None,
+            Sockets::UnixOnly => Some(""),
+            Sockets::None => Some("no sockets at all"),
+        };
+        if let Some(detail) = detail {
+            live.insert(Layer::SeccompUnixOnly, detail.to_owned());
         }
         if guard {
             live.insert(Layer::SignalGuard, String::new());
         }
     }
     Ok(scopes)
+}
+
+/// What keeper and workers see: they find the processes of a command in `/proc`, also where commands do not.
+fn own_view(view: &View, processes: Processes) -> View {
+    let mut view = view.clone();
+    if processes == Processes::Hidden {
+        view.readable.push(Path::new("/proc").to_owned());
+    }
+    view
 }
 
 /// Keeper and executor, and their process groups.

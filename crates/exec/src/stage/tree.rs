@@ -88,6 +88,14 @@ pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Res
                 1
             }
             // It takes them long to die: count them.
+            Whom::All(Some(scope)) => match signal_listed(Signal::KILL, spare) {
+                // The scope is that of the commands, to whom `/proc` may be closed. The kernel still reaches them all.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    scope.signal_all(Signal::KILL);
+                    1
+                }
+                counted => counted?,
+            },
             _ => signal_listed(Signal::KILL, spare)?,
         };
         // A bound, because a storm of processes that end never lets the list run empty.

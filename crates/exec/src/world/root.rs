@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags,
@@ -40,6 +40,7 @@ const WORKBENCH: &str = "/proc";
 
 pub(super) fn build(
     world: &World,
+    lower: Option<OwnedFd>,
     binds: &[(&Bind, OwnedFd)],
     own_pids: bool,
 ) -> Result<(), StepError> {
@@ -66,7 +67,9 @@ pub(super) fn build(
             tmpfs(&[("size", "1m"), ("mode", "0755")]).step("mount the root")?
         }
         RootView::Directory(directory) => {
-            overlay(directory).step(format!("overlay {}", directory.display()))?
+            let lower = lower.map_or_else(|| clone_tree(directory), Ok);
+            let base = lower.and_then(|lower| overlay(&lower));
+            base.step(format!("overlay {}", directory.display()))?
         }
     };
     // …and everything is put together inside the new one: a link in a foreign root file system
@@ -86,7 +89,7 @@ pub(super) fn build(
             }
         }
     }
-    write_configuration(&world.root).step("write /etc")?;
+    write_configuration(world).step("write /etc")?;
     // Devices stay devices: bound without `nodev`.
     for (target, tree) in &devices {
         attach(tree, Path::new(target))?;
@@ -170,16 +173,19 @@ fn finish(context: &OwnedFd, attributes: MountAttrFlags) -> io::Result<OwnedFd> 
 
 /// A root file system from a directory: mount points may have to be made in it, so a scratch layer lies on
 /// top, which becomes read-only with the rest.
-fn overlay(directory: &Path) -> io::Result<OwnedFd> {
+fn overlay(directory: &OwnedFd) -> io::Result<OwnedFd> {
     let scratch = tmpfs(&[("size", "1m"), ("mode", "0755")])?;
     move_mount(&scratch, Path::new(WORKBENCH))?;
     let upper = Path::new(WORKBENCH).join("upper");
     let work = Path::new(WORKBENCH).join("work");
-    fs::create_dir(&upper)?;
-    fs::create_dir(&work)?;
+    let lower = Path::new(WORKBENCH).join("lower");
+    for layer in [&upper, &work, &lower] {
+        fs::create_dir(layer)?;
+    }
+    move_mount(directory, &lower)?;
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in [
-        ("lowerdir", directory),
+        ("lowerdir", lower.as_path()),
         ("upperdir", upper.as_path()),
         ("workdir", work.as_path()),
     ] {
@@ -248,21 +254,20 @@ fn tolerate_existing(result: rustix::io::Result<()>) -> io::Result<()> {
 }
 
 /// Accounts, name service and hosts of the world, not of the host. A root from a directory brings its own.
-fn write_configuration(root: &RootView) -> io::Result<()> {
-    const FILES: [(&str, &str); 5] = [
+fn write_configuration(world: &World) -> io::Result<()> {
+    const FILES: [(&str, &str); 4] = [
         (
             "/etc/passwd",
             "root:x:0:0:root:/:/bin/sh\nagent:x:1000:1000:agent:/tmp/home:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
         ),
         ("/etc/group", "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"),
-        ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
         (
             "/etc/nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\n",
         ),
         ("/etc/resolv.conf", ""),
     ];
-    if *root != RootView::HostSystem {
+    if world.root != RootView::HostSystem {
         return Ok(());
     }
     for directory in ["/etc", "/run", "/var"] {
@@ -273,7 +278,11 @@ fn write_configuration(root: &RootView) -> io::Result<()> {
     for (path, contents) in FILES {
         fs::write(path, contents)?;
     }
-    Ok(())
+    let mut hosts = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
+    for (address, name) in &world.hosts {
+        hosts.push_str(&format!("{address} {name}\n"));
+    }
+    fs::write("/etc/hosts", hosts)
 }
 
 /// Makes `base` the root and lets go of the old one, with whatever is mounted below it.
@@ -285,6 +294,27 @@ fn change_root(base: &OwnedFd) -> Result<(), StepError> {
     rustix::process::pivot_root(HERE, HERE).step("change the root")?;
     rustix::mount::unmount(HERE, UnmountFlags::DETACH).step("leave the old root")?;
     rustix::process::chdir("/").step("enter the new root")
+}
+
+/// The tree at a path on which no link is: whoever chose the path looked at it some time ago, and somebody else may have put
+/// a link there since.
+pub(super) fn clone_tree_as_chosen(path: &Path) -> io::Result<OwnedFd> {
+    let opened = rustix::fs::openat2(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    )?;
+    rustix::mount::open_tree(
+        &opened,
+        "",
+        OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE
+            | OpenTreeFlags::AT_EMPTY_PATH,
+    )
+    .map_err(Into::into)
 }
 
 pub(super) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {

@@ -9,12 +9,14 @@ use std::path::PathBuf;
 use sympozium_exec::cgroup::Limits;
 use sympozium_exec::guarantee::{Cell, cell};
 use sympozium_exec::report::Standing;
-use sympozium_exec::{Config, Executor, Guarantee, IsolationReport, Layer, Profile, Request};
+use sympozium_exec::{
+    Config, Executor, Guarantee, IsolationReport, Layer, Processes, Profile, Request,
+};
 use sympozium_testkit::as_user;
-use sympozium_testkit::processes::new_marker;
+use sympozium_testkit::processes::{new_marker, with_marker};
 use tempfile::TempDir;
 
-use crate::sandbox::{STAGE, attempt, config, probe_request, run, stage};
+use crate::sandbox::{STAGE, action, attempt, config, probe_path, probe_request, run, stage};
 
 /// Never possible, in any profile.
 const FILESYSTEM: &[&str] = &[
@@ -492,6 +494,36 @@ fn limits(profile: Profile) {
         ..Limits::default()
     };
     refused(limited(pids), &["make-processes=150"]);
+}
+
+/// Where commands share the machine's processes, they need not see them; and what looks after them still does.
+#[test]
+fn processes_that_are_hidden() {
+    as_ordinary_user(|| {
+        let shown = config(Profile::Container);
+        let mut hidden = shown.clone();
+        hidden.view.readable = vec!["/usr".into(), "/bin".into(), "/lib".into(), "/lib64".into()];
+        hidden
+            .view
+            .readable
+            .push(probe_path(Profile::Container).to_owned());
+        hidden.view.hidden = Vec::new();
+        hidden.processes = Processes::Hidden;
+        let looks = [
+            "see-processes",
+            "read-file=/proc/self/status",
+            "read-file=/proc/meminfo",
+        ];
+        possible(shown, &looks);
+        refused(hidden.clone(), &looks);
+        let marker = new_marker();
+        let executor = Executor::new(hidden).expect("an executor");
+        run(
+            &executor,
+            &action(Profile::Container, &marker, ["daemon", "600", "exit"]),
+        );
+        assert_eq!(with_marker(&marker), Vec::<i32>::new());
+    });
 }
 
 /// How much of a processor a command gets that spins for two seconds.

@@ -87,9 +87,19 @@ fn in_a_container() {
         for way in &by_other_ways {
             notices(&ports, Layer::Seccomp, &[], way);
         }
-        let mut unix = config;
+        let mut unix = config.clone();
         unix.sockets = Sockets::UnixOnly;
         notices(&unix, Layer::SeccompUnixOnly, &[], "tcp-socket");
+        let mut none = config;
+        none.sockets = Sockets::None;
+        for socket in [
+            "unix-socket",
+            "unix-socket-pair",
+            "tcp-socket",
+            "netlink-socket",
+        ] {
+            notices(&none, Layer::SeccompUnixOnly, &[], socket);
+        }
     });
 }
 

@@ -198,6 +198,33 @@ fn a_working_directory_that_the_command_may_not_enter_is_an_error() {
 }
 
 #[test]
+fn a_bind_follows_no_link_that_was_put_in_its_way() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    std::fs::create_dir_all(at("elsewhere/below")).expect("a directory");
+    std::os::unix::fs::symlink(at("elsewhere"), at("link")).expect("a link");
+    for access in [
+        BindAccess::ReadOnly,
+        BindAccess::OwnedReadOnly,
+        BindAccess::ReadWrite,
+    ] {
+        for (source, works) in [
+            ("elsewhere/below", true),
+            ("link", false),
+            ("link/below", false),
+        ] {
+            let config = config(host()).bind(Bind {
+                source: at(source),
+                target: "/data".into(),
+                access,
+            });
+            let made = Executor::new(config).map(drop);
+            assert_eq!(made.is_ok(), works, "{source} {access:?}: {made:?}");
+        }
+    }
+}
+
+#[test]
 fn scripts_run_by_their_path_and_programs_by_descriptor() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("a mode");

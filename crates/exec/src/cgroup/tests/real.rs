@@ -152,7 +152,7 @@ fn v2_limits_are_live() {
     let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
     assert_eq!(read("memory.max"), "67108864\n");
     assert_eq!(read("pids.max"), "32\n");
-    assert_eq!(read("cpu.max"), "50000 100000\n");
+    assert_eq!(read("cpu.max"), "500000 1000000\n");
     remove(cgroup);
 }
 
