@@ -8,7 +8,6 @@ use clap::{Args, Parser, Subcommand};
 use sympozium_plan::host::Host;
 use sympozium_program::LogArguments;
 
-use crate::egress::target::authority;
 use crate::forward::{Forward, GatewayAddress};
 use crate::settings::{
     CONNECTION_LIMIT, IDLE_LIMIT, Loopback, MAX_BYTES_OF_CONNECTION, MAX_BYTES_OF_CREDENTIAL,
@@ -202,7 +201,7 @@ pub struct SignArguments {
 #[derive(Debug, Args)]
 pub struct ForwardArguments {
     /// A port on loopback and where it leads, such as 5432=db.team.svc:5432.
-    #[arg(long = "to", value_name = "PORT=HOST:PORT", required = true, value_parser = forward)]
+    #[arg(long = "to", value_name = "PORT=HOST:PORT", required = true, value_parser = str::parse::<Forward>)]
     pub forwards: Vec<Forward>,
     /// Where the gateway is: an address, or unix:PATH.
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY", value_parser = gateway_address)]
@@ -224,17 +223,6 @@ fn gateway_address(text: &str) -> Result<GatewayAddress, String> {
             .map(GatewayAddress::Tcp)
             .map_err(|_| "it is neither ADDRESS:PORT nor unix:PATH".to_owned()),
     }
-}
-
-fn forward(text: &str) -> Result<Forward, String> {
-    let no = || "it is not PORT=HOST:PORT".to_owned();
-    let (local, target) = text.split_once('=').ok_or_else(no)?;
-    let (host, port) = authority(target).ok_or_else(no)?;
-    Ok(Forward {
-        local_port: local.parse().map_err(|_| no())?,
-        host,
-        port: port.ok_or_else(no)?,
-    })
 }
 
 fn domain(text: &str) -> Result<String, String> {
@@ -273,13 +261,28 @@ mod tests {
         for wrong in ["", "unix:", "localhost:1", "/a"] {
             assert!(gateway_address(wrong).is_err(), "{wrong}");
         }
-        let good = forward("5432=db.team.svc:6432").unwrap();
-        assert_eq!(
-            (good.local_port, good.host.to_string(), good.port),
-            (5432, "db.team.svc".into(), 6432)
-        );
-        for wrong in ["", "1", "1=", "1=a", "a=b:1", "1=b:0", "1=0x7f.1:1"] {
-            assert!(forward(wrong).is_err(), "{wrong}");
+        for (text, local) in [
+            ("5432=db.team.svc:6432", "127.0.0.1:5432"),
+            ("127.1.0.7:5432=db.team.svc:6432", "127.1.0.7:5432"),
+        ] {
+            let good: Forward = text.parse().unwrap();
+            assert_eq!(
+                (good.local.to_string(), good.host.to_string(), good.port),
+                (local.to_owned(), "db.team.svc".into(), 6432)
+            );
+        }
+        for wrong in [
+            "",
+            "1",
+            "1=",
+            "1=a",
+            "a=b:1",
+            "1=b:0",
+            "1=0x7f.1:1",
+            "0.0.0.0:1=b:1",
+            "10.0.0.1:1=b:1",
+        ] {
+            assert!(wrong.parse::<Forward>().is_err(), "{wrong}");
         }
     }
 }

@@ -6,9 +6,11 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::egress::target::authority;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sympozium_ipc::credential::Credential;
@@ -39,12 +41,37 @@ pub enum GatewayAddress {
 /// A port here, and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
-    /// The port on 127.0.0.1; 0 for any.
-    pub local_port: u16,
+    /// The address here, of the loopback interface; port 0 for any.
+    pub local: SocketAddr,
     /// The host as the plan lists it.
     pub host: Host,
     /// Its port.
     pub port: u16,
+}
+
+impl FromStr for Forward {
+    type Err = String;
+
+    /// Reads `PORT=HOST:PORT`, or `ADDRESS:PORT=HOST:PORT` with another address of the loopback interface than 127.0.0.1.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let no = || "it is not PORT=HOST:PORT".to_owned();
+        let (local, target) = text.split_once('=').ok_or_else(no)?;
+        let (host, port) = authority(target).ok_or_else(no)?;
+        let local = match local.parse() {
+            Ok(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            Err(_) => local.parse().map_err(|_| no())?,
+        };
+        if !local.ip().is_loopback() {
+            return Err(
+                "nobody else may use it: the address is not of the loopback interface".to_owned(),
+            );
+        }
+        Ok(Self {
+            local,
+            host,
+            port: port.ok_or_else(no)?,
+        })
+    }
 }
 
 /// Listens, and has not begun to accept.
@@ -85,8 +112,7 @@ impl Forwarder {
     ) -> io::Result<Self> {
         let mut listeners = Vec::new();
         for forward in forwards {
-            let local = SocketAddr::from((Ipv4Addr::LOCALHOST, forward.local_port));
-            let listener = TcpListener::bind(local).await?;
+            let listener = TcpListener::bind(forward.local).await?;
             listeners.push((listener, format!("{}:{}", forward.host, forward.port)));
         }
         let pair = Zeroizing::new(format!("{}:{}", credential.user, *credential.password));

@@ -148,7 +148,7 @@ fn prisoner(given: &str) {
         .build()
         .expect("a runtime");
     let to = |host: &str| Forward {
-        local_port: 0,
+        local: ([127, 0, 0, 1], 0).into(),
         host: Host::parse(host).expect("a host"),
         port: 5432,
     };
