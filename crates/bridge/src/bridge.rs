@@ -1,7 +1,8 @@
 //! Serves one run: from the agent's first word to the last receipt.
 //!
 //! Whatever happens, the end is the same: what is going on is taken back or seen to its end, the run's end is reported, and
-//! the last thing of all is to tell the skills; whoever leaves before the bridge would be started again.
+//! the last thing of all is to tell the skills; whoever leaves before the bridge would be started again. Skills with commands
+//! that nobody wants any more are told earlier: that ends the commands.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,6 +33,10 @@ use crate::upward::Upward;
 
 /// How long an agent that has said how it ended may take to close its connection.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a command that nobody wants any more may take to end by itself.
+const END_BY_ITSELF: Duration = Duration::from_millis(200);
+/// How far the agent's count of the time may be ahead of the bridge's: what a message takes on a busy machine.
+const CLOCKS_APART: Duration = Duration::from_millis(500);
 /// How long the last report is tried when nobody has told the bridge to end.
 const LAST_REPORT_PATIENCE: Duration = Duration::from_secs(60);
 /// Tenths of the grace until what is going on has to be over, and until all is reported, when the bridge was told to end: the
@@ -87,15 +92,20 @@ async fn serve(started: Started) -> Result<ExitCode, Failure> {
         tracing::error!("the end of the run could not be reported");
     }
     // The last act.
+    tell_skills(&session);
+    Ok(match complete {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Tells every skill that the run is over.
+fn tell_skills(session: &Session) {
     for (pack, skill) in &session.skills {
         if let Err(error) = skill.write_done() {
             tracing::error!(pack, %error, "the skill cannot be told that the run is over");
         }
     }
-    Ok(match complete {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
 }
 
 /// Makes everything that can fail before the run begins.
@@ -198,7 +208,7 @@ fn logs(run: &str) -> String {
         .into_owned();
     match std::env::var_os("KUBERNETES_SERVICE_HOST") {
         Some(_) => format!("kubectl logs {pod} -c {{part}}"),
-        None => format!("sympozium logs {run} {{part}}"),
+        None => format!("sympozium logs {run} --part {{part}}"),
     }
 }
 
@@ -295,19 +305,31 @@ impl Times {
     }
 }
 
-/// Waits until what is going on has ended, or until it must have.
+/// Waits until what is going on has ended, or until it must have. Nobody wants it any more: a command that does not end in a
+/// moment is ended, by telling its executor that the run is over. The executor says how the command ended, and leaves.
 async fn settle(session: &Session, deadline: Instant) {
     session.lapse_all();
+    let moment = deadline.min(Instant::now() + END_BY_ITSELF);
+    if timeout_at(moment, session.quiet()).await.is_ok() {
+        return;
+    }
+    tell_skills(session);
     if timeout_at(deadline, session.quiet()).await.is_err() {
         tracing::warn!("the run ends before some of its commands do");
     }
     session.give_up();
 }
 
-/// How the run ended. What the agent has said counts, whatever happened afterwards.
+/// How the run ended. What the agent has said counts, whatever happened afterwards; but an agent that was told to end says that
+/// it failed, and it is not the agent that did.
 fn ending(session: &Session, end: End) -> Ending {
     match session.take_result() {
         Some(RunResult::Answer { text }) => return Ending::Answered { text },
+        Some(RunResult::Failure { .. }) if matches!(end, End::Stopped) => return Ending::Stopped,
+        // The agent counts too, and may be a moment ahead.
+        Some(RunResult::Failure { .. }) if session.clock.work_left() < CLOCKS_APART => {
+            return Ending::TimedOut;
+        }
         Some(RunResult::Failure { error }) => return Ending::Failed { error },
         None => {}
     }

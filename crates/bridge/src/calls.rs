@@ -21,7 +21,7 @@ use crate::session::{Acting, Session, Slot, Turn};
 use crate::work::Work;
 
 /// What a hash of arguments is of.
-const ARGUMENTS_DOMAIN: &str = "sympozium.ai/arguments/v1";
+pub const ARGUMENTS_DOMAIN: &str = "sympozium.ai/arguments/v1";
 /// What a hash of arguments that could not be read is of.
 const UNREADABLE_DOMAIN: &str = "sympozium.ai/unreadable-arguments/v1";
 /// How long a call waits for receipts to leave before it is refused.

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sympozium_ipc::requester::{Arrived, SubmitError, Withdrawn};
@@ -33,6 +35,7 @@ const MAX_LATE: usize = 256;
 pub struct Skill {
     volume: Volume,
     orders: mpsc::Sender<Order>,
+    leaving: Arc<AtomicBool>,
 }
 
 /// What came of a command.
@@ -91,8 +94,10 @@ impl Skill {
         let volume = Volume::open(directory)?;
         let requester = Requester::open(&volume, WatchMode::default());
         let (orders, taken) = mpsc::channel(ORDERS);
+        let leaving = Arc::new(AtomicBool::new(false));
         let driver = Driver {
             volume: volume.clone(),
+            leaving: Arc::clone(&leaving),
             events: Events::of(&requester),
             requester,
             waiting: HashMap::new(),
@@ -101,7 +106,11 @@ impl Skill {
             pause: FIRST_LOOK,
         };
         tokio::spawn(driver.drive(taken));
-        Ok(Self { volume, orders })
+        Ok(Self {
+            volume,
+            orders,
+            leaving,
+        })
     }
 
     /// Has a command run, once or never. `unwanted` ends the waiting early where nobody has begun the command yet; one that was
@@ -166,12 +175,13 @@ impl Skill {
         sent.is_err() || !matches!(withdrawn.await, Ok(Withdrawn::NotStarted))
     }
 
-    /// Tells the skill that the run is over.
+    /// Tells the skill that the run is over. Commands that go on are ended by it, and their results still come.
     ///
     /// # Errors
     ///
     /// When that cannot be written.
     pub fn write_done(&self) -> Result<(), VolumeError> {
+        self.leaving.store(true, Ordering::Relaxed);
         self.volume.write_done()
     }
 }
@@ -179,6 +189,8 @@ impl Skill {
 /// Owns the requester of one volume. Asleep unless somebody waits for a result.
 struct Driver {
     volume: Volume,
+    /// Whether it was us who told the skill to leave.
+    leaving: Arc<AtomicBool>,
     events: Option<Events>,
     requester: Requester,
     waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
@@ -306,7 +318,8 @@ impl Driver {
 
     /// A command of the skill can tell its executor to leave; nobody will answer then.
     fn look_for_the_end(&mut self) {
-        if matches!(self.volume.done(), Ok(Done::Yes)) {
+        let by_us = self.leaving.load(Ordering::Relaxed);
+        if !by_us && matches!(self.volume.done(), Ok(Done::Yes)) {
             for (_, answer) in self.waiting.drain() {
                 let _ = answer.send(Answer::Left);
             }
