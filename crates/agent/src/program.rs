@@ -21,7 +21,7 @@ use crate::run::Run;
 use crate::settings::Settings;
 use crate::status::Status;
 use crate::time::Time;
-use crate::tools::files::{Commands, Roots, WRITABLE};
+use crate::tools::files::{Commands, Roots};
 use crate::tools::native::{Native, NativeTool, Own, TOOLS};
 use crate::transcript::{Line, Transcript};
 use crate::view::{self, UnusableView};
@@ -93,11 +93,14 @@ async fn ended_or_done(
         Failure::new(error, hint)
     })?;
     let image = arguments.image.as_deref();
-    restrict::narrow(&view.roots, image)?;
+    let places = [view.workspace(), view.scratch()];
+    restrict::narrow(&view.roots, &places, image)?;
     restrict::start_nothing()?;
     let roots = restrict::with_image(&view.roots, image);
     let own = Own {
-        roots: Roots::open(&roots, &WRITABLE).with_commands(Commands::of(&view)),
+        roots: Roots::open(&roots, &places)
+            .with_workspace(view.workspace())
+            .with_commands(Commands::of(&view)),
         skills: view.skills.clone(),
         most: settings.result_bytes,
     };

@@ -10,10 +10,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 use sympozium_api::agent_run::Task;
-use sympozium_api::run_plan::{AgentView, SANDBOX, place};
+use sympozium_api::run_plan::{AgentView, SANDBOX};
 
 use crate::skills::full_name;
-use crate::tools::files::{WRITABLE, is_written};
+use crate::tools::files::is_written;
 use crate::tools::names::{
     EDIT_FILE, EXECUTE_COMMAND, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE,
 };
@@ -145,7 +145,7 @@ fn files(text: &mut String, view: &AgentView) {
         .iter()
         .partition(|root| root.path.starts_with(SKILLS));
     for root in others.iter().take(MOST_LISTED) {
-        let how = if writes && is_written(root, &WRITABLE) {
+        let how = if writes && is_written(root, &[view.workspace(), view.scratch()]) {
             "read and write"
         } else {
             "read only"
@@ -161,10 +161,10 @@ fn files(text: &mut String, view: &AgentView) {
     if !texts.is_empty() {
         text.push_str("- /skills (read only), with a directory for each pack\n");
     }
-    if view.roots.iter().any(|root| root.path == place::WORKSPACE) {
+    if view.roots.iter().any(|root| root.path == view.workspace()) {
         say(
             text,
-            format_args!("A relative path is below {}.\n", place::WORKSPACE),
+            format_args!("A relative path is below {}.\n", view.workspace()),
         );
     } else {
         text.push_str("Give absolute paths.\n");
@@ -223,7 +223,7 @@ fn commands(text: &mut String, view: &AgentView) {
         text,
         format_args!(
             " Sidecars do not see each other's files; what they share is below {}.\n",
-            place::WORKSPACE
+            view.workspace()
         ),
     );
 }

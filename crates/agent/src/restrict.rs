@@ -12,7 +12,7 @@ use sympozium_api::run_plan::Root;
 use sympozium_exec::lockdown::{self, Lockdown, LockdownError};
 use sympozium_program::Failure;
 
-use crate::tools::files::{WRITABLE, is_written};
+use crate::tools::files::is_written;
 
 /// Directories at the root of an image in which there is nothing of the image.
 const NOT_OF_THE_IMAGE: [&str; 5] = ["proc", "sys", "dev", "run", "ipc"];
@@ -42,17 +42,18 @@ pub fn lock_down() -> Result<(), Failure> {
     Ok(())
 }
 
-/// And the files, once it is known which are the agent's: its directories, and its image where it has one.
+/// And the files, once it is known which are the agent's: its directories, and its image where it has one. Tools write in
+/// `places` and below them.
 ///
 /// # Errors
 ///
 /// As [`lock_down`].
-pub fn narrow(roots: &[Root], image: Option<&Path>) -> Result<(), Failure> {
+pub fn narrow(roots: &[Root], places: &[&str], image: Option<&Path>) -> Result<(), Failure> {
     // What no tool writes to is for reading, whatever its mount allows.
     let paths = |written: bool| {
         let kept = roots
             .iter()
-            .filter(move |root| is_written(root, &WRITABLE) == written);
+            .filter(move |root| is_written(root, places) == written);
         kept.map(|root| PathBuf::from(&root.path))
     };
     let image = image.map(of_the_image).transpose();

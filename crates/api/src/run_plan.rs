@@ -29,7 +29,7 @@ use crate::open::LocalReference;
 use crate::policy::Approver;
 use crate::sandbox::SeccompProfile;
 
-pub use agent_view::{AgentView, OfferedTool, Root};
+pub use agent_view::{AgentView, OfferedTool, Places, Root};
 pub use identity::{Identity, IdentityName};
 pub use model::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
 pub use network::{Destination, GatewayCredential, Reach};

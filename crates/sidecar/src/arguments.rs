@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use sympozium_exec::environment::WRITABLE;
+use sympozium_exec::seccomp::Sockets;
 use sympozium_exec::{Guarantee, Profile};
 use sympozium_program::LogArguments;
 
@@ -222,6 +224,17 @@ pub struct SandboxArguments {
         value_delimiter = ':'
     )]
     pub hidden: Vec<PathBuf>,
+    /// All that commands may read besides what they may write, where the files around them are not a container's: then they
+    /// write to the workspace, the scratch space and --writable alone, and see no processes [default: everything that is not
+    /// hidden].
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub readable: Vec<PathBuf>,
+    /// The directory for temporary files and the home of commands.
+    #[arg(long, value_name = "DIR", default_value = WRITABLE, hide = true)]
+    pub scratch: PathBuf,
+    /// The sockets that commands may open.
+    #[arg(long, value_enum, default_value_t = SocketsChoice::Network, hide = true)]
+    pub sockets: SocketsChoice,
     /// What this program runs in.
     #[arg(long, value_enum, env = "SYMPOZIUM_PROFILE", default_value_t = ProfileChoice::Auto)]
     pub profile: ProfileChoice,
@@ -258,6 +271,28 @@ fn minimum(word: &str) -> Result<Minimum, String> {
             let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
             format!("it is none of {known}, none")
         })
+}
+
+/// The sockets that commands may open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SocketsChoice {
+    /// Those of the network, and Unix.
+    Network,
+    /// Unix only.
+    Unix,
+    /// None at all.
+    None,
+}
+
+impl SocketsChoice {
+    /// As the executor has it.
+    pub const fn sockets(self) -> Sockets {
+        match self {
+            Self::Network => Sockets::Network,
+            Self::Unix => Sockets::UnixOnly,
+            Self::None => Sockets::None,
+        }
+    }
 }
 
 /// What the program runs in.

@@ -103,7 +103,9 @@ mod tests {
         let program = Arguments::command();
         for command in program.get_subcommands() {
             assert!(page.contains(command.get_name()), "{page}");
-            for long in command.get_arguments().filter_map(clap::Arg::get_long) {
+            // Those that are hidden are for `sympozium run` alone.
+            let told = command.get_arguments().filter(|it| !it.is_hide_set());
+            for long in told.filter_map(clap::Arg::get_long) {
                 assert!(page.contains(&format!("--{long}")), "{long}: {page}");
             }
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use sympozium_exec::config::PRIVATE_PATHS;
 use sympozium_exec::environment::Environment;
-use sympozium_exec::{Config, Executor, Floor};
+use sympozium_exec::{Config, Executor, Floor, Processes};
 use sympozium_program::Failure;
 
 use crate::arguments::{Minimum, SandboxArguments};
@@ -39,6 +39,15 @@ pub fn config(
     if let Some(words) = &arguments.minimum_isolation {
         config.floor = floor(words);
     }
+    config.sockets = arguments.sockets.sockets();
+    let confined = !arguments.readable.is_empty();
+    if confined {
+        // The files are the machine's: nothing of them is a command's by being there.
+        config.view.readable = arguments.readable.iter().map(|it| absolute(it)).collect();
+        config.view.writable = Vec::new();
+        config.view.terminals = false;
+        config.processes = Processes::Hidden;
+    }
     config.view.hidden.extend(private);
     for path in &arguments.hidden {
         let path = absolute(path);
@@ -50,7 +59,7 @@ pub fn config(
         }
         config.view.hidden.push(path);
     }
-    let writable = if arguments.writable.is_empty() {
+    let writable = if arguments.writable.is_empty() && !confined {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         volumes(&mounts, &config.view.hidden)
     } else {
@@ -61,7 +70,9 @@ pub fn config(
             .collect()
     };
     let workspace = &absolute(&arguments.workspace);
-    for directory in writable.into_iter().chain([workspace.clone()]) {
+    let scratch = &absolute(&arguments.scratch);
+    let own = [workspace.clone(), scratch.clone()];
+    for directory in writable.into_iter().chain(own) {
         if !config.view.writable.contains(&directory) {
             config.view.writable.push(directory);
         }
@@ -69,7 +80,7 @@ pub fn config(
     if workspace.is_dir() {
         config = config.working_in(workspace);
     }
-    config.environment = Environment::declared(std::env::vars_os());
+    config.environment = Environment::declared(std::env::vars_os()).with_scratch(scratch);
     config.search_path = search_path(config.environment.get("PATH"));
     match exposed(&config) {
         Some((hidden, writable)) => Err(Failure::new(

@@ -29,6 +29,7 @@ use rustix::process::{DumpableBehavior, Pid, chroot, dumpable_behavior, test_kil
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sympozium_agent::tools::ToolError;
+use sympozium_agent::tools::files::WRITABLE;
 use sympozium_agent::tools::native::NativeTool;
 use sympozium_agent::{program, restrict};
 use sympozium_api::run_plan::Root;
@@ -92,7 +93,7 @@ fn run() -> Result<(), Failure> {
 
 async fn inside() -> Result<(), Failure> {
     let document = read().context("standard input is no document")?;
-    restrict::narrow(&document.roots, document.image.as_deref())?;
+    restrict::narrow(&document.roots, &WRITABLE, document.image.as_deref())?;
     if let Some((program, arguments)) = document.r#become.split_first() {
         let error = become_program(program, arguments);
         return Err(anyhow::Error::new(error).into());

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Format, RunLimits, SkillPlan, TaskPlan, WireFormat};
+use super::{Format, RunLimits, SkillPlan, TaskPlan, WireFormat, place};
 use crate::open::OpenObject;
 
 /// What the agent reads of its plan.
@@ -35,6 +35,19 @@ pub struct AgentView {
     pub limits: RunLimits,
     /// Seconds that it may work.
     pub run_seconds: u64,
+    /// Where workspace and scratch space are, on a machine where they cannot be where every pod has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<Places>,
+}
+
+/// Where the agent's own directories are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Places {
+    /// In place of [`place::WORKSPACE`](super::place::WORKSPACE).
+    pub workspace: String,
+    /// In place of [`place::TMP`](super::place::TMP).
+    pub scratch: String,
 }
 
 /// A directory in which the agent has files.
@@ -67,4 +80,16 @@ pub struct OfferedTool {
 impl AgentView {
     /// The file that it is in, below [`place::INPUT`](super::place::INPUT).
     pub const FILE: &str = "agent.json";
+
+    /// Where the workspace is.
+    pub fn workspace(&self) -> &str {
+        let moved = self.places.as_ref();
+        moved.map_or(place::WORKSPACE, |it| it.workspace.as_str())
+    }
+
+    /// Where the scratch space is.
+    pub fn scratch(&self) -> &str {
+        let moved = self.places.as_ref();
+        moved.map_or(place::TMP, |it| it.scratch.as_str())
+    }
 }

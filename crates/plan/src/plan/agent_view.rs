@@ -22,6 +22,7 @@ pub fn agent_view(plan: &RunPlan) -> AgentView {
         roots: roots(plan),
         limits: plan.limits.clone(),
         run_seconds: plan.deadlines.run_seconds,
+        places: None,
     }
 }
 

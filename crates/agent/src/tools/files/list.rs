@@ -41,7 +41,7 @@ pub fn list_directory(
     most: usize,
 ) -> Result<String, ToolError> {
     let wanted: Arguments<'_> = arguments(given)?;
-    let named = Named::parse(&wanted.path)?;
+    let named = roots.named(&wanted.path)?;
     let Some(place) = roots.place(&named) else {
         return Lines::of_roots(roots, &named, most).ok_or_else(|| roots.outside(&named));
     };

@@ -50,6 +50,8 @@ pub struct Roots {
     roots: Vec<Opened>,
     /// Where tools may write, for messages.
     places: Vec<String>,
+    /// What a relative path is below.
+    workspace: String,
     commands: Commands,
 }
 
@@ -97,8 +99,16 @@ impl Roots {
         Self {
             roots: opened,
             places,
+            workspace: place::WORKSPACE.to_owned(),
             commands: Commands::NotOffered,
         }
+    }
+
+    /// The same, with the workspace at another place than every pod has it.
+    #[must_use]
+    pub fn with_workspace(self, workspace: &str) -> Self {
+        let workspace = workspace.to_owned();
+        Self { workspace, ..self }
     }
 
     /// The same, for a model that can or cannot have commands run.
@@ -114,8 +124,20 @@ impl Roots {
 
     /// The place that a model means by `path`: absolute, or below the workspace.
     pub(crate) fn find(&self, path: &str) -> Result<Place<'_>, ToolError> {
-        let path = Named::parse(path)?;
+        let path = self.named(path)?;
         self.place(&path).ok_or_else(|| self.outside(&path))
+    }
+
+    /// What a model means by `path`. Wherever the workspace is, it is known by the name that it has in every pod, too: tools
+    /// are described with that.
+    pub(super) fn named(&self, path: &str) -> Result<Named, ToolError> {
+        let mut named = Named::parse(path)?;
+        let moved = (named.path.strip_prefix(place::WORKSPACE))
+            .filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        if let (Some(rest), false) = (moved, holds(&self.workspace, &named.path)) {
+            named.path = format!("{}{rest}", self.workspace);
+        }
+        Ok(named)
     }
 
     pub(super) fn place(&self, named: &Named) -> Option<Place<'_>> {

@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::path::Named;
 use super::roots::{Place, Roots};
 use super::{MOST_WRITTEN, arguments, broken, failure};
 use crate::tools::ToolError;
@@ -39,7 +38,7 @@ pub fn write_file(
     _most: usize,
 ) -> Result<String, ToolError> {
     let wanted: Arguments<'_> = arguments(given)?;
-    let named = Named::parse(&wanted.path)?;
+    let named = roots.named(&wanted.path)?;
     let place = writable(roots, &wanted.path)?;
     if named.ends_in_slash {
         return Err(ToolError(format!(

@@ -158,6 +158,9 @@ pub const ATTEMPTS: &[Attempt] = &[
     plain("unix-socket", "make a Unix socket", |_| {
         socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)
     }),
+    plain("unix-socket-pair", "make a pair of Unix sockets", |_| {
+        Verdict::of(UnixStream::pair(), "made a pair")
+    }),
     with(
         "socket-family",
         "NUMBER",

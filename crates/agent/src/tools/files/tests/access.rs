@@ -67,6 +67,31 @@ fn tools_write_below_the_workspace_and_the_place_for_what_is_temporary() {
 }
 
 #[test]
+fn a_workspace_elsewhere_is_known_by_both_names() {
+    let world = World::new();
+    let workspace = world.placed("@/in");
+    let world = World {
+        roots: world.roots.with_workspace(&workspace),
+        directory: world.directory,
+    };
+    let written = |path: &str| world.call(write_file, json!({ "path": path, "content": "x" }));
+    for (path, created) in [
+        ("one", "@/in/one"),
+        ("/workspace/two", "@/in/two"),
+        ("@/in/three", "@/in/three"),
+        ("/workspace/../workspace/four", "@/in/four"),
+    ] {
+        let expected = format!("wrote 1 bytes to {created} (created)");
+        assert_eq!(written(path), Ok(expected), "{path}");
+    }
+    for outside in ["/workspaces/five", "../five"] {
+        assert!(written(outside).is_err(), "{outside}");
+    }
+    let listed = world.call(list_directory, json!({ "path": "/workspace" }));
+    assert!(listed.is_ok_and(|it| it.contains("four")));
+}
+
+#[test]
 fn a_model_without_commands_is_not_told_to_use_one() {
     let world = World::new();
     let world = World {
