@@ -30,8 +30,8 @@ build: linker ## Build everything
 	$(CARGO) build --workspace --locked
 
 .PHONY: demo
-demo: linker ## See what a hostile program can and cannot do
-	@$(CARGO) run --quiet --locked --package sympozium-exec --example demo
+demo: linker ## See an agent at work, and a hostile one stopped
+	@$(CARGO) run --quiet --locked --package sympozium -- demo
 
 .PHONY: test
 test: linker ## Run every check and test, with samples of the large matrices

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The executor of a skill image that is not built on ours: takes requests from files, runs them, writes results to files.
 #
-# Needs bash 4.4, jq 1.6, and coreutils or busybox. Start it as the image's command, as UID 1000; docs/writing-sidecars.md
+# Needs bash 4.4, jq 1.6, and coreutils or busybox. Start it as the image's command, as UID 1000; docs/custom-sidecars.md
 # has the protocol, the limits and the exit codes. Everything can be set by environment:
 #
 #   SYMPOZIUM_IPC_DIR         /ipc         where `tools/` and `done` are

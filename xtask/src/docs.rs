@@ -1,5 +1,7 @@
 //! `docs`: the parts of the documentation that are made from code.
 
+mod reference;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -19,18 +21,20 @@ pub fn run() -> anyhow::Result<()> {
     let (path, _, new) = isolation()?;
     fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
     line(&format!("wrote {}", path.display()));
-    Ok(())
+    reference::write()
 }
 
 /// What is not as it would be written.
 pub fn check() -> anyhow::Result<Vec<String>> {
+    let mut problems = reference::check()?;
     let (_, old, new) = isolation()?;
-    if old == new {
-        return Ok(Vec::new());
+    if old != new {
+        problems.push(
+            "docs/isolation.md does not show the matrix of the code; run `cargo xtask docs`"
+                .to_owned(),
+        );
     }
-    Ok(vec![
-        "docs/isolation.md does not show the matrix of the code; run `cargo xtask docs`".to_owned(),
-    ])
+    Ok(problems)
 }
 
 /// The page's path, its text, and the text it should have.

@@ -31,6 +31,8 @@ enum Command {
     Docs,
     /// Write the definitions of our kinds to config/crds.
     Crds,
+    /// Write everything that is made from code: `crds` and `docs`.
+    Generate,
     /// Run the benches and compare each number with its target.
     Bench(bench::Arguments),
     /// Fuzz every target for a while (needs a nightly toolchain).
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Check => check::run(),
         Command::Docs => docs::run(),
         Command::Crds => crds::run(),
+        Command::Generate => crds::run().and_then(|()| docs::run()),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Images(arguments) => images::run(&arguments),

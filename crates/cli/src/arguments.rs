@@ -6,7 +6,14 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sympozium_api::names::NamespaceName;
 
+use crate::approvals::{ApprovalsArguments, ApproveArguments, DenyArguments};
+use crate::demo::DemoArguments;
 use crate::kinds::Kind;
+use crate::run::arguments::RunArguments;
+use crate::runs::arguments::{
+    AuditArguments, LogsArguments, PruneArguments, RmArguments, RunsArguments, ShowArguments,
+};
+use crate::secret::SecretArguments;
 use crate::skill::arguments::SkillArguments;
 
 /// Run AI agents whose every skill is a separately isolated sidecar.
@@ -21,6 +28,42 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run an agent on this machine: each of its skills in a sandbox of its own.
+    Run(Box<RunArguments>),
+
+    /// List the runs of this machine.
+    Runs(RunsArguments),
+
+    /// Show one run: what it was to do, what came of it, what held it.
+    Show(ShowArguments),
+
+    /// Print what was said and done in a run, and follow it while it goes on.
+    Logs(LogsArguments),
+
+    /// Print the receipts of a run, or verify that none was changed or left out.
+    Audit(AuditArguments),
+
+    /// Remove runs that are over, with everything that is kept of them.
+    Rm(RmArguments),
+
+    /// Remove runs that have been over for some time, and what killed processes left behind.
+    Prune(PruneArguments),
+
+    /// List the questions of all runs that wait for a person.
+    Approvals(ApprovalsArguments),
+
+    /// Say yes to a question of a run.
+    Approve(ApproveArguments),
+
+    /// Say no to a question of a run.
+    Deny(DenyArguments),
+
+    /// Keep secrets for skills and models on this machine.
+    Secret(SecretArguments),
+
+    /// See an agent at work, and a hostile one stopped, in a few seconds and without a model.
+    Demo(DemoArguments),
+
     /// Tell how well commands can be isolated on this machine, and what to fix.
     ///
     /// Every mechanism is tried, not looked up: namespaces are made, filters installed and limits applied,

@@ -2,20 +2,28 @@
 //!
 //! Start reading at [`main`]; each command is a module of its own.
 
+mod approvals;
 mod arguments;
 mod built_in;
 mod completions;
 mod crds;
+mod demo;
 mod doctor;
 mod explain;
 mod failure;
 pub mod fuzzing;
 mod kinds;
+mod local;
 mod manifests;
 mod output;
 mod page;
+mod parts;
 mod planning;
+pub mod reference;
 mod render;
+mod run;
+mod runs;
+mod secret;
 mod skill;
 mod validate;
 mod version;
@@ -30,7 +38,23 @@ use arguments::{Arguments, Command};
 pub fn main() -> ExitCode {
     // First of all: this process may be the helper stage of an executor.
     sympozium_exec::stage::enter_if_asked();
+    // Or one of the parts of a run on this machine.
+    if let Some(code) = parts::enter_if_asked() {
+        return code;
+    }
     let outcome = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Runs(arguments) => runs::list(&arguments),
+        Command::Show(arguments) => runs::show(&arguments),
+        Command::Logs(arguments) => runs::logs(&arguments),
+        Command::Audit(arguments) => runs::audit(&arguments),
+        Command::Rm(arguments) => runs::rm(&arguments),
+        Command::Prune(arguments) => runs::prune(&arguments),
+        Command::Approvals(arguments) => approvals::list(&arguments),
+        Command::Approve(arguments) => approvals::approve(&arguments),
+        Command::Deny(arguments) => approvals::deny(&arguments),
+        Command::Secret(arguments) => secret::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),

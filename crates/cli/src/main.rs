@@ -5,3 +5,25 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     sympozium::main()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    /// The reference is what the program says. `cargo xtask` names a file by the variable to have the page written there,
+    /// and compares or takes it itself.
+    #[test]
+    fn the_reference_is_what_the_program_says() {
+        let said = sympozium::reference::page();
+        if let Some(path) = std::env::var_os("SYMPOZIUM_REFERENCE") {
+            fs::write(PathBuf::from(path), said).unwrap();
+            return;
+        }
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference.md");
+        assert!(
+            fs::read_to_string(page).unwrap() == said,
+            "docs/reference.md is not what the program says; run `cargo xtask docs`"
+        );
+    }
+}

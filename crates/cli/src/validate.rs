@@ -31,12 +31,14 @@ use crate::manifests::tree::{Mark, Path};
 use crate::output::{answer, json, note};
 use admission::Floor;
 pub use admission::{Demand, Judged, Outcome, Purpose};
-pub use finding::{Conclusion, Finding, ObjectName, Verdict};
-use finding::{Findings, Stage};
-use object::{Object, ObjectKind, Sorter};
+use finding::Findings;
+pub use finding::{Conclusion, Finding, ObjectName, Stage, Verdict};
+use object::Sorter;
+pub use object::{Object, ObjectKind};
 pub use references::Completeness;
 pub use report::Report;
 use schema::Schema;
+pub use suggest::closest;
 
 /// Validates what the arguments name and prints what it found.
 pub fn run(arguments: &ValidateArguments) -> Result<ExitCode, Failure> {
@@ -134,11 +136,41 @@ impl<'a> Session<'a> {
         self.files.push(name);
     }
 
+    /// Whether everything could be read so far.
+    pub fn is_readable(&self) -> bool {
+        self.findings.errors == 0
+    }
+
+    /// What was read so far.
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// Changes an object before anything is asked of it.
+    pub fn object_mut(&mut self, index: usize) -> Option<&mut Object> {
+        self.objects.get_mut(index)
+    }
+
+    /// Keeps only some of the objects.
+    pub fn retain(&mut self, keep: impl FnMut(&Object) -> bool) {
+        self.objects.retain(keep);
+    }
+
     /// Takes the file with the cluster's floor.
-    fn add_floor(&mut self, reader: &mut Reader, path: &FilePath) {
-        let file = self.files.len();
-        let before = self.objects.len();
+    pub fn add_floor(&mut self, reader: &mut Reader, path: &FilePath) {
+        let (file, before) = (self.files.len(), self.objects.len());
         self.add_inputs(&[path.to_owned()], reader);
+        self.hold_to_floor(file, before);
+    }
+
+    /// The same for a floor that is no file.
+    pub fn add_floor_text(&mut self, name: &str, text: &str) {
+        let (file, before) = (self.files.len(), self.objects.len());
+        self.add(name.to_owned(), Ok(text.to_owned()));
+        self.hold_to_floor(file, before);
+    }
+
+    fn hold_to_floor(&mut self, file: usize, before: usize) {
         self.floor = Floor::InFile(file);
         let policy = ObjectKind::Ours(Kind::SympoziumPolicy);
         let is_one = self.files.len() == file + 1

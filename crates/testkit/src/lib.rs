@@ -13,6 +13,7 @@
 //! - [`model_server`]: a stand-in for a hosted model, by the real wire formats.
 //! - [`bench`]: the rows that a bench program writes.
 //! - [`static_build`]: binaries that run in an empty root.
+//! - [`terminal`]: a terminal with a person in front of it.
 
 pub mod as_user;
 pub mod bench;
@@ -28,6 +29,7 @@ pub mod runs;
 pub mod skips;
 pub mod static_build;
 pub mod sysv;
+pub mod terminal;
 
 use std::ffi::OsStr;
 use std::process::Command;

@@ -62,6 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("sympozium", ANY),
     ("sympozium-cluster-tests", &[]),
+    ("sympozium-conformance", ANY),
     ("sympozium-probe", &[]),
     ("sympozium-testkit", ANY),
     ("xtask", ANY),

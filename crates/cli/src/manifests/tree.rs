@@ -91,6 +91,81 @@ impl Node {
         }
     }
 
+    /// A value that was not read from a file. All of it is at one place.
+    pub fn from_json(value: serde_json::Value, at: Mark) -> Self {
+        let value = match value {
+            serde_json::Value::Null => Value::Null,
+            serde_json::Value::Bool(value) => Value::Bool(value),
+            serde_json::Value::Number(value) => Value::Number(value),
+            serde_json::Value::String(text) => Value::Text(text),
+            serde_json::Value::Array(all) => {
+                let nodes = all.into_iter().map(|it| Self::from_json(it, at));
+                Value::List(nodes.collect())
+            }
+            serde_json::Value::Object(all) => {
+                let entries = all.into_iter().map(|(key, value)| Entry {
+                    key,
+                    at,
+                    node: Self::from_json(value, at),
+                });
+                Value::Map(entries.collect())
+            }
+        };
+        Self { at, value }
+    }
+
+    /// Sets a field, with mappings on the way to it where there are none. What is set is at the place of what it replaces,
+    /// or of what it is in.
+    pub fn set(&mut self, path: &[&str], value: serde_json::Value) {
+        let Some((key, rest)) = path.split_first() else {
+            *self = Self::from_json(value, self.at);
+            return;
+        };
+        let at = self.at;
+        if !matches!(self.value, Value::Map(_)) {
+            self.value = Value::Map(Vec::new());
+        }
+        let Value::Map(entries) = &mut self.value else {
+            return;
+        };
+        match entries.iter_mut().find(|entry| entry.key == *key) {
+            Some(entry) => entry.node.set(rest, value),
+            None => {
+                let mut node = Self {
+                    at,
+                    value: Value::Map(Vec::new()),
+                };
+                node.set(rest, value);
+                entries.push(Entry {
+                    key: (*key).to_owned(),
+                    at,
+                    node,
+                });
+            }
+        }
+    }
+
+    /// Takes a field away, if it is there.
+    pub fn remove(&mut self, path: &[&str]) {
+        let Value::Map(entries) = &mut self.value else {
+            return;
+        };
+        match path {
+            [] => {}
+            [key] => entries.retain(|entry| entry.key != *key),
+            [key, rest @ ..] => {
+                if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *key) {
+                    entry.node.remove(rest);
+                }
+            }
+        }
+    }
+
+    /// The value at the end of a way through mappings.
+    pub fn at(&self, path: &[&str]) -> Option<&Node> {
+        path.iter().try_fold(self, |node, key| node.get(key))
+    }
+
     /// Where the field at `path` is written, or the closest thing around it that is.
     ///
     /// The path is in the form that [`Path`] writes: `spec.skills[0].params[a.b]`.
@@ -255,8 +330,36 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_becomes_json() {
+    fn a_tree_becomes_json_and_comes_of_it() {
         let root = map(1, vec![("a", text(1, "b"))]);
         assert_eq!(root.to_json(), serde_json::json!({"a": "b"}));
+        let value = serde_json::json!({"a": [1, null, {"b": true}], "c": "d"});
+        let node = Node::from_json(value.clone(), Mark::START);
+        assert_eq!(node.to_json(), value);
+    }
+
+    #[test]
+    fn what_is_set_is_at_the_place_of_what_it_replaces() {
+        use serde_json::json;
+        let mut root = map(1, vec![("spec", map(2, vec![("task", text(3, "old"))]))]);
+        root.set(&["spec", "task"], json!("new"));
+        root.set(&["spec", "model", "model"], json!("m"));
+        root.set(&["metadata"], json!({"name": "n"}));
+        let expected = json!({
+            "spec": {"task": "new", "model": {"model": "m"}}, "metadata": {"name": "n"},
+        });
+        assert_eq!(root.to_json(), expected);
+        assert_eq!(root.locate("spec.task").line, 3);
+        assert_eq!(root.locate("spec.model.model").line, 2);
+        let task = root.at(&["spec", "task"]).and_then(Node::as_text);
+        assert_eq!(task, Some("new"));
+        root.remove(&["spec", "model"]);
+        root.remove(&["spec", "nothing", "below"]);
+        root.remove(&["metadata"]);
+        assert_eq!(root.to_json(), json!({"spec": {"task": "new"}}));
+        assert_eq!(root.at(&["spec", "model"]), None);
+        // What is no mapping becomes one.
+        root.set(&["spec", "task", "mode"], json!("x"));
+        assert_eq!(root.to_json(), json!({"spec": {"task": {"mode": "x"}}}));
     }
 }

@@ -3,17 +3,26 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod answers;
+mod approvals;
+mod audit;
+mod bare;
 mod commands;
+mod compose;
 mod config;
 mod doctor;
 mod explain;
 mod fuzz;
 mod hostile;
+mod local;
 mod packs;
+mod records;
 mod render;
+mod runs;
 mod samples;
 mod scripts;
+mod secret;
 mod skill;
+mod terminal;
 mod validate;
 
 use std::io::Write as _;

@@ -43,7 +43,7 @@ pub fn warnings(skill: &Skill, options: &PackOptions) -> Vec<Problem> {
         return Vec::new();
     }
     let message = format!(
-        "the scripts need `{}`, and the base image has only `sh`",
+        "the skill needs `{}`, and the base image has only `sh`",
         needed.join("`, `")
     );
     let hint = "name an image that has it: sympozium skill import --image IMAGE DIR";

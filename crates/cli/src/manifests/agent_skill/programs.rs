@@ -46,9 +46,15 @@ fn of_first_line(bytes: &[u8]) -> Option<String> {
         let is_program = |word: &&str| !word.starts_with('-') && !word.contains('=');
         program = base_name(words.find(is_program)?);
     }
+    is_name(program).then(|| program.to_owned())
+}
+
+/// Whether this can be the plain name of a program.
+pub fn is_name(program: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
-    let fits = !program.is_empty() && program.len() <= 64 && program.bytes().all(is_plain);
-    fits.then(|| program.to_owned())
+    (1..=64).contains(&program.len())
+        && !program.starts_with(['.', '-'])
+        && program.bytes().all(is_plain)
 }
 
 fn base_name(path: &str) -> &str {

@@ -84,7 +84,9 @@ const FIELDS: &[&str] = &[
 ];
 
 /// What of `metadata` has a field in a pack.
-const OWN_PLACES: &[&str] = &["version", "category"];
+const OWN_PLACES: &[&str] = &["version", "category", BINS];
+/// Programs that the skill's commands need, between spaces: what on one machine is taken from the machine.
+const BINS: &str = "bins";
 
 struct Reading<'a> {
     document: &'a Document,
@@ -120,7 +122,8 @@ impl<'a> Reading<'a> {
             self.problems
                 .add(problem.hint("write what to do, step by step"));
         }
-        let needed = programs_of(&files);
+        let listed = self.bins(metadata.remove(BINS));
+        let needed = programs_of(&files, listed);
         let has_scripts = files.iter().any(is_script);
         let may_run = allowed
             .as_ref()
@@ -293,6 +296,22 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// The programs that the author lists. What cannot be one is left out, and said.
+    fn bins(&mut self, listed: Option<String>) -> Vec<String> {
+        let listed = listed.unwrap_or_default();
+        let words = listed
+            .split([' ', ',', '\t', '\n'])
+            .filter(|it| !it.is_empty());
+        let (names, others): (Vec<&str>, Vec<&str>) = words.partition(|it| programs::is_name(it));
+        if let (Some(other), Some(entry)) = (others.first(), self.field(METADATA)) {
+            let message = format!("{} is no name of a program", quoted(other));
+            let problem = Problem::warning("skill-programs", entry.at, message);
+            let hint = "list plain names in `metadata.bins`, between spaces: `bins: du sort`";
+            self.problems.add(problem.hint(hint));
+        }
+        names.into_iter().map(str::to_owned).collect()
+    }
+
     fn metadata(&mut self) -> BTreeMap<String, String> {
         let Some(entry) = self.field(METADATA) else {
             return BTreeMap::new();
@@ -406,11 +425,12 @@ fn is_script(file: &RawFile) -> bool {
     is_executable(file) || file.path.starts_with("scripts/")
 }
 
-/// The programs that the scripts need and that not every machine has.
-fn programs_of(files: &[RawFile]) -> Vec<String> {
+/// The programs that the scripts need, and those that the author lists.
+fn programs_of(files: &[RawFile], listed: Vec<String>) -> Vec<String> {
     let scripts = files.iter().filter(|file| is_script(file));
     let mut needed: Vec<String> = scripts
         .filter_map(|file| programs::interpreter(&file.path, &file.bytes))
+        .chain(listed)
         .filter(|program| program != programs::SHELL)
         .collect();
     needed.sort();

@@ -1,5 +1,7 @@
 //! What a pack is made of.
 
+use std::collections::BTreeMap;
+
 use super::super::directory::RawFile;
 use super::super::pack::{self, BASE_IMAGE, PackOptions};
 use super::super::skill::Skill;
@@ -108,8 +110,22 @@ fn what_the_base_image_has_not_is_said() {
         .unwrap();
     assert_eq!(
         warning.message,
-        "the scripts need `bash`, `python3`, and the base image has only `sh`"
+        "the skill needs `bash`, `python3`, and the base image has only `sh`"
     );
+}
+
+#[test]
+fn programs_can_be_listed() {
+    let head = "allowed-tools: Bash\nmetadata:\n  bins: sort du, sort sh\n";
+    let (listed, problems) = skill(head, &[("a.py", b"", true)]);
+    assert_eq!(problems, [""; 0]);
+    let bins = listed.spec.requires.unwrap().bins;
+    assert_eq!(bins, ["du", "python3", "sort"]);
+    assert_eq!(listed.metadata, BTreeMap::new());
+    let head = "allowed-tools: Bash\nmetadata:\n  bins: /usr/bin/du -x tr $(id)\n";
+    let (listed, problems) = skill(head, &[]);
+    assert_eq!(problems, ["5:1 warning skill-programs"]);
+    assert_eq!(listed.spec.requires.unwrap().bins, ["tr"]);
 }
 
 #[test]

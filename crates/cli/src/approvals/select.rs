@@ -1,0 +1,111 @@
+//! Which questions are meant by what was typed.
+
+use anyhow::{Error, anyhow};
+use sympozium_api::names::Digest;
+
+use super::waiting::Waiting;
+use crate::failure::Failure;
+use crate::local::state::State;
+use crate::manifests::problem::{printable, quoted};
+
+/// Names of questions in a message.
+const MAX_NAMED: usize = 20;
+const HINT: &str = "`sympozium approvals` lists what waits";
+
+/// What was typed.
+#[derive(Debug)]
+pub struct Wanted<'w> {
+    /// A run and questions, or questions.
+    pub words: &'w [String],
+    /// Hashes of actions.
+    pub actions: &'w [Digest],
+    /// All that are left.
+    pub all: bool,
+}
+
+/// The questions that are meant, each once. Where it is not certain which, none is.
+///
+/// # Errors
+///
+/// When something that was named does not wait, or it is not certain what is meant.
+pub fn select(
+    mut waiting: Vec<Waiting>,
+    state: &State,
+    wanted: &Wanted<'_>,
+) -> Result<Vec<Waiting>, Failure> {
+    let mut approvals = wanted.words;
+    if let Some((first, others)) = wanted.words.split_first() {
+        // A run, if there is one; that it has no question is for the message below.
+        match (state.find(first), is_approval(&waiting, first)) {
+            (Ok((directory, _)), _) => {
+                waiting.retain(|it| it.directory == directory);
+                approvals = others;
+                if waiting.is_empty() {
+                    let error = anyhow!("run {} waits for nobody", quoted(first));
+                    return Err(Failure::new(error, HINT));
+                }
+            }
+            (Err(_), true) => {}
+            (Err(failure), false) => return Err(failure),
+        }
+    }
+    for name in approvals {
+        match waiting
+            .iter()
+            .filter(|it| it.question.approval == *name)
+            .count()
+        {
+            0 => return Err(missing(anyhow!("no question {} waits", quoted(name)))),
+            1 => {}
+            _ => {
+                let error = anyhow!("several runs wait with a question {}", quoted(name));
+                return Err(Failure::new(error, "name the run before it"));
+            }
+        }
+    }
+    for action in wanted.actions {
+        if !waiting.iter().any(|it| it.question.action == *action) {
+            return Err(missing(anyhow!("no question about {action} waits")));
+        }
+    }
+    if waiting.is_empty() {
+        return Err(missing(anyhow!("no run waits for a person")));
+    }
+    if wanted.all {
+        return Ok(waiting);
+    }
+    if approvals.is_empty() && wanted.actions.is_empty() {
+        return match waiting.len() {
+            1 => Ok(waiting),
+            _ => Err(uncertain(&waiting)),
+        };
+    }
+    waiting.retain(|it| {
+        approvals.contains(&it.question.approval) || wanted.actions.contains(&it.question.action)
+    });
+    Ok(waiting)
+}
+
+fn is_approval(waiting: &[Waiting], name: &str) -> bool {
+    waiting.iter().any(|it| it.question.approval == name)
+}
+
+fn missing(error: Error) -> Failure {
+    Failure::new(
+        error,
+        "it may have been answered; `sympozium approvals` lists what waits",
+    )
+}
+
+fn uncertain(waiting: &[Waiting]) -> Failure {
+    let names: Vec<String> = waiting.iter().take(MAX_NAMED).map(Waiting::name).collect();
+    let error = anyhow!(
+        "{} questions wait: {}",
+        waiting.len(),
+        printable(&names.join(", "))
+    );
+    Failure::new(
+        error,
+        "name one, or use --all; `sympozium approvals` shows them",
+    )
+}

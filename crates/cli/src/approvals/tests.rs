@@ -1,0 +1,117 @@
+//! Which questions are meant.
+
+use std::path::PathBuf;
+
+use sympozium_api::names::Digest;
+use sympozium_ipc::run_api::{Phase, Usage};
+
+use super::select::{Wanted, select};
+use super::waiting::Waiting;
+use crate::local::event::Question;
+use crate::local::record::{FORMAT, RunRecord};
+use crate::local::state::State;
+
+const FIRST: &str = "aaaaaaaa-0000-4000-8000-000000000001";
+const SECOND: &str = "bbbbbbbb-0000-4000-8000-000000000002";
+
+fn digest(letter: char) -> Digest {
+    Digest::from(format!("sha256:{}", letter.to_string().repeat(64)).as_str())
+}
+
+/// A run with these questions.
+fn waiting(state: &State, uid: &str, name: &str, questions: &[(&str, char)]) -> Vec<Waiting> {
+    let directory = state.run(uid);
+    drop(directory.create().unwrap());
+    let run = RunRecord {
+        format: FORMAT,
+        uid: uid.into(),
+        name: name.into(),
+        namespace: "default".into(),
+        agent: "assistant".into(),
+        task: "task".into(),
+        model: "scripted/model".into(),
+        skills: Vec::new(),
+        plan: digest('0'),
+        pid: 1,
+        started_ms: 1,
+        ended_ms: None,
+        phase: Phase::Waiting,
+        workspace: Some(PathBuf::from("/workspace")),
+        usage: Usage::default(),
+        outcome: None,
+        isolation: Default::default(),
+        leftovers: None,
+    };
+    directory.write(&run).unwrap();
+    let one = |(approval, letter): &(&str, char)| Waiting {
+        directory: directory.clone(),
+        run: run.clone(),
+        question: Question {
+            approval: (*approval).into(),
+            tool: "execute_command".into(),
+            pack: None,
+            action: digest(*letter),
+            shown: "tool: execute_command".into(),
+            deadline_ms: 0,
+            run_scope: false,
+        },
+    };
+    questions.iter().map(one).collect()
+}
+
+fn selected(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<String>, String> {
+    let temporary = tempfile::tempdir().unwrap();
+    let state = State::at(temporary.path().join("s")).unwrap();
+    let mut all_waiting = waiting(&state, FIRST, "one", &[("q1", '1'), ("q2", '2')]);
+    all_waiting.extend(waiting(&state, SECOND, "two", &[("q1", '3')]));
+    waiting(&state, "cccccccc-0000-4000-8000-000000000003", "none", &[]);
+    let words: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
+    let wanted = Wanted {
+        words: &words,
+        actions,
+        all,
+    };
+    match select(all_waiting, &state, &wanted) {
+        Ok(found) => Ok(found.iter().map(Waiting::name).collect()),
+        Err(failure) => Err(format!("{failure:?}")
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()),
+    }
+}
+
+#[test]
+fn what_is_certain_is_selected() {
+    let names = |all: &[&str]| Ok(all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
+    let (q1, q2, q3) = (
+        "q1 of one (aaaaaaaa)",
+        "q2 of one (aaaaaaaa)",
+        "q1 of two (bbbbbbbb)",
+    );
+    assert_eq!(selected(&["two"], &[], false), names(&[q3]));
+    assert_eq!(selected(&["bbbb"], &[], false), names(&[q3]));
+    assert_eq!(selected(&["one", "q1"], &[], false), names(&[q1]));
+    assert_eq!(selected(&["one", "q2", "q1"], &[], false), names(&[q1, q2]));
+    assert_eq!(selected(&["q2"], &[], false), names(&[q2]));
+    assert_eq!(selected(&["one"], &[digest('2')], false), names(&[q2]));
+    assert_eq!(selected(&[], &[digest('3')], false), names(&[q3]));
+    assert_eq!(selected(&["one"], &[], true), names(&[q1, q2]));
+    assert_eq!(selected(&[], &[], true), names(&[q1, q2, q3]));
+}
+
+#[test]
+fn what_is_not_certain_is_not() {
+    for (words, actions, message) in [
+        (&["one"][..], &[][..], "2 questions wait"),
+        (&[], &[], "3 questions wait"),
+        (&["q1"], &[], "several runs wait with a question `q1`"),
+        (&["one", "q3"], &[], "no question `q3` waits"),
+        (&["none"], &[], "run `none` waits for nobody"),
+        (&["nowhere"], &[], "there is no run `nowhere`"),
+        (&["two"], &[digest('1')], "no question about sha256:1111"),
+    ] {
+        let error = selected(words, actions, false).unwrap_err();
+        assert!(error.contains(message), "{words:?}: {error}");
+    }
+}

@@ -1,0 +1,293 @@
+//! `sympozium demo`: an agent at work, and a hostile one stopped.
+//!
+//! Nothing is staged but the model's words: the run is admitted, planned and realised like any other, and what is said about
+//! each attack is what came of it here and now. An attack that is not stopped is said so, and fails the command.
+
+mod steps;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Parser};
+use serde_json::Value;
+use sympozium_gateway::run_api::local::Says;
+
+use crate::failure::{FAILED, Failure};
+use crate::local::event::{Event, Question};
+use crate::local::realise::{self, LocalRun};
+use crate::local::record::Outcome;
+use crate::local::state::{State, replace};
+use crate::output::answer;
+use crate::run::arguments::RunArguments;
+use crate::run::compose::compose;
+use crate::run::signals::{Asks, Signals};
+use steps::{CallResult, STEPS, Step};
+
+const MANIFESTS: &str = include_str!("demo/demo.yaml");
+
+/// The arguments of `demo`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  A few seconds, without a model and without a network:
+    sympozium demo
+
+  The same agent, skills and policy with a real model, which may do as it likes; you are asked about the refund:
+    sympozium demo --model anthropic/claude-sonnet-4-20250514
+
+  The manifests, to look at or to change:
+    sympozium demo --print > demo.yaml && sympozium explain demo.yaml && sympozium run demo.yaml
+
+Exit codes:
+  0  the job was done and every attack was stopped
+  1  something was not, or the command failed
+  2  the command line was not understood")]
+pub struct DemoArguments {
+    /// A real model instead of the one whose turns are written down, as provider/model.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    pub model: Option<String>,
+
+    /// Print the manifests, and run nothing.
+    #[arg(long, conflicts_with = "model")]
+    pub print: bool,
+}
+
+/// Shows it.
+pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
+    if arguments.print {
+        answer(MANIFESTS)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let state = State::open()?;
+    let hint = "see that the state directory is not full";
+    let directory = state
+        .directory("demo")
+        .map_err(|error| Failure::new(error, hint))?;
+    let manifests = directory.join("demo.yaml");
+    replace(&manifests, MANIFESTS.as_bytes()).map_err(|error| Failure::new(error, hint))?;
+    let mut words = vec!["run".into(), manifests.into_os_string()];
+    if let Some(model) = &arguments.model {
+        words.extend(["--model".into(), model.into()]);
+        let arguments = OfRun::parse_from(words).run;
+        return crate::run::run(&arguments);
+    }
+    words.extend(["--policy".into(), "shop".into()]);
+    let arguments = OfRun::parse_from(words).run;
+    let prepared = compose(&arguments, &state)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")
+        .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
+    runtime.block_on(async { show(realise::start(prepared, &state).await?).await })
+}
+
+#[derive(Debug, Parser)]
+struct OfRun {
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+async fn show(run: LocalRun) -> Result<ExitCode, Failure> {
+    let mut told = Telling::default();
+    let mut events = run.handle.events.reader();
+    let mut signals = Signals::listen()
+        .context("cannot listen for signals")
+        .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
+    loop {
+        let timed = tokio::select! {
+            timed = events.next() => timed,
+            asks = signals.next() => {
+                match asks {
+                    Asks::End(how) => run.handle.stop(how),
+                    Asks::Leave => return Ok(ExitCode::from(FAILED)),
+                    Asks::Resized => {}
+                }
+                continue;
+            }
+        };
+        match &timed.event {
+            Event::Planned {
+                skills, workspace, ..
+            } => {
+                say(
+                    "An agent with two skills on this machine: no cluster, no daemon, no container runtime.",
+                )?;
+                say(&format!(
+                    "  skills     {}, each in a sandbox of its own",
+                    skills.join(" and ")
+                ))?;
+                if let Some(workspace) = workspace {
+                    say(&format!("  workspace  {}", workspace.display()))?;
+                }
+            }
+            Event::Isolated { part, report } if part == "skill-logs" => {
+                let held: Vec<&str> = (report.guarantees.keys())
+                    .filter(|guarantee| report.holds(**guarantee))
+                    .map(|guarantee| guarantee.as_str())
+                    .collect();
+                say(&format!(
+                    "  isolation  {} ({})",
+                    held.join(", "),
+                    report.profile
+                ))?;
+            }
+            Event::Asked { question } => {
+                let says = decision(question);
+                told.said_no |= says == Says::No;
+                // The question may be gone already: then the run is, too, and its last event says so.
+                let _ = run
+                    .handle
+                    .decide(&question.approval, &question.action, says, None);
+            }
+            Event::Transcript { line } => told.line(line)?,
+            Event::Warning { text } => say(&format!("  note: {}", printable(text)))?,
+            Event::Ended {
+                outcome, leftovers, ..
+            } => {
+                return end(&run, &told, outcome, leftovers);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The person of this demo: yes to the refund that the task asks for, no to any other.
+fn decision(question: &Question) -> Says {
+    let is_task = question.shown.contains("1042") && question.shown.contains("12.50");
+    match is_task {
+        true => Says::Yes,
+        false => Says::No,
+    }
+}
+
+/// What has been told so far.
+#[derive(Default)]
+struct Telling {
+    results: BTreeMap<String, bool>,
+    headed: Option<&'static str>,
+    /// Whether the person of the demo has said no.
+    said_no: bool,
+}
+
+impl Telling {
+    /// A line of the transcript: the results of calls are what is shown.
+    fn line(&mut self, line: &Value) -> Result<(), Failure> {
+        let text = |field: &str| line.get(field).and_then(Value::as_str);
+        let (Some("result"), Some(id)) = (text("kind"), text("id")) else {
+            return Ok(());
+        };
+        let Some(step) = STEPS.iter().find(|step| step.call == id) else {
+            return Ok(());
+        };
+        let failed = line.get("failed").and_then(Value::as_bool) == Some(true);
+        let result = CallResult {
+            failed,
+            text: text("text").unwrap_or_default(),
+            said_no: self.said_no,
+        };
+        let well = (step.is_well)(&result);
+        self.results.insert(id.to_owned(), well);
+        if self.headed != Some(step.heading) {
+            self.headed = Some(step.heading);
+            say(&format!("\n{}", step.heading))?;
+        }
+        let verdict = match (well, step.is_attack) {
+            (true, false) => "done   ",
+            (true, true) => "stopped",
+            (false, false) => "FAILED ",
+            (false, true) => "NOT STOPPED",
+        };
+        say(&format!(
+            "  {verdict}  {:<47}  {}",
+            step.what,
+            shown(step, &result, well)
+        ))
+    }
+}
+
+/// Why, or what came of it instead.
+fn shown(step: &Step, result: &CallResult<'_>, well: bool) -> String {
+    match well {
+        true => step.why.to_owned(),
+        false => printable(result.text).chars().take(300).collect(),
+    }
+}
+
+fn end(
+    run: &LocalRun,
+    told: &Telling,
+    outcome: &Outcome,
+    leftovers: &[String],
+) -> Result<ExitCode, Failure> {
+    say("\nWhat is left")?;
+    let verified = crate::runs::audit::verified(&run.directory);
+    let receipts = match &verified {
+        Ok(text) => format!(
+            "  done     {:<47}  {text}",
+            "receipts of every decision and action"
+        ),
+        Err(error) => format!("  FAILED   receipts: {error:#}"),
+    };
+    say(&receipts)?;
+    match leftovers {
+        [] => say(&format!(
+            "  done     {:<47}  none: looked for, not assumed",
+            "processes, mounts, sockets, secrets"
+        ))?,
+        _ => say(&format!("  FAILED   left over: {}", leftovers.join(", ")))?,
+    }
+    let record = run
+        .directory
+        .record()
+        .map_err(|error| Failure::new(error, "`sympozium runs` lists runs"))?;
+    let uid = &record.uid[..8];
+    // As it was called: after `make demo` it is in no PATH.
+    let program = std::env::args().next().unwrap_or_default();
+    say("\nLook closer:")?;
+    for (words, what) in [
+        (format!("logs {uid}"), "what the model said and did"),
+        (format!("audit {uid}"), "each decision, with what held it"),
+        (
+            "demo --print".to_owned(),
+            "the manifests: run them, change them",
+        ),
+    ] {
+        say(&format!("  {program} {words:<15}  {what}"))?;
+    }
+    let all = STEPS
+        .iter()
+        .all(|step| told.results.get(step.call) == Some(&true));
+    let well = all
+        && verified.is_ok()
+        && leftovers.is_empty()
+        && matches!(outcome, Outcome::Succeeded { .. });
+    if !well {
+        say(&format!(
+            "\nThe demo did not go as it must: the run {}.",
+            outcome.word()
+        ))?;
+        if let Outcome::Failed { why } | Outcome::Refused { why } = outcome {
+            say(&printable(why))?;
+        }
+        return Ok(ExitCode::from(FAILED));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(line: &str) -> Result<(), Failure> {
+    answer(&format!("{line}\n"))
+}
+
+/// Text of a tool, without anything that a terminal acts on.
+fn printable(text: &str) -> String {
+    let harmless = |it: char| {
+        if it == '\n' || crate::manifests::problem::is_printable(it) {
+            it
+        } else {
+            '?'
+        }
+    };
+    text.trim().chars().map(harmless).collect()
+}

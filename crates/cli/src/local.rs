@@ -1,0 +1,28 @@
+//! Runs on one machine: no cluster, no daemon, no container runtime.
+//!
+//! A plan is realised as processes, each part in a sandbox of `sympozium-exec` with the same paths as in a pod. The gateway
+//! lives in this process and is reached by a Unix socket. Everything that is kept of a run is in one directory of its own
+//! ([`state`]); what is needed only while it lasts is below `live` in it, and goes with the run.
+
+pub mod bare;
+pub mod binaries;
+pub mod control;
+pub mod event;
+pub mod events;
+pub mod forward;
+pub mod keys;
+pub mod leftovers;
+pub mod outdoors;
+pub mod prepared;
+pub mod realise;
+pub mod record;
+pub mod remove;
+pub mod secrets;
+pub mod sockets;
+pub mod state;
+pub mod supervise;
+pub mod sweep;
+pub mod time;
+pub mod volumes;
+pub mod watched;
+pub mod worlds;

@@ -1,0 +1,364 @@
+//! The sandboxes of a run where user namespaces are blocked: Landlock, seccomp and supervision hold them, and nothing else.
+//!
+//! Without a mount namespace nothing can be put where a pod has it: every part is told where its files are, and sees those,
+//! the system's directories and nothing else of the machine. Without a network namespace commands get no sockets at all. What
+//! cannot be had this way is refused before anything starts.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use sympozium_api::digest::canonical;
+use sympozium_api::run_plan::{AgentView, Mount, Part, Places, Role, Start, place};
+use sympozium_exec::environment::{DEFAULT_PATH, Environment};
+use sympozium_exec::guarantee::{Cell, cell};
+use sympozium_exec::landlock::View;
+use sympozium_exec::seccomp::Sockets;
+use sympozium_exec::world::system_paths;
+use sympozium_exec::{Config, Guarantee, Processes, Profile, Request};
+use sympozium_plan::plan::agent_view;
+
+use super::prepared::{PackRoot, Prepared};
+use super::volumes::make_directory;
+use super::worlds::{GATEWAY_SOCKET, Ground, Sandbox, guarantee};
+use crate::parts;
+
+/// How these sandboxes are made.
+const PROFILE: Profile = Profile::Container;
+/// The run's `live` directory, in which every part of ours starts: paths to sockets stay short, however long the way there is.
+const HERE: &str = "/proc/self/cwd";
+/// Where a part of ours learns about itself and what it started, besides its own files.
+const PROC: &str = "/proc";
+/// In `live`: this program, under the names of its parts.
+const PROGRAMS: &str = "bin";
+/// In `live`: the directories of all skills, by pack.
+const EXCHANGE: &str = "ipc";
+/// In `live`: the agent's view, with the paths that are real here.
+const VIEW: &str = "view";
+
+/// Whether this tier holds a guarantee.
+pub fn holds(guarantee: Guarantee) -> bool {
+    // Of the network nothing is left where there are no sockets.
+    guarantee == Guarantee::Network || matches!(cell(PROFILE, guarantee), Cell::Enforced { .. })
+}
+
+/// What a run asks for that this tier cannot give: everything, not just the first.
+pub fn obstacles(prepared: &Prepared, live: &Path, workspace: Option<&Path>) -> Vec<String> {
+    let plan = &prepared.plan;
+    let mut found = Vec::new();
+    let floor = plan.isolation.floor.iter().copied().map(guarantee);
+    let lacking: Vec<&str> = floor
+        .filter(|it| !holds(*it))
+        .map(Guarantee::as_str)
+        .collect();
+    if !lacking.is_empty() {
+        found.push(format!(
+            "its isolation floor asks for {}",
+            lacking.join(", ")
+        ));
+    }
+    for part in &plan.parts {
+        let is_ours = matches!(part.role, Role::Agent | Role::Bridge);
+        if is_ours {
+            continue;
+        }
+        let who = match part.role.pack() {
+            Some(pack) => format!("pack {pack}"),
+            None => format!("part {}", part.name),
+        };
+        if plan.credentials.iter().any(|it| it.part == part.name) {
+            found.push(format!(
+                "{who} has egress, and there is no network of its own for it"
+            ));
+        }
+        if matches!(prepared.root_of(part), Some(PackRoot::Directory(_))) {
+            found.push(format!("{who} is run from the directory of an image"));
+        }
+        let fixed: Vec<&str> = (part.mounts.iter())
+            .map(|mount| mount.path.as_str())
+            .filter(|path| !can_be_elsewhere(&part.role, path))
+            // Where the gateway's credential would be: told with the egress.
+            .filter(|path| *path != place::INPUT)
+            .collect();
+        if !fixed.is_empty() {
+            found.push(format!("{who} has files at {}", fixed.join(", ")));
+        }
+    }
+    if let Some(workspace) = workspace.filter(|it| is_above(it, live)) {
+        let workspace = workspace.display();
+        found.push(format!("the workspace {workspace} holds the state of runs"));
+    }
+    found
+}
+
+/// Whether what a part has at a path can be somewhere else, because whoever uses it is told where. A hook is not: what it is to
+/// do is written down with its paths.
+fn can_be_elsewhere(role: &Role, path: &str) -> bool {
+    let anybody = [place::TMP, place::SHM];
+    let skill = [place::IPC, place::WORKSPACE];
+    anybody.contains(&path) || !role.is_hook() && skill.contains(&path)
+}
+
+fn is_above(directory: &Path, path: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(path).starts_with(real(directory))
+}
+
+/// A directory that a part has in a pod, and where it is here.
+struct Placed<'p> {
+    mount: &'p Mount,
+    real: PathBuf,
+}
+
+impl Ground<'_> {
+    /// The sandbox of a part, without namespaces.
+    ///
+    /// # Errors
+    ///
+    /// When the part needs something that is not here.
+    pub fn bare(&self, part: &Part) -> anyhow::Result<Sandbox> {
+        let scratch = self.directory(&format!("tmp-{}", part.name))?;
+        let placed = self.placed(part, &scratch)?;
+        let mut config = Config::new(PROFILE).working_in(self.live);
+        config.floor = self.floor(PROFILE);
+        config.sockets = Sockets::UnixOnly;
+        config.view = View {
+            readable: system_paths().map(Path::to_owned).collect(),
+            hidden: Vec::new(),
+            writable: vec![scratch.clone()],
+            terminals: false,
+        };
+        for it in &placed {
+            match it.mount.read_only {
+                true => config.view.readable.push(it.real.clone()),
+                false => config.view.writable.push(it.real.clone()),
+            }
+        }
+        let mut path = DEFAULT_PATH.into();
+        let argv = match &part.role {
+            Role::Agent => self.bare_agent(&placed, &mut config)?,
+            Role::Bridge => self.bare_bridge(&placed, &mut config)?,
+            Role::Skill { .. } | Role::Sandbox => {
+                let tools = self.bare_tools(part, &mut config)?;
+                let argv = self.bare_skill(part, &placed, &scratch, &mut config)?;
+                path = tools.into_os_string();
+                argv
+            }
+            Role::PreRun { .. } | Role::PostRun { .. } => {
+                config.sockets = Sockets::None;
+                config.processes = Processes::Hidden;
+                config.working_directory.clone_from(&scratch);
+                hook(part)?
+            }
+        };
+        let mut environment = self.environment(part)?;
+        environment.push(("PATH".into(), path));
+        config.environment = Environment::of_part(environment).with_scratch(&scratch);
+        Ok(Sandbox {
+            config,
+            start: self.bounded(part, Request::argv(argv)),
+            forward: None,
+        })
+    }
+
+    fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let directory = self.live.join(name);
+        make_directory(&directory)?;
+        Ok(directory)
+    }
+
+    fn placed<'p>(&self, part: &'p Part, scratch: &Path) -> anyhow::Result<Vec<Placed<'p>>> {
+        let mut placed = Vec::new();
+        for mount in &part.mounts {
+            let is_exchange = Path::new(mount.path.as_str()).starts_with(place::IPC);
+            let source = self
+                .volumes
+                .source(&mount.volume, mount.sub_path.as_deref())?;
+            let real = match (source, mount.path.as_str()) {
+                (Some(_), _) if is_exchange => self.exchange(mount)?,
+                (Some(source), _) => source,
+                (None, place::TMP) => scratch.to_owned(),
+                // Shared memory is the machine's.
+                (None, _) => continue,
+            };
+            placed.push(Placed { mount, real });
+        }
+        Ok(placed)
+    }
+
+    /// The directory of a skill, which is in the bridge's directory of all skills.
+    fn exchange(&self, mount: &Mount) -> anyhow::Result<PathBuf> {
+        let parts = self.prepared.plan.parts.iter();
+        let bridge = parts.filter(|part| part.role == Role::Bridge);
+        let mut mounts = bridge.flat_map(|part| &part.mounts);
+        let of_bridge = mounts.find(|it| it.volume == mount.volume);
+        let pack = of_bridge.and_then(|it| it.path.as_str().strip_prefix(place::IPC));
+        let pack = pack.map(|it| it.trim_start_matches('/'));
+        let pack = pack.filter(|it| !it.is_empty() && !it.contains('/'));
+        let pack = pack.with_context(|| format!("the bridge has no volume {}", mount.volume))?;
+        self.directory(EXCHANGE)?;
+        self.directory(&format!("{EXCHANGE}/{pack}"))
+    }
+
+    /// This program under the name of a part, which may see itself and `/proc`.
+    fn bare_ours(&self, config: &mut Config, part: &str) -> anyhow::Result<String> {
+        let link = self.directory(PROGRAMS)?.join(part);
+        match symlink(self.program, &link) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("cannot make {}", link.display()));
+            }
+            _ => {}
+        }
+        let own = [self.program, Path::new(PROC)].map(Path::to_owned);
+        config.view.readable.extend(own);
+        text(&link)
+    }
+
+    /// A path in `live`, by way of the directory that a part starts in.
+    fn here(&self, path: &Path) -> anyhow::Result<String> {
+        let below = path.strip_prefix(self.live);
+        let below = below.with_context(|| format!("{} is elsewhere", path.display()))?;
+        text(&Path::new(HERE).join(below))
+    }
+
+    fn bare_agent(
+        &self,
+        placed: &[Placed<'_>],
+        config: &mut Config,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut view = agent_view(&self.prepared.plan);
+        for root in &mut view.roots {
+            root.path = moved(placed, &root.path)?;
+        }
+        for skill in &mut view.skills {
+            skill.directory = moved(placed, &skill.directory)?;
+        }
+        view.places = Some(Places {
+            workspace: moved(placed, place::WORKSPACE)?,
+            scratch: moved(placed, place::TMP)?,
+        });
+        let input = self.directory(VIEW)?;
+        let bytes = canonical(&view).context("the agent's view has no JSON")?;
+        std::fs::write(input.join(AgentView::FILE), bytes).context("cannot write its view")?;
+        config.view.readable.push(input.clone());
+        let mut argv = vec![self.bare_ours(config, parts::AGENT)?];
+        argv.push(format!("--input={}", self.here(&input)?));
+        if let Some(door) = find(placed, place::DOOR) {
+            argv.push(format!("--door={}", self.here(door)?));
+        }
+        Ok(argv)
+    }
+
+    fn bare_bridge(
+        &self,
+        placed: &[Placed<'_>],
+        config: &mut Config,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut argv = vec![self.bare_ours(config, parts::BRIDGE)?];
+        argv.push(format!("--plan-digest={}", self.prepared.digest));
+        let socket = self.here(&self.gateway.join(GATEWAY_SOCKET))?;
+        argv.push(format!("--gateway=unix:{socket}"));
+        // There may be no skill that needs it, and it must be there.
+        let exchange = self.directory(EXCHANGE)?;
+        argv.push(format!("--ipc={}", self.here(&exchange)?));
+        for (flag, path) in [
+            ("input", place::INPUT),
+            ("door", place::DOOR),
+            ("headers", place::HEADERS),
+            ("script", place::SCRIPT),
+        ] {
+            if let Some(real) = find(placed, path) {
+                argv.push(format!("--{flag}={}", self.here(real)?));
+            }
+        }
+        config.view.writable.push(exchange);
+        if let Some(certificates) = self.certificates() {
+            argv.push(format!("--certificates={}", text(&certificates)?));
+            config.view.readable.push(certificates);
+        }
+        Ok(argv)
+    }
+
+    /// A directory of links to the programs that a pack declares. They, and it, can be read.
+    fn bare_tools(&self, part: &Part, config: &mut Config) -> anyhow::Result<PathBuf> {
+        // A first attempt with namespaces has one of its own.
+        let tools = self.directory(&format!("programs-{}", part.name))?;
+        if let Some(PackRoot::Host(programs)) = self.prepared.root_of(part) {
+            for program in programs {
+                let link = tools.join(&program.name);
+                symlink(&program.path, &link)
+                    .with_context(|| format!("cannot make {}", link.display()))?;
+                if !system_paths().any(|system| program.path.starts_with(system)) {
+                    config.view.readable.push(program.path.clone());
+                }
+            }
+        }
+        config.view.readable.push(tools.clone());
+        Ok(tools)
+    }
+
+    fn bare_skill(
+        &self,
+        part: &Part,
+        placed: &[Placed<'_>],
+        scratch: &Path,
+        config: &mut Config,
+    ) -> anyhow::Result<Vec<String>> {
+        let Some(exchange) = find(placed, place::IPC) else {
+            bail!("it has no directory for its commands");
+        };
+        let workspace = find(placed, place::WORKSPACE);
+        // What commands read is what the executor does, without what the executor needs for itself.
+        let mut flags: Vec<String> = Vec::new();
+        for path in &config.view.readable {
+            flags.push(format!("--readable={}", text(path)?));
+        }
+        let mut argv = vec![self.bare_ours(config, parts::SIDECAR)?];
+        argv.push("ipc".to_owned());
+        let pack = part.role.pack().unwrap_or_default();
+        argv.push(format!("--pack={pack}"));
+        argv.push(format!("--profile={PROFILE}"));
+        argv.push("--sockets=none".to_owned());
+        argv.push(format!("--ipc-dir={}", text(exchange)?));
+        argv.push(format!(
+            "--workspace={}",
+            text(workspace.unwrap_or(scratch))?
+        ));
+        argv.push(format!("--scratch={}", text(scratch)?));
+        argv.extend(flags);
+        Ok(argv)
+    }
+}
+
+fn hook(part: &Part) -> anyhow::Result<Vec<String>> {
+    match &part.start {
+        Start::Image { command, args } if !command.is_empty() => {
+            Ok(command.iter().chain(args).cloned().collect())
+        }
+        _ => bail!("it says nothing about what to run: give it a `command`"),
+    }
+}
+
+fn find<'p>(placed: &'p [Placed<'_>], path: &str) -> Option<&'p Path> {
+    let found = placed.iter().find(|it| it.mount.path.as_str() == path);
+    found.map(|it| it.real.as_path())
+}
+
+/// A path of a pod as it is here: below the mount that is closest above it; as it is where there is none.
+fn moved(placed: &[Placed<'_>], path: &str) -> anyhow::Result<String> {
+    let above = placed.iter().filter_map(|it| {
+        let below = Path::new(path).strip_prefix(it.mount.path.as_str()).ok()?;
+        Some((it, below))
+    });
+    let closest = above.min_by_key(|(_, below)| below.components().count());
+    match closest {
+        // Joining nothing would add a slash.
+        Some((it, below)) => text(&it.real.join(below).components().collect::<PathBuf>()),
+        None => Ok(path.to_owned()),
+    }
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    let text = path.to_str().map(str::to_owned);
+    text.with_context(|| format!("{} is no text", path.display()))
+}

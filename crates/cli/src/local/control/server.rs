@@ -1,0 +1,211 @@
+//! The side of the run.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use sympozium_gateway::run_api::local::Counted;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::super::event::{Event, Timed};
+use super::super::events::Reader;
+use super::super::realise::Handle;
+use super::{
+    LAST_WORDS, MAX_ANSWER, MAX_CONNECTIONS, MAX_REASON, MAX_REQUEST, REQUEST_DEADLINE, Reply,
+    Request, WRITE_DEADLINE,
+};
+
+/// How many processes above another are looked at.
+const MAX_ANCESTORS: usize = 1024;
+
+/// How long nobody is let in when the system has no room for another connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves whoever connects, until the run's last event has gone to all who follow it, or they have had [`LAST_WORDS`] to
+/// read it. Dropping it ends every connection.
+pub async fn serve(listener: UnixListener, handle: Arc<Handle>) {
+    let mut connections = JoinSet::new();
+    let mut ended = std::pin::pin!(ended(handle.events.reader()));
+    loop {
+        tokio::select! {
+            () = &mut ended => break,
+            // Those that are over make room.
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if is_ours(&stream) => {
+                    let is_full = connections.len() >= MAX_CONNECTIONS;
+                    let _ = match is_full {
+                        true => refuse_at_once(&stream),
+                        false => {
+                            connections.spawn(attend(stream, Arc::clone(&handle)));
+                            Ok(())
+                        }
+                    };
+                }
+                Ok(_) => tracing::warn!("another user came to the control socket, and was sent away"),
+                Err(error) => {
+                    tracing::warn!(%error, "nobody can be let in at the control socket");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    let _ = timeout(LAST_WORDS, all).await;
+}
+
+/// Waits for the last event.
+async fn ended(mut events: Reader) {
+    while !matches!(events.next().await.event, Event::Ended { .. }) {}
+}
+
+/// Whether it is the user that runs this, or root; and nobody of the run itself, which may have the same user: a run must not
+/// answer its own questions.
+fn is_ours(stream: &UnixStream) -> bool {
+    let ours = rustix::process::geteuid().as_raw();
+    let Ok(peer) = stream.peer_cred() else {
+        return false;
+    };
+    [0, ours].contains(&peer.uid()) && peer.pid().is_some_and(|pid| !is_below_us(pid))
+}
+
+/// Whether a process descends from this one. One that cannot be looked at counts as such.
+fn is_below_us(pid: i32) -> bool {
+    let us = std::process::id().cast_signed();
+    if pid == us {
+        return false;
+    }
+    let mut above = pid;
+    for _ in 0..MAX_ANCESTORS {
+        let Some(parent) = parent_of(above) else {
+            return true;
+        };
+        match parent {
+            _ if parent == us => return true,
+            0 | 1 => return false,
+            _ => above = parent,
+        }
+    }
+    true
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in brackets and may hold anything: what counts begins after the last one.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Says that there is no room, to somebody who is not waited for: an empty socket has room for the line.
+fn refuse_at_once(stream: &UnixStream) -> io::Result<()> {
+    let why = format!("{MAX_CONNECTIONS} others are connected to this run already");
+    stream.try_write(&line(&Reply::Refused { why })).map(|_| ())
+}
+
+/// One connection, from its request to its last line.
+async fn attend(stream: UnixStream, handle: Arc<Handle>) {
+    let (from, mut to) = stream.into_split();
+    let mut from = BufReader::new(from);
+    let reply = match request(&mut from).await {
+        Ok(Request::Follow) => return follow(from, to, handle.events.reader()).await,
+        Ok(request) => answer(&handle, request),
+        Err(why) => Reply::Refused { why },
+    };
+    let _ = write(&mut to, &line(&reply)).await;
+}
+
+/// The one line that whoever connects has to write.
+async fn request(from: &mut BufReader<OwnedReadHalf>) -> Result<Request, String> {
+    let mut bytes = Vec::new();
+    let mut bounded = from.take(MAX_REQUEST as u64);
+    match timeout(REQUEST_DEADLINE, bounded.read_until(b'\n', &mut bytes)).await {
+        Err(_) => return Err("no request came in time".to_owned()),
+        Ok(Err(_)) => return Err("the request could not be read".to_owned()),
+        Ok(Ok(_)) => {}
+    }
+    if bytes.pop() != Some(b'\n') {
+        return Err(match bytes.len() + 1 >= MAX_REQUEST {
+            true => format!("a request has at most {MAX_REQUEST} bytes"),
+            false => "a request ends with a line break".to_owned(),
+        });
+    }
+    serde_json::from_slice(&bytes)
+        .map_err(|_| "this is no request that this release understands".to_owned())
+}
+
+fn answer(handle: &Handle, request: Request) -> Reply {
+    match request {
+        Request::Questions => Reply::Questions {
+            questions: handle.questions(),
+        },
+        Request::Decide {
+            reason: Some(reason),
+            ..
+        } if reason.chars().count() > MAX_REASON => Reply::Refused {
+            why: format!("a reason has at most {MAX_REASON} characters"),
+        },
+        Request::Decide {
+            approval,
+            action,
+            says,
+            reason,
+        } => match handle.decide(&approval, &action, says.into(), reason.as_deref()) {
+            Ok(Counted::Decided) => Reply::Counted { more: 0 },
+            Ok(Counted::More(more)) => Reply::Counted { more },
+            Err(error) => Reply::Refused {
+                why: error.to_string(),
+            },
+        },
+        Request::Stop { how } => {
+            handle.stop(how.into());
+            Reply::Stopping
+        }
+        Request::Follow => unreachable!("who follows is attended to by itself"),
+    }
+}
+
+/// Writes every event, until the last, or until the reader is gone.
+async fn follow(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf, mut events: Reader) {
+    // Nothing more is to come from there: whatever comes, and be it the end, ends it.
+    let mut gone = [0; 1];
+    let mut gone = std::pin::pin!(from.read(&mut gone));
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            _ = &mut gone => return,
+        };
+        let mut bytes = line(&*event);
+        if bytes.len() > MAX_ANSWER {
+            let text = format!("an event of {} bytes was left out", bytes.len());
+            bytes = line(&Timed {
+                at_ms: event.at_ms,
+                event: Event::Warning { text },
+            });
+        }
+        let is_last = matches!(event.event, Event::Ended { .. });
+        if write(&mut to, &bytes).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// A value as a line. All that we write has JSON; an empty line would end the reader's patience, not ours.
+fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Writes a line, to a reader who reads.
+async fn write(to: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
+    match timeout(WRITE_DEADLINE, to.write_all(bytes)).await {
+        Ok(written) => written,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}

@@ -1,0 +1,126 @@
+//! From loopback of a skill's sandbox to the gateway's socket. Programs know proxies and hosts by address, and a sandbox has
+//! no network: this listens at the addresses that they try, and passes everything on as it is. What may be reached is
+//! decided at the other end.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser;
+use sympozium_gateway::forward::{Forward, Forwarder, GatewayAddress};
+use sympozium_ipc::credential::Credential;
+use sympozium_program::Failure;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::Semaphore;
+
+use super::worlds::{GATEWAY, GATEWAY_SOCKET};
+
+/// The port of loopback at which a skill finds the gateway as a proxy.
+pub const PROXY_PORT: u16 = 3128;
+/// Connections to the proxy at once.
+const MAX_CONNECTIONS: usize = 256;
+/// How long to wait when the system has no room for another connection.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Hosts that have an address of loopback each.
+const MAX_HOSTS: usize = 250;
+
+/// The address of loopback at which the host of this number is found.
+pub fn address(number: usize) -> Option<Ipv4Addr> {
+    let last = u8::try_from(number + 1).ok()?;
+    (number < MAX_HOSTS).then(|| Ipv4Addr::new(127, 1, 0, last))
+}
+
+/// Bring a skill's programs to the gateway.
+#[derive(Debug, Parser)]
+#[command(name = "gateway-forward", hide = true)]
+struct Arguments {
+    /// The port at which the gateway is a proxy.
+    #[arg(long)]
+    proxy: u16,
+    /// An address to listen at, and the host and port behind it.
+    #[arg(long = "forward", value_name = "ADDRESS:PORT=HOST:PORT", value_parser = str::parse::<Forward>)]
+    forwards: Vec<Forward>,
+    /// The file with the proxy's address, credential included.
+    #[arg(long, default_value = "/run/sympozium/proxy")]
+    credential: PathBuf,
+}
+
+/// The whole program.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => Failure::from(error).report(),
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let socket = Path::new(GATEWAY).join(GATEWAY_SOCKET);
+    let credential = credential(&arguments.credential)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    runtime.block_on(async {
+        let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.proxy));
+        let proxy = TcpListener::bind(proxy)
+            .await
+            .context("cannot listen on loopback")?;
+        let gateway = GatewayAddress::Unix(socket.clone());
+        let forwarder = Forwarder::bind(&arguments.forwards, gateway, &credential).await;
+        let forwarder = forwarder.context("cannot listen on loopback")?;
+        tokio::join!(forwarder.run(), relay(proxy, socket));
+        Ok(())
+    })
+}
+
+/// What is in the address of a proxy before its host.
+fn credential(path: &Path) -> anyhow::Result<Credential> {
+    let bytes = super::state::read_bounded(path, 4096)?;
+    let text = zeroize::Zeroizing::new(
+        String::from_utf8(bytes).context("the proxy's address is no text")?,
+    );
+    let pair = text
+        .trim()
+        .strip_prefix("http://")
+        .and_then(|rest| rest.split_once('@'));
+    let pair = pair.and_then(|(pair, _)| pair.split_once(':'));
+    let (user, password) = pair.context("the proxy's address has no credential")?;
+    Ok(Credential {
+        user: user.to_owned(),
+        password: password.to_owned().into(),
+    })
+}
+
+async fn relay(listener: TcpListener, socket: PathBuf) {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let Ok(seat) = Arc::clone(&room).acquire_owned().await else {
+            return;
+        };
+        let mut client = match listener.accept().await {
+            Ok((client, _)) => client,
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let socket = socket.clone();
+        tokio::spawn(async move {
+            // Whoever asks notices when the gateway is gone: the connection ends.
+            if let Ok(mut gateway) = UnixStream::connect(&socket).await {
+                let _ = copy_bidirectional(&mut client, &mut gateway).await;
+            }
+            drop(seat);
+        });
+    }
+}

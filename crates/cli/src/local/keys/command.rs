@@ -1,0 +1,174 @@
+//! The command that prints the key: the user's own, and run as they would run it.
+
+use std::io::Read;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+use zeroize::Zeroizing;
+
+use super::{MAX_KEY_BYTES, text};
+use crate::manifests::problem::is_printable;
+
+/// How long the command may take.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of what it says went wrong that are shown: the last ones.
+const SHOWN_BYTES: usize = 2 << 10;
+/// How long it may take to end once it has closed its output.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What the command prints.
+pub fn output(command: &str) -> anyhow::Result<Zeroizing<String>> {
+    output_within(command, TIMEOUT)
+}
+
+/// The same, with another bound.
+pub fn output_within(command: &str, timeout: Duration) -> anyhow::Result<Zeroizing<String>> {
+    let mut running = Running::start(command)?;
+    let deadline = Instant::now() + timeout;
+    let printed = running.printed(deadline)?;
+    if printed.len() > MAX_KEY_BYTES {
+        bail!("the key command prints more than {MAX_KEY_BYTES} bytes, which no key has");
+    }
+    let status = running.ended(deadline)?;
+    if !status.success() {
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exits with {code}"),
+            (None, signal) => format!("is ended by signal {}", signal.unwrap_or_default()),
+        };
+        let said = running.said();
+        let why = match said.is_empty() {
+            true => String::new(),
+            false => format!(": {said}"),
+        };
+        return Err(anyhow!("the key command {how}{why}"));
+    }
+    running.is_over = true;
+    text(&printed).context("the output of the key command")
+}
+
+/// The command with everything that it starts; killed unless it ends well.
+struct Running {
+    child: Child,
+    stdout: Receiver<Zeroizing<Vec<u8>>>,
+    stderr: Receiver<Zeroizing<Vec<u8>>>,
+    is_over: bool,
+}
+
+impl Running {
+    fn start(command: &str) -> anyhow::Result<Self> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it is the user's own command, with their rights and environment: no sandbox is wanted around it"
+        )]
+        let mut shell = Command::new("sh");
+        let mut child = shell
+            .args(["-c", command])
+            // A group of its own, to be ended as a whole.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start sh for the key command")?;
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            bail!("the key command has no output");
+        };
+        Ok(Self {
+            child,
+            stdout: receive(move || first(stdout)),
+            stderr: receive(move || last(stderr)),
+            is_over: false,
+        })
+    }
+
+    /// Everything that it prints, or more than a key has.
+    fn printed(&self, deadline: Instant) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.stdout.recv_timeout(left).map_err(|_| too_long())
+    }
+
+    /// How it ended.
+    fn ended(&mut self, deadline: Instant) -> anyhow::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self
+                .child
+                .try_wait()
+                .context("cannot wait for the key command")?
+            {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                return Err(too_long());
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The end of what it says on standard error, fit for a terminal.
+    fn said(&mut self) -> String {
+        // Whatever it left running may hold the other end.
+        self.kill();
+        let said = self.stderr.recv_timeout(Duration::from_secs(1));
+        let said = said.unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let said = said.trim().replace(['\n', '\t'], " ");
+        said.chars().filter(|it| is_printable(*it)).collect()
+    }
+
+    fn kill(&mut self) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may be gone already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn too_long() -> anyhow::Error {
+    anyhow!("the key command takes too long; it is ended")
+}
+
+fn receive(
+    read: impl FnOnce() -> Zeroizing<Vec<u8>> + Send + 'static,
+) -> Receiver<Zeroizing<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody may wait for it any more.
+        let _ = sender.send(read());
+    });
+    receiver
+}
+
+/// The first bytes, one more than a key has.
+fn first(stream: impl Read) -> Zeroizing<Vec<u8>> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    // What was read before an error is not the key; its exit code says so.
+    let _ = stream
+        .take(MAX_KEY_BYTES as u64 + 1)
+        .read_to_end(&mut bytes);
+    bytes
+}
+
+/// The last bytes.
+fn last(mut stream: impl Read) -> Zeroizing<Vec<u8>> {
+    let mut kept = Zeroizing::new(Vec::new());
+    let mut chunk = [0; 1024];
+    while let Ok(count @ 1..) = stream.read(&mut chunk) {
+        kept.extend_from_slice(&chunk[..count]);
+        let too_much = kept.len().saturating_sub(SHOWN_BYTES);
+        kept.drain(..too_much);
+    }
+    kept
+}

@@ -1,0 +1,71 @@
+//! What of a run is still there when it should be gone: found by listing, not by trust.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Pid;
+
+use super::state::RunDirectory;
+
+/// Processes, mounts, control groups, sockets and files of a run that are there.
+pub fn of(directory: &RunDirectory) -> Vec<String> {
+    let processes = children().into_iter();
+    let mut found: Vec<String> = processes.map(|pid| format!("process {pid}")).collect();
+    found.extend(mounts(directory.path()));
+    if let Ok(groups) = sympozium_exec::cgroup::of_this_process() {
+        found.extend(
+            groups
+                .iter()
+                .map(|it| format!("control group {}", it.display())),
+        );
+    }
+    for (what, path) in [
+        ("directory", directory.live()),
+        ("socket", directory.control()),
+    ] {
+        if fs::symlink_metadata(&path).is_ok() {
+            found.push(format!("{what} {}", path.display()));
+        }
+    }
+    found
+}
+
+/// Children of this process: the sandboxes of a run are, and everything else of it is below them.
+pub fn children() -> Vec<Pid> {
+    let tasks = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children = children.collect::<Vec<_>>().join(" ");
+    let children = children.split_ascii_whitespace();
+    let numbers = children.filter(|pid| !has_ended(pid));
+    let numbers = numbers.filter_map(|pid| pid.parse().ok());
+    numbers.filter_map(Pid::from_raw).collect()
+}
+
+/// Whether a child has ended, and the thread that started it has yet to wait for it.
+fn has_ended(pid: &str) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    // The name is in brackets and may hold anything: what counts begins after the last one.
+    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|state| state.starts_with(['Z', 'X']))
+}
+
+fn mounts(directory: &Path) -> Vec<String> {
+    let Some(directory) = directory.to_str() else {
+        return Vec::new();
+    };
+    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else {
+        return vec!["mounts that cannot be listed".to_owned()];
+    };
+    // As proc_pid_mountinfo(5) writes them.
+    let mut escaped = directory.replace('\\', "\\134");
+    for (letter, octal) in [(' ', "\\040"), ('\t', "\\011"), ('\n', "\\012")] {
+        escaped = escaped.replace(letter, octal);
+    }
+    let ours = mounts.lines().filter(|line| line.contains(&escaped));
+    ours.map(|line| format!("mount {line}")).collect()
+}

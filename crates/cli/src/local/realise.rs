@@ -1,0 +1,338 @@
+//! A plan becomes processes, and in the end nothing.
+//!
+//! ```text
+//!  start ─► hooks before ─► every sandbox ─► the agent may begin ─► agent ends ─► bridge ends ─► skills end ─► hooks after
+//!                                                                                                  └─► look that nothing is left
+//! ```
+//!
+//! Skills and bridge start as soon as their own sandbox is there; the agent only when all of them are and hold what they must.
+
+mod blocked;
+mod ending;
+mod handle;
+mod inputs;
+mod parts;
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use sympozium_gateway::run_api::RunApi;
+use sympozium_gateway::run_api::local::{Desk, NoScheduler, Records};
+use sympozium_gateway::settings::Loopback;
+use sympozium_gateway::{Gateway, Settings};
+use sympozium_ipc::run_api::{Phase, Usage};
+
+use super::control;
+use super::event::Event;
+use super::events::{EventLog, Reader};
+use super::leftovers;
+use super::outdoors::Outdoors;
+use super::prepared::Prepared;
+use super::record::{FORMAT, Outcome, RunRecord};
+use super::remove::remove_tree;
+use super::state::{RunDirectory, RunLock, State, replace};
+use super::time::now_ms;
+use super::volumes::{self, Volumes, make_directory};
+use super::watched::Watched;
+use super::worlds::GATEWAY_SOCKET;
+use super::{sockets, worlds};
+use crate::failure::Failure;
+use blocked::Means;
+pub use handle::{Handle, Stop};
+
+/// Characters of the task that the record has.
+const TASK_SHOWN: usize = 2000;
+
+/// A run that goes on.
+#[derive(Debug)]
+pub struct LocalRun {
+    /// Where everything of it is kept.
+    pub directory: RunDirectory,
+    /// What may be done with it.
+    pub handle: Arc<Handle>,
+    /// Everything that happens. The last event is [`Ended`](Event::Ended).
+    pub events: Reader,
+}
+
+/// Starts a run. It goes on by itself, on this runtime, to its end; its last event says that nothing of it is left.
+///
+/// # Errors
+///
+/// When it cannot begin: nothing of it is left then.
+pub async fn start(prepared: Prepared, state: &State) -> Result<LocalRun, Failure> {
+    let directory = state.run(prepared.plan.run.uid.as_str());
+    let lock = directory.create().map_err(cannot_begin)?;
+    match begin(prepared, state, &directory, lock) {
+        Ok(run) => Ok(run),
+        Err(error) => {
+            let _ = remove_tree(directory.path());
+            Err(cannot_begin(error))
+        }
+    }
+}
+
+fn cannot_begin(error: anyhow::Error) -> Failure {
+    Failure::new(
+        error.context("the run cannot begin"),
+        "the message says what is in the way; `sympozium doctor` looks at this machine",
+    )
+}
+
+fn begin(
+    prepared: Prepared,
+    state: &State,
+    directory: &RunDirectory,
+    lock: RunLock,
+) -> anyhow::Result<LocalRun> {
+    allow_open_files();
+    let plan = &prepared.plan;
+    let uid = plan.run.uid.as_str().to_owned();
+    let live = directory.live();
+    replace(&directory.at("plan.json"), &prepared.bytes)?;
+
+    // The gateway, which is the only way out, and the credentials at it. Its key dies with this process.
+    let mut key = [0; sympozium_ipc::credential::KEY_BYTES];
+    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
+    let keys = sympozium_ipc::credential::KeyRing::single("local", key)?;
+    let (files, proxies) = inputs::of(&prepared, &keys)?;
+    let settings = Settings {
+        loopback: Loopback::AsPlanned,
+        ..Settings::default()
+    };
+    let gateway = Gateway::new(keys, settings, Outdoors::default());
+    gateway.plans().add(plan)?;
+    let (desk, events) = (Desk::new(), EventLog::default());
+    let watched = Watched::new(Records::open(&state.runs())?, events.clone());
+    gateway.serve_run_api(RunApi {
+        identify: gateway.credentials(),
+        decider: desk.clone(),
+        reporter: watched.clone(),
+        scheduler: NoScheduler,
+    })?;
+    let gateway_directory = live.join("gateway");
+    make_directory(&gateway_directory)?;
+    let listener = sockets::listen(&gateway_directory, GATEWAY_SOCKET)?;
+
+    // Everything that parts will see, and their sandboxes.
+    let workspace = workspace(&prepared, directory)?;
+    let claims = |claim: &str| {
+        let path = state
+            .directory(&format!("volumes/{}", plan.run.namespace))?
+            .join(claim);
+        make_directory(&path)?;
+        // A skill owns it, and may have changed that. What is above it keeps everybody else away.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        Ok(path)
+    };
+    let volumes = Volumes::make(
+        &prepared,
+        &volumes::Ground {
+            live: &live,
+            workspace: &workspace,
+            claims: &claims,
+            inputs: &files,
+        },
+    )?;
+    let program = std::env::current_exe().context("this program cannot be found")?;
+    let has_files =
+        (plan.parts.iter()).any(|part| part.mounts.iter().any(|it| it.volume.0 == "workspace"));
+    let workspace = has_files.then_some(workspace);
+    let means = Means {
+        prepared,
+        volumes,
+        live,
+        gateway: gateway_directory,
+        program,
+        proxies,
+        workspace,
+    };
+    let prepared = &means.prepared;
+    let plan = &prepared.plan;
+    let mut sandboxes = Vec::new();
+    for part in &plan.parts {
+        let sandbox = means.ground().sandbox(part);
+        let sandbox = sandbox.with_context(|| format!("part {} cannot be made", part.name))?;
+        sandboxes.push((part.clone(), sandbox));
+    }
+
+    let record = record(prepared, means.workspace.clone());
+    directory.write(&record)?;
+    let control_listener = control::listen(directory)?;
+    let handle = Arc::new(Handle::new(uid.clone(), desk, events.clone()));
+    events.tell(Event::Planned {
+        run: record.name.clone(),
+        uid: uid.clone(),
+        agent: record.agent.clone(),
+        model: record.model.clone(),
+        skills: record.skills.clone(),
+        plan: prepared.digest.clone(),
+        directory: directory.path().to_owned(),
+        workspace: record.workspace.clone(),
+    });
+    for text in &prepared.warnings {
+        events.tell(Event::Warning { text: text.clone() });
+    }
+    let reader = events.reader();
+    let serving = {
+        let gateway = Arc::clone(&gateway);
+        tokio::spawn(async move { gateway.serve_unix(listener).await })
+    };
+    let controlled = tokio::spawn(control::serve(control_listener, Arc::clone(&handle)));
+    let asking = tokio::spawn(handle::watch_questions(
+        Arc::clone(&handle),
+        prepared.approve,
+    ));
+    let run = Run {
+        sandboxes,
+        directory: directory.clone(),
+        record,
+        events,
+        handle: Arc::clone(&handle),
+        watched,
+        deadlines: plan.deadlines.clone(),
+        grace: plan.deadlines.grace_seconds,
+        adopts: false,
+    };
+    let directory_of_run = directory.clone();
+    tokio::spawn(async move {
+        let mut run = run;
+        let outcome = run.live(&means).await;
+        drop(means);
+        if run.adopts {
+            blocked::end_orphans().await;
+        }
+        // Revoked before anything else: no credential of the run opens anything from here on.
+        gateway.plans().end(&uid);
+        gateway.end();
+        for task in [serving.abort_handle(), asking.abort_handle()] {
+            task.abort();
+        }
+        run.finish(outcome);
+        // Whoever follows hears the last word; that takes a moment at most.
+        let _ = controlled.await;
+        drop(lock);
+    });
+    Ok(LocalRun {
+        directory: directory_of_run,
+        handle,
+        events: reader,
+    })
+}
+
+/// Lets this process have as many open files as its parts, as far as the user may: sandboxes are made by way of sockets.
+fn allow_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.unwrap_or(worlds::OPEN_FILES);
+    let wanted = most.min(worlds::OPEN_FILES);
+    if now.current.is_some_and(|current| current < wanted) {
+        let limit = Rlimit {
+            current: Some(wanted),
+            maximum: now.maximum,
+        };
+        // With fewer it works too, mostly.
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+}
+
+/// The workspace: the user's, or a fresh one that is kept.
+fn workspace(prepared: &Prepared, directory: &RunDirectory) -> anyhow::Result<PathBuf> {
+    if let Some(workspace) = &prepared.workspace {
+        return Ok(workspace.clone());
+    }
+    let workspace = directory.at("workspace");
+    make_directory(&workspace)?;
+    Ok(workspace)
+}
+
+fn record(prepared: &Prepared, workspace: Option<PathBuf>) -> RunRecord {
+    let plan = &prepared.plan;
+    let task = match &plan.task.task {
+        Some(task) => serde_json::to_value(task).unwrap_or_default(),
+        None => serde_json::Value::Null,
+    };
+    let task = match task {
+        serde_json::Value::String(text) => text,
+        serde_json::Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let mut skills: Vec<String> = prepared.texts.keys().cloned().collect();
+    for part in &plan.parts {
+        if let Some(pack) = part
+            .role
+            .pack()
+            .filter(|pack| !skills.iter().any(|it| it == pack))
+        {
+            skills.push(pack.to_owned());
+        }
+    }
+    RunRecord {
+        format: FORMAT,
+        uid: plan.run.uid.as_str().to_owned(),
+        name: plan.run.name.as_str().to_owned(),
+        namespace: plan.run.namespace.as_str().to_owned(),
+        agent: plan.run.agent.as_str().to_owned(),
+        task: task.chars().take(TASK_SHOWN).collect(),
+        model: format!("{}/{}", plan.model.provider, plan.model.model),
+        skills,
+        plan: prepared.digest.clone(),
+        pid: std::process::id(),
+        started_ms: now_ms(),
+        ended_ms: None,
+        phase: Phase::Starting,
+        workspace,
+        usage: Usage::default(),
+        outcome: None,
+        isolation: std::collections::BTreeMap::new(),
+        leftovers: None,
+    }
+}
+
+/// A run and everything that belongs to it.
+struct Run {
+    sandboxes: Vec<(sympozium_api::run_plan::Part, worlds::Sandbox)>,
+    directory: RunDirectory,
+    record: RunRecord,
+    events: EventLog,
+    handle: Arc<Handle>,
+    watched: Watched,
+    deadlines: sympozium_api::run_plan::Deadlines,
+    grace: u64,
+    /// Whether processes come to this one when their sandbox is killed.
+    adopts: bool,
+}
+
+impl Run {
+    /// Writes the record; a disk that is full does not end a run.
+    fn write_record(&self) {
+        if let Err(error) = self.directory.write(&self.record) {
+            let text = format!("the run's record cannot be written: {error:#}");
+            self.events.tell(Event::Warning { text });
+        }
+    }
+
+    /// Takes everything away that the run had, looks whether it is gone, and says so.
+    fn finish(mut self, outcome: Outcome) {
+        let removed = remove_tree(&self.directory.live());
+        let _ = std::fs::remove_file(self.directory.control());
+        let mut leftovers = leftovers::of(&self.directory);
+        if let Err(error) = removed {
+            leftovers.push(format!("{error:#}"));
+        }
+        let (_, usage) = *self.watched.now.borrow();
+        self.record.phase = Phase::Ended;
+        self.record.usage = usage;
+        self.record.ended_ms = Some(now_ms());
+        self.record.outcome = Some(outcome.clone());
+        self.record.leftovers = Some(leftovers.clone());
+        self.write_record();
+        self.events.tell(Event::Ended {
+            outcome,
+            usage,
+            leftovers,
+        });
+    }
+}

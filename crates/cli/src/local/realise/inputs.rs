@@ -1,0 +1,74 @@
+//! What parts read about their run: the plan, the agent's view of it, credentials at the gateway.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use sympozium_api::digest::canonical;
+use sympozium_api::run_plan::{AgentView, PartName, Role};
+use sympozium_ipc::credential::{Claims, Credential, KeyRing};
+use sympozium_ipc::run_api::RUN;
+use sympozium_plan::plan::agent_view;
+use sympozium_plan::render::key;
+use zeroize::Zeroizing;
+
+use crate::local::forward::PROXY_PORT;
+use crate::local::prepared::Prepared;
+use crate::local::time::now_ms;
+
+/// Seconds that a credential is good for beyond the longest that its run may take.
+const SPARE_SECONDS: u64 = 3600;
+
+/// Files by part, and the gateway's address as a proxy by part.
+pub type Inputs = (
+    BTreeMap<PartName, BTreeMap<String, Vec<u8>>>,
+    BTreeMap<String, Zeroizing<String>>,
+);
+
+/// What each part reads, and the gateway's address for those that know it as a proxy.
+///
+/// # Errors
+///
+/// When something has no form that can be written.
+pub fn of(prepared: &Prepared, keys: &KeyRing) -> anyhow::Result<Inputs> {
+    let plan = &prepared.plan;
+    let expires = now_ms() / 1000 + plan.deadlines.ceiling_seconds + SPARE_SECONDS;
+    let sign = |name: &str| -> anyhow::Result<Credential> {
+        let claims = Claims {
+            run: plan.run.uid.as_str().to_owned(),
+            name: name.to_owned(),
+            expires,
+        };
+        keys.sign(&claims)
+            .with_context(|| format!("credential {name} cannot be signed"))
+    };
+    let pair = |it: &Credential| format!("{}:{}", it.user, *it.password).into_bytes();
+    let mut inputs = BTreeMap::new();
+    let mut proxies = BTreeMap::new();
+    for part in &plan.parts {
+        let mut files = BTreeMap::new();
+        let own = plan.credentials.iter().filter(|it| it.part == part.name);
+        match &part.role {
+            Role::Agent => {
+                let view = canonical(&agent_view(plan)).context("the agent's view has no JSON")?;
+                files.insert(AgentView::FILE.to_owned(), view);
+            }
+            Role::Bridge => {
+                files.insert(key::PLAN.to_owned(), prepared.bytes.clone());
+                files.insert(key::TOKEN.to_owned(), pair(&sign(RUN)?));
+                for credential in own {
+                    let name = format!("{}{}", key::CREDENTIAL, credential.name);
+                    files.insert(name, pair(&sign(&credential.name)?));
+                }
+            }
+            _ => {
+                if let Some(credential) = own.into_iter().next() {
+                    let url = sign(&credential.name)?.proxy_url(&format!("127.0.0.1:{PROXY_PORT}"));
+                    files.insert(key::PROXY.to_owned(), url.as_bytes().to_vec());
+                    proxies.insert(part.name.0.clone(), url);
+                }
+            }
+        }
+        inputs.insert(part.name.clone(), files);
+    }
+    Ok((inputs, proxies))
+}

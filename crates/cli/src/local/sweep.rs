@@ -1,0 +1,195 @@
+//! Clears away what killed processes left behind: `live/` and the socket of runs that nobody runs any more, and their empty
+//! control groups.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::remove::remove_tree;
+use super::state::{MAX_RUNS, RunDirectory, State};
+
+/// How old a directory without a lock must be: until then somebody may be about to begin the run.
+const ABANDONED: Duration = Duration::from_secs(3600);
+/// Failures that are told by their texts.
+const MAX_TOLD: usize = 16;
+
+/// What was cleared away.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Swept {
+    /// Runs whose files for while they last were still there.
+    pub live: usize,
+    /// Sockets at which nobody listens.
+    pub sockets: usize,
+    /// What could not be cleared away, and why.
+    pub failed: Vec<String>,
+}
+
+/// Whether anything is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// It is.
+    Really,
+    /// It is only told what would be.
+    DryRun,
+}
+
+/// Clears `live/` and the socket of every run that nobody runs. Each is done under the run's lock, so that a run that lives
+/// is never touched, and no link leads out of it.
+///
+/// # Errors
+///
+/// When the directory of runs cannot be read. What cannot be cleared away is told in the answer.
+pub fn sweep(state: &State) -> anyhow::Result<Swept> {
+    // Control groups say by their names whose they were. They hold nothing and belong to no directory of ours, so they are
+    // not counted here; where none can be listed, none was made.
+    let _ = sympozium_exec::cgroup::sweep_stale();
+    sweep_or_tell(state, Doing::Really)
+}
+
+/// The same without control groups, or what it would do.
+///
+/// # Errors
+///
+/// As [`sweep`].
+pub fn sweep_or_tell(state: &State, doing: Doing) -> anyhow::Result<Swept> {
+    let mut swept = Swept::default();
+    for directory in directories(state)? {
+        if let Err(error) = one(&directory, doing, &mut swept)
+            && swept.failed.len() < MAX_TOLD
+        {
+            swept.failed.push(format!("{error:#}"));
+        }
+    }
+    Ok(swept)
+}
+
+/// Every directory that is named as runs are, whether it has a record or not.
+///
+/// # Errors
+///
+/// When the directory of runs cannot be read.
+pub fn directories(state: &State) -> anyhow::Result<Vec<RunDirectory>> {
+    let runs = state.runs();
+    let entries = fs::read_dir(&runs).with_context(|| format!("cannot read {}", runs.display()))?;
+    let mut found = Vec::new();
+    for entry in entries.take(MAX_RUNS).flatten() {
+        // Not what a link leads to.
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let name = entry.file_name();
+        let uid = name.to_str().filter(|name| Uuid::try_parse(name).is_ok());
+        if let (true, Some(uid)) = (is_directory, uid) {
+            found.push(state.run(uid));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a directory without a lock is older than anybody needs to begin.
+pub fn is_abandoned(directory: &RunDirectory) -> bool {
+    let modified = fs::symlink_metadata(directory.path()).and_then(|it| it.modified());
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > ABANDONED))
+}
+
+fn one(directory: &RunDirectory, doing: Doing, swept: &mut Swept) -> anyhow::Result<()> {
+    let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
+    let (live, socket) = (directory.live(), directory.control());
+    // Most runs end by themselves, and cost two looks here.
+    if !is_there(&live) && !is_there(&socket) {
+        return Ok(());
+    }
+    if !is_there(&directory.at("lock")) && !is_abandoned(directory) {
+        return Ok(());
+    }
+    let Some(_lock) = directory.lock()? else {
+        return Ok(());
+    };
+    if is_there(&live) {
+        if doing == Doing::Really {
+            remove_tree(&live)?;
+        }
+        swept.live += 1;
+    }
+    if is_there(&socket) {
+        if doing == Doing::Really {
+            fs::remove_file(&socket)
+                .with_context(|| format!("cannot remove {}", socket.display()))?;
+        }
+        swept.sockets += 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    const DEAD: &str = "00000000-0000-4000-8000-000000000001";
+    const ALIVE: &str = "00000000-0000-4000-8000-000000000002";
+    const BEGINNING: &str = "00000000-0000-4000-8000-000000000003";
+    const LINKED: &str = "00000000-0000-4000-8000-000000000004";
+
+    fn made(state: &State, uid: &str) -> (RunDirectory, super::super::state::RunLock) {
+        let directory = state.run(uid);
+        let lock = directory.create().unwrap();
+        fs::create_dir_all(directory.live().join("a/b")).unwrap();
+        drop(UnixListener::bind(directory.control()).unwrap());
+        (directory, lock)
+    }
+
+    #[test]
+    fn what_the_dead_left_goes_and_the_living_keep_theirs() {
+        let temporary = tempfile::tempdir().unwrap();
+        let state = State::at(temporary.path().join("s")).unwrap();
+        let (dead, lock) = made(&state, DEAD);
+        drop(lock);
+        let (alive, _lock) = made(&state, ALIVE);
+        // Not locked yet.
+        let beginning = state.run(BEGINNING);
+        fs::create_dir_all(beginning.live()).unwrap();
+        // Not a directory of ours, though it is called so.
+        let outside = temporary.path().join("outside");
+        fs::create_dir_all(outside.join("live")).unwrap();
+        fs::write(outside.join("lock"), "").unwrap();
+        symlink(&outside, state.run(LINKED).path()).unwrap();
+        fs::create_dir_all(state.runs().join("other/live")).unwrap();
+
+        let told = sweep_or_tell(&state, Doing::DryRun).unwrap();
+        assert!(dead.live().exists());
+        let swept = sweep(&state).unwrap();
+        let expected = Swept {
+            live: 1,
+            sockets: 1,
+            failed: Vec::new(),
+        };
+        assert_eq!((&told, &swept), (&expected, &expected));
+        assert!(!dead.live().exists() && !dead.control().exists() && dead.logs().exists());
+        assert!(alive.live().join("a/b").exists() && alive.control().exists());
+        assert!(beginning.live().exists());
+        assert!(outside.join("live").exists());
+        assert!(state.runs().join("other/live").exists());
+        assert_eq!(sweep(&state).unwrap(), Swept::default());
+    }
+
+    #[test]
+    fn a_live_directory_that_is_a_link_leads_nowhere() {
+        let temporary = tempfile::tempdir().unwrap();
+        let state = State::at(temporary.path().join("s")).unwrap();
+        let directory = state.run(DEAD);
+        drop(directory.create().unwrap());
+        fs::remove_dir(directory.live()).unwrap();
+        let outside = temporary.path().join("outside");
+        fs::create_dir_all(outside.join("kept")).unwrap();
+        symlink(&outside, directory.live()).unwrap();
+        assert_eq!(sweep(&state).unwrap().live, 1);
+        assert!(fs::symlink_metadata(directory.live()).is_err());
+        assert!(outside.join("kept").exists());
+    }
+}

@@ -1,0 +1,32 @@
+//! Moments as they are written down and shown.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+
+/// Now, in milliseconds since 1970: what is compared.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default().as_millis();
+    u64::try_from(since).unwrap_or(u64::MAX)
+}
+
+/// A moment as it is written down: UTC, to the millisecond.
+pub fn written(at_ms: u64) -> String {
+    let at = i64::try_from(at_ms)
+        .ok()
+        .and_then(|at| Timestamp::from_millisecond(at).ok());
+    format!("{:.3}", at.unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_to_the_millisecond() {
+        assert_eq!(written(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(written(1_794_836_641_042), "2026-11-16T13:44:01.042Z");
+        assert_eq!(written(u64::MAX), "1970-01-01T00:00:00.000Z");
+    }
+}

@@ -1,0 +1,304 @@
+//! The volumes of a plan as directories of this machine.
+//!
+//! What belongs to the run alone is below its `live` directory and goes with it. Everything in there is for the run's user
+//! alone; a sandbox sees it as its own by an idmapped mount, so no file is readable for anybody else.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use sympozium_api::names::MountPath;
+use sympozium_api::run_plan::{PartName, PlanVolume, SkillPlan, VolumeName, VolumeSource, place};
+use sympozium_api::skill_pack::Skill;
+use sympozium_plan::admit::contents;
+
+use super::prepared::Prepared;
+use super::secrets::Secret;
+
+/// The volume that the parts share their files in.
+const WORKSPACE: &str = "workspace";
+
+/// Where each volume is. Volumes that a sandbox makes itself (`/tmp`, `/dev/shm`) are not among them.
+#[derive(Debug, Default)]
+pub struct Volumes {
+    places: BTreeMap<VolumeName, PathBuf>,
+}
+
+/// Where volumes are made.
+pub struct Ground<'g> {
+    /// What goes with the run.
+    pub live: &'g Path,
+    /// The workspace.
+    pub workspace: &'g Path,
+    /// Where claims of this namespace are kept.
+    pub claims: &'g dyn Fn(&str) -> anyhow::Result<PathBuf>,
+    /// What each part reads about the run, by file name.
+    pub inputs: &'g BTreeMap<PartName, BTreeMap<String, Vec<u8>>>,
+}
+
+impl Volumes {
+    /// Makes every volume that a part mounts.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be made, or is of a kind that is not for one machine.
+    pub fn make(prepared: &Prepared, ground: &Ground<'_>) -> anyhow::Result<Self> {
+        let mut places = BTreeMap::new();
+        for volume in &prepared.plan.volumes {
+            if is_of_sandbox(prepared, volume) {
+                continue;
+            }
+            let made = make(prepared, volume, ground)
+                .with_context(|| format!("volume {} cannot be made", volume.name))?;
+            places.insert(volume.name.clone(), made);
+        }
+        Ok(Self { places })
+    }
+
+    /// Where a mount's files are; nothing for what the sandbox makes itself.
+    ///
+    /// # Errors
+    ///
+    /// When the part of the volume that is mounted is not below it.
+    pub fn source(
+        &self,
+        volume: &VolumeName,
+        sub_path: Option<&str>,
+    ) -> anyhow::Result<Option<PathBuf>> {
+        let Some(directory) = self.places.get(volume) else {
+            return Ok(None);
+        };
+        let Some(sub_path) = sub_path else {
+            return Ok(Some(directory.clone()));
+        };
+        let below = Path::new(sub_path);
+        if below
+            .components()
+            .any(|it| !matches!(it, Component::Normal(_)))
+        {
+            bail!("`{sub_path}` is not below volume {volume}");
+        }
+        // Each step by itself: what skills left in a volume that is kept may be a link.
+        let mut place = directory.clone();
+        for step in below.components() {
+            place.push(step);
+            match std::fs::symlink_metadata(&place) {
+                Ok(found) if found.is_dir() || found.is_file() => {}
+                Ok(_) => bail!("`{sub_path}` of volume {volume} leads elsewhere"),
+                Err(_) => make_directory(&place)?,
+            }
+        }
+        Ok(Some(place))
+    }
+}
+
+/// Whether the sandbox brings it: scratch space that one part has at `/tmp` or `/dev/shm`.
+fn is_of_sandbox(prepared: &Prepared, volume: &PlanVolume) -> bool {
+    let own = |path: &MountPath| [place::TMP, place::SHM].contains(&path.as_str());
+    let mounts = prepared.plan.parts.iter().flat_map(|part| &part.mounts);
+    let mut mounts = mounts.filter(|it| it.volume == volume.name);
+    matches!(volume.source, VolumeSource::Scratch { .. }) && mounts.all(|it| own(&it.path))
+}
+
+fn make(prepared: &Prepared, volume: &PlanVolume, ground: &Ground<'_>) -> anyhow::Result<PathBuf> {
+    let path = ground.live.join(format!("volume-{}", volume.name));
+    match &volume.source {
+        VolumeSource::Scratch { .. } | VolumeSource::Kept { .. } => {
+            if volume.name.0 == WORKSPACE {
+                return Ok(ground.workspace.to_owned());
+            }
+            make_directory(&path)?;
+        }
+        VolumeSource::Texts { pack, programs } => {
+            let skills = prepared.texts.get(pack);
+            let skills = skills.with_context(|| format!("the texts of pack {pack} are missing"))?;
+            write_texts(&path, skills, *programs)?;
+        }
+        VolumeSource::Input { part } => {
+            let files = ground.inputs.get(part);
+            let files = files.with_context(|| format!("the input of part {part} is missing"))?;
+            write_files(
+                &path,
+                files
+                    .iter()
+                    .map(|(name, bytes)| (name.as_str(), bytes.as_slice())),
+            )?;
+        }
+        VolumeSource::Secret { secret } => write_secret(&path, prepared, secret.as_str(), None)?,
+        VolumeSource::ConfigMap { config_map } => {
+            write_config_map(&path, prepared, config_map.as_str(), None)?;
+        }
+        VolumeSource::Declared { volume } => {
+            return declared(&path, prepared, &volume.source, ground);
+        }
+        VolumeSource::Token { .. } | VolumeSource::Host { .. } => {
+            bail!("it is of a kind that there is not on one machine");
+        }
+    }
+    Ok(path)
+}
+
+/// A volume that a user declared: of the kinds that mean something here.
+fn declared(
+    path: &Path,
+    prepared: &Prepared,
+    source: &BTreeMap<String, Value>,
+    ground: &Ground<'_>,
+) -> anyhow::Result<PathBuf> {
+    let text = |settings: &Value, field: &str| {
+        let value = settings.get(field).and_then(Value::as_str);
+        value
+            .map(str::to_owned)
+            .with_context(|| format!("it has no `{field}`"))
+    };
+    let mut kinds = source.iter();
+    match (kinds.next(), kinds.next()) {
+        (None, _) => make_directory(path)?,
+        (Some((kind, settings)), None) => match kind.as_str() {
+            "emptyDir" => make_directory(path)?,
+            "configMap" => {
+                write_config_map(
+                    path,
+                    prepared,
+                    &text(settings, "name")?,
+                    settings.get("items"),
+                )?;
+            }
+            "secret" => {
+                let name = text(settings, "secretName")?;
+                write_secret(path, prepared, &name, settings.get("items"))?;
+            }
+            "persistentVolumeClaim" => return (ground.claims)(&text(settings, "claimName")?),
+            other => bail!("volumes of kind `{other}` are not for one machine"),
+        },
+        (Some(_), Some(_)) => bail!("it is of several kinds at once"),
+    }
+    Ok(path.to_owned())
+}
+
+fn write_secret(
+    path: &Path,
+    prepared: &Prepared,
+    name: &str,
+    items: Option<&Value>,
+) -> anyhow::Result<()> {
+    // An optional one that is nowhere is empty.
+    let nothing = Secret::default();
+    let secret = prepared.secrets.get(name).unwrap_or(&nothing);
+    let files = secret
+        .0
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_slice()));
+    write_items(path, files, items)
+}
+
+fn write_config_map(
+    path: &Path,
+    prepared: &Prepared,
+    name: &str,
+    items: Option<&Value>,
+) -> anyhow::Result<()> {
+    let nothing = BTreeMap::new();
+    let data = prepared.config_maps.get(name).unwrap_or(&nothing);
+    let files = data
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_slice()));
+    write_items(path, files, items)
+}
+
+/// Every key as a file of its name, or the keys that are listed at the paths that they are listed with.
+fn write_items<'f>(
+    path: &Path,
+    files: impl Iterator<Item = (&'f str, &'f [u8])>,
+    items: Option<&Value>,
+) -> anyhow::Result<()> {
+    let Some(items) = items.and_then(Value::as_array) else {
+        return write_files(path, files);
+    };
+    let all: BTreeMap<&str, &[u8]> = files.collect();
+    let mut listed = Vec::new();
+    for item in items {
+        let field = |name: &str| item.get(name).and_then(Value::as_str);
+        let (Some(key), Some(place)) = (field("key"), field("path")) else {
+            bail!("an item has no `key` or no `path`");
+        };
+        let bytes = all
+            .get(key)
+            .with_context(|| format!("there is no key `{key}`"))?;
+        listed.push((place, *bytes));
+    }
+    write_files(path, listed.into_iter())
+}
+
+fn write_texts(path: &Path, skills: &[Skill], programs: bool) -> anyhow::Result<()> {
+    make_directory(path)?;
+    for skill in skills {
+        let directory = path.join(skill.name.as_str());
+        make_directory(&directory)?;
+        write(&directory, SkillPlan::TEXT, skill.content.as_bytes(), false)?;
+        for file in &skill.files {
+            let is_program = programs && file.executable == Some(true);
+            let bytes = contents(file).unwrap_or_default();
+            write(&directory, file.path.as_str(), &bytes, is_program)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_files<'f>(
+    path: &Path,
+    files: impl Iterator<Item = (&'f str, &'f [u8])>,
+) -> anyhow::Result<()> {
+    make_directory(path)?;
+    for (name, bytes) in files {
+        write(path, name, bytes, false)?;
+    }
+    Ok(())
+}
+
+/// Writes a file below a directory of ours, with the directories above it.
+fn write(directory: &Path, name: &str, bytes: &[u8], program: bool) -> anyhow::Result<()> {
+    let below = Path::new(name);
+    if name.is_empty()
+        || below
+            .components()
+            .any(|it| !matches!(it, Component::Normal(_)))
+    {
+        bail!("`{name}` cannot be the name of a file");
+    }
+    let mut parent = directory.to_owned();
+    let mut steps = below.components().peekable();
+    while let Some(step) = steps.next() {
+        if steps.peek().is_none() {
+            break;
+        }
+        parent.push(step);
+        make_directory(&parent)?;
+    }
+    let path = directory.join(below);
+    let mode = if program { 0o500 } else { 0o400 };
+    let write = || {
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&path)?;
+        file.write_all(bytes)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes a directory for its owner alone; one that is there stays.
+pub fn make_directory(path: &Path) -> anyhow::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("cannot make {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,513 @@
+//! The sandbox of each part: what of this machine it sees, where, and what is started in it.
+//!
+//! Nothing is decided here. Mounts, variables and limits are the plan's; what a pod has and a process has not (an image, an
+//! address of the gateway) is put in its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use sympozium_api::environment::{EnvVar, EnvVarSource};
+use sympozium_api::quantity::Quantity;
+use sympozium_api::run_plan::{Part, Role, Start, place};
+use sympozium_exec::cgroup::Limits;
+use sympozium_exec::environment::{DEFAULT_PATH, Environment};
+use sympozium_exec::request::{MAX_GRACE, MAX_TIMEOUT};
+use sympozium_exec::world::{Bind, BindAccess, RootView, system_paths};
+use sympozium_exec::{Config, Floor, Guarantee, Invocation, Profile, Request};
+use sympozium_plan::quantity::Amount;
+
+use super::forward;
+use super::prepared::{PackRoot, Prepared};
+use super::volumes::{Volumes, make_directory};
+use crate::parts;
+
+/// Where a sandbox sees the gateway's socket.
+pub const GATEWAY: &str = "/run/gateway";
+/// What the socket is called.
+pub const GATEWAY_SOCKET: &str = "gateway.sock";
+/// Where a skill finds the programs that it declares: the only directory of its `PATH`.
+const TOOLS: &str = "/opt/sympozium/tools";
+/// Where those of them are that are not in the system's directories.
+const PROGRAMS: &str = "/opt/sympozium/programs";
+/// Processes of our own in a skill's sandbox, besides those of its commands.
+const PIDS: u32 = 512;
+/// Open files of our own parts: more than commands have, because descriptors that are on their way over sockets count for all
+/// processes of a user together, and commands can send many.
+pub const OPEN_FILES: u64 = 16_384;
+/// Of a part whose output is only logged, nothing is kept.
+const KEPT_OUTPUT: usize = 0;
+
+/// A sandbox that can be made, and what starts in it.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    /// How it is made.
+    pub config: Config,
+    /// What starts in it.
+    pub start: Request,
+    /// What brings it to the gateway, for a skill that may reach something.
+    pub forward: Option<Request>,
+}
+
+/// What sandboxes are made from, besides the plan.
+pub struct Ground<'g> {
+    /// The run.
+    pub prepared: &'g Prepared,
+    /// Where volumes are.
+    pub volumes: &'g Volumes,
+    /// What goes with the run.
+    pub live: &'g Path,
+    /// The directory with the gateway's socket.
+    pub gateway: &'g Path,
+    /// This program.
+    pub program: &'g Path,
+    /// The address of the gateway as a proxy, with the credential of each part that has one.
+    pub proxies: &'g BTreeMap<String, zeroize::Zeroizing<String>>,
+}
+
+impl Ground<'_> {
+    /// The sandbox of a part.
+    ///
+    /// # Errors
+    ///
+    /// When the part needs something that is not here.
+    pub fn sandbox(&self, part: &Part) -> anyhow::Result<Sandbox> {
+        let mut config = Config::new(profile());
+        config.floor = self.floor(config.profile);
+        config.limits = limits(part)?;
+        config.world.pids = PIDS;
+        config.world.hostname = part.name.0.chars().take(63).collect();
+        for mount in self.ordered_mounts(part) {
+            let target = PathBuf::from(mount.path.as_str());
+            match self
+                .volumes
+                .source(&mount.volume, mount.sub_path.as_deref())?
+            {
+                Some(source) => {
+                    let access = match mount.read_only {
+                        true => BindAccess::OwnedReadOnly,
+                        false => BindAccess::ReadWrite,
+                    };
+                    config = config.bind(Bind {
+                        source,
+                        target,
+                        access,
+                    });
+                }
+                None => set_size(&mut config, self.prepared, &mount.volume, &target)?,
+            }
+        }
+        let mut environment = self.environment(part)?;
+        let (path, argv) = match &part.role {
+            Role::Agent => (
+                DEFAULT_PATH.to_owned(),
+                vec![self.ours(&mut config, parts::AGENT)],
+            ),
+            Role::Bridge => {
+                config = config.bind(read_only(self.gateway, GATEWAY, BindAccess::OwnedReadOnly));
+                let mut argv = vec![self.ours(&mut config, parts::BRIDGE)];
+                argv.push(format!("--plan-digest={}", self.prepared.digest));
+                argv.push(format!("--gateway=unix:{GATEWAY}/{GATEWAY_SOCKET}"));
+                if let Some(certificates) = self.certificates() {
+                    config =
+                        config.bind(read_only(&certificates, CERTIFICATES, BindAccess::ReadOnly));
+                    argv.push(format!("--certificates={CERTIFICATES}"));
+                }
+                (DEFAULT_PATH.to_owned(), argv)
+            }
+            Role::Skill { .. } | Role::Sandbox => self.skill(part, &mut config)?,
+            Role::PreRun { .. } | Role::PostRun { .. } => self.hook(part, &mut config)?,
+        };
+        environment.push(("PATH".into(), path.into()));
+        let mut forward = None;
+        if let Some(proxy) = self.proxies.get(&part.name.0) {
+            forward = Some(self.forward(part, &mut config)?);
+            for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+                environment.push((name.into(), proxy.as_str().into()));
+            }
+            for name in ["NO_PROXY", "no_proxy"] {
+                environment.push((name.into(), "127.0.0.1,localhost".into()));
+            }
+        }
+        config.environment = Environment::of_part(environment);
+        Ok(Sandbox {
+            config,
+            start: self.bounded(part, Request::argv(argv)),
+            forward: forward.map(|it| self.bounded(part, it)),
+        })
+    }
+
+    /// Within the time that the plan gives a part.
+    pub(super) fn bounded(&self, part: &Part, mut request: Request) -> Request {
+        let deadlines = &self.prepared.plan.deadlines;
+        let seconds = part.timeout_seconds.unwrap_or(deadlines.ceiling_seconds);
+        request.timeout = Duration::from_secs(seconds.max(1)).min(MAX_TIMEOUT);
+        request.grace = Duration::from_secs(deadlines.grace_seconds).min(MAX_GRACE);
+        request.output_bytes = KEPT_OUTPUT;
+        let ours = match &request.invocation {
+            Invocation::Argv(argv) => {
+                (argv.first()).is_some_and(|it| Path::new(it).starts_with(parts::DIRECTORY))
+            }
+            _ => false,
+        };
+        if ours {
+            request.open_files = OPEN_FILES;
+        }
+        request
+    }
+
+    /// What this profile holds everywhere, and what the plan asks for.
+    pub(super) fn floor(&self, profile: Profile) -> Floor {
+        let planned = self.prepared.plan.isolation.floor.iter().copied();
+        let ours: BTreeSet<Guarantee> = Floor::of_profile(profile)
+            .guarantees()
+            .chain(planned.map(guarantee))
+            .collect();
+        ours.into_iter().collect()
+    }
+
+    /// Mounts with those above before those below them.
+    fn ordered_mounts<'p>(&self, part: &'p Part) -> Vec<&'p sympozium_api::run_plan::Mount> {
+        let mut mounts: Vec<_> = part.mounts.iter().collect();
+        mounts.sort_by_key(|mount| mount.path.as_str().matches('/').count());
+        mounts
+    }
+
+    /// This program, under the name of a part, and where it is then.
+    fn ours(&self, config: &mut Config, part: &'static str) -> String {
+        let path = parts::path(part);
+        let bind = read_only(self.program, &path, BindAccess::ReadOnly);
+        config.world.binds.push(bind);
+        path
+    }
+
+    fn skill(&self, part: &Part, config: &mut Config) -> anyhow::Result<(String, Vec<String>)> {
+        let pack = part.role.pack().unwrap_or_default();
+        let executor = |ground: &Self, config: &mut Config| {
+            let path = ground.ours(config, parts::SIDECAR);
+            vec![
+                path,
+                "ipc".to_owned(),
+                format!("--pack={pack}"),
+                "--profile=container".to_owned(),
+            ]
+        };
+        match self.prepared.root_of(part) {
+            Some(PackRoot::Directory(root)) => {
+                config.world.root = RootView::Directory(root.clone());
+                let argv = match &part.start {
+                    Start::Image { command, args } if !command.is_empty() => {
+                        command.iter().chain(args).cloned().collect()
+                    }
+                    // Where nobody says what the image starts, it is our executor, as if it were injected.
+                    _ => {
+                        self.needs_static(root)?;
+                        executor(self, config)
+                    }
+                };
+                Ok((DEFAULT_PATH.to_owned(), argv))
+            }
+            root => {
+                let programs = match root {
+                    Some(PackRoot::Host(programs)) => programs.as_slice(),
+                    _ => &[],
+                };
+                self.tools(part, programs, config)?;
+                Ok((TOOLS.to_owned(), executor(self, config)))
+            }
+        }
+    }
+
+    fn hook(&self, part: &Part, config: &mut Config) -> anyhow::Result<(String, Vec<String>)> {
+        if let Some(PackRoot::Directory(root)) = self.prepared.root_of(part) {
+            config.world.root = RootView::Directory(root.clone());
+        }
+        let Start::Image { command, args } = &part.start else {
+            bail!("a hook has no executor");
+        };
+        if command.is_empty() {
+            bail!(
+                "hook {} says nothing about what to run: give it a `command`",
+                part.name
+            );
+        }
+        Ok((
+            DEFAULT_PATH.to_owned(),
+            command.iter().chain(args).cloned().collect(),
+        ))
+    }
+
+    /// A directory of links to the programs that a pack declares.
+    fn tools(
+        &self,
+        part: &Part,
+        programs: &[super::binaries::Binary],
+        config: &mut Config,
+    ) -> anyhow::Result<()> {
+        let tools = self.live.join(format!("tools-{}", part.name));
+        make_directory(&tools)?;
+        for program in programs {
+            let in_system = system_paths().any(|system| program.path.starts_with(system));
+            let target = match in_system {
+                true => program.path.clone(),
+                false => {
+                    let inside = Path::new(PROGRAMS).join(&program.name);
+                    let bind = Bind {
+                        source: program.path.clone(),
+                        target: inside.clone(),
+                        access: BindAccess::ReadOnly,
+                    };
+                    config.world.binds.push(bind);
+                    inside
+                }
+            };
+            let link = tools.join(&program.name);
+            symlink(&target, &link).with_context(|| format!("cannot make {}", link.display()))?;
+        }
+        config
+            .world
+            .binds
+            .push(read_only(&tools, TOOLS, BindAccess::OwnedReadOnly));
+        Ok(())
+    }
+
+    /// What listens in the sandbox for the gateway, and for each host and port that the plan lists by name.
+    fn forward(&self, part: &Part, config: &mut Config) -> anyhow::Result<Request> {
+        if let RootView::Directory(root) = &config.world.root {
+            self.needs_static(root)?;
+        }
+        config
+            .world
+            .binds
+            .push(read_only(self.gateway, GATEWAY, BindAccess::OwnedReadOnly));
+        let reach = self
+            .prepared
+            .plan
+            .credentials
+            .iter()
+            .filter(|it| it.part == part.name);
+        let mut argv = vec![self.ours(config, parts::FORWARD)];
+        argv.push(format!("--proxy={}", forward::PROXY_PORT));
+        let mut addresses: BTreeMap<&str, Ipv4Addr> = BTreeMap::new();
+        for destination in reach.flat_map(|it| &it.reach.destinations) {
+            let (Some(port), false) = (destination.port, destination.host.contains('*')) else {
+                continue;
+            };
+            if destination.host.parse::<std::net::IpAddr>().is_ok()
+                || destination.host == "localhost"
+            {
+                continue;
+            }
+            let next = forward::address(addresses.len());
+            let Some(address) = addresses.get(destination.host.as_str()).copied().or(next) else {
+                break;
+            };
+            if addresses.insert(&destination.host, address).is_none() {
+                config.world.hosts.push((address, destination.host.clone()));
+            }
+            argv.push(format!(
+                "--forward={address}:{port}={}:{port}",
+                destination.host
+            ));
+        }
+        Ok(Request::argv(argv))
+    }
+
+    /// In a root of another system our own program must bring everything with it.
+    fn needs_static(&self, root: &Path) -> anyhow::Result<()> {
+        if !is_static(self.program)? {
+            bail!(
+                "this build of sympozium needs the machine's libraries, which {} does not have: install the static release, or give the pack a `command`",
+                root.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Certificates that the user trusts besides those that everybody does.
+    pub(super) fn certificates(&self) -> Option<PathBuf> {
+        let path = PathBuf::from(std::env::var_os("SSL_CERT_FILE")?);
+        path.is_file().then_some(path)
+    }
+
+    pub(super) fn environment(&self, part: &Part) -> anyhow::Result<Vec<(OsString, OsString)>> {
+        let mut environment: Vec<(OsString, OsString)> = Vec::new();
+        if part.role == Role::Bridge {
+            // Its variables are the model's key, which was looked for before anything was made.
+            let key = self.prepared.model_key.iter();
+            return Ok(key
+                .map(|(name, value)| (name.into(), value.as_str().into()))
+                .collect());
+        }
+        for variable in &part.env {
+            if let Some(value) = self.value(part, variable)? {
+                environment.push((variable.name.as_str().into(), value));
+            }
+        }
+        Ok(environment)
+    }
+
+    fn value(&self, part: &Part, variable: &EnvVar) -> anyhow::Result<Option<OsString>> {
+        use std::os::unix::ffi::OsStringExt as _;
+        let Some(source) = &variable.value_from else {
+            return Ok(Some(variable.value.clone().unwrap_or_default().into()));
+        };
+        let name = variable.name.as_str();
+        let run = &self.prepared.plan.run;
+        let found = match source {
+            EnvVarSource {
+                secret_key_ref: Some(it),
+                ..
+            } => {
+                let secret = self.prepared.secrets.get(it.name.as_str());
+                let value = secret
+                    .and_then(|secret| secret.0.get(&it.key))
+                    .map(|value| value.to_vec());
+                (
+                    value,
+                    it.optional,
+                    format!("key {} of Secret {}", it.key, it.name),
+                )
+            }
+            EnvVarSource {
+                config_map_key_ref: Some(it),
+                ..
+            } => {
+                let data = self.prepared.config_maps.get(it.name.as_str());
+                let value = data.and_then(|data| data.get(&it.key)).cloned();
+                (
+                    value,
+                    it.optional,
+                    format!("key {} of ConfigMap {}", it.key, it.name),
+                )
+            }
+            EnvVarSource {
+                field_ref: Some(it),
+                ..
+            } => {
+                let value = match it.field_path.as_str() {
+                    "metadata.name" => Some(run.name.as_str()),
+                    "metadata.namespace" => Some(run.namespace.as_str()),
+                    "metadata.uid" => Some(run.uid.as_str()),
+                    _ => None,
+                };
+                (
+                    value.map(|it| it.as_bytes().to_vec()),
+                    None,
+                    format!("field {}", it.field_path),
+                )
+            }
+            _ => (None, None, "a resource of the container".to_owned()),
+        };
+        match found {
+            (Some(value), _, _) => Ok(Some(OsString::from_vec(value))),
+            (None, Some(true), _) => Ok(None),
+            (None, _, what) => {
+                bail!(
+                    "variable {name} of {} needs {what}, which there is not on this machine",
+                    part.name
+                )
+            }
+        }
+    }
+}
+
+/// Where the bridge sees certificates that the user trusts.
+const CERTIFICATES: &str = "/run/certificates.pem";
+
+/// How this user's sandboxes are made.
+pub fn profile() -> Profile {
+    match rustix::process::geteuid().is_root() {
+        true => Profile::HostRoot,
+        false => Profile::HostUser,
+    }
+}
+
+fn read_only(source: &Path, target: &str, access: BindAccess) -> Bind {
+    Bind {
+        source: source.to_owned(),
+        target: PathBuf::from(target),
+        access,
+    }
+}
+
+/// The size of scratch space that the sandbox makes itself.
+fn set_size(
+    config: &mut Config,
+    prepared: &Prepared,
+    volume: &sympozium_api::run_plan::VolumeName,
+    target: &Path,
+) -> anyhow::Result<()> {
+    use sympozium_api::run_plan::VolumeSource;
+    let Some(VolumeSource::Scratch { size, .. }) =
+        prepared.plan.volume(volume).map(|it| &it.source)
+    else {
+        return Ok(());
+    };
+    let bytes = whole(size)?;
+    match target.to_str() {
+        Some(place::TMP) => config.world.tmp_bytes = bytes,
+        Some(place::SHM) => config.world.shm_bytes = bytes,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn limits(part: &Part) -> anyhow::Result<Limits> {
+    let billionths = Amount::parse(&part.amounts.cpu_limit.text())?.billionths();
+    Ok(Limits {
+        memory_bytes: Some(whole(&part.amounts.memory_limit)?),
+        pids: Some(PIDS),
+        cpu_millis: u32::try_from(billionths / 1_000_000).ok(),
+    })
+}
+
+fn whole(quantity: &Quantity) -> anyhow::Result<u64> {
+    let billionths = Amount::parse(&quantity.text())?.billionths();
+    Ok(u64::try_from(billionths / 1_000_000_000).unwrap_or(u64::MAX))
+}
+
+/// The same word in both vocabularies: what users write, and what the executor holds.
+pub fn guarantee(planned: sympozium_api::guarantee::Guarantee) -> Guarantee {
+    use sympozium_api::guarantee::Guarantee as Planned;
+    match planned {
+        Planned::Filesystem => Guarantee::Filesystem,
+        Planned::Network => Guarantee::Network,
+        Planned::Processes => Guarantee::Processes,
+        Planned::Syscalls => Guarantee::Syscalls,
+        Planned::Memory => Guarantee::Memory,
+        Planned::Pids => Guarantee::Pids,
+        Planned::Cpu => Guarantee::Cpu,
+        Planned::Kernel => Guarantee::Kernel,
+    }
+}
+
+/// Whether a program needs no other file to start: it names no interpreter (`PT_INTERP`).
+fn is_static(program: &Path) -> anyhow::Result<bool> {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    const HEADER: usize = 64;
+    const INTERPRETER: u32 = 3;
+    let mut file = std::fs::File::open(program)?;
+    let mut header = [0; HEADER];
+    file.read_exact(&mut header)?;
+    let number = |at: usize, bytes: usize| {
+        let end = header.get(at..at + bytes).unwrap_or_default();
+        end.iter()
+            .rev()
+            .fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    let (table, entry, count) = (number(32, 8), number(54, 2), number(56, 2));
+    for index in 0..count {
+        file.seek(SeekFrom::Start(table + index * entry))?;
+        let mut kind = [0; 4];
+        file.read_exact(&mut kind)?;
+        if u32::from_le_bytes(kind) == INTERPRETER {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

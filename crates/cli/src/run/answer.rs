@@ -1,0 +1,204 @@
+//! What goes to stdout: the answer of the run for a person, or what happened for a program.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use sympozium_api::names::Digest;
+use sympozium_exec::IsolationReport;
+use sympozium_gateway::run_api::local::{RunReport, files};
+use sympozium_ipc::run_api::{MAX_REQUEST, Phase, Usage};
+
+use crate::local::event::{Event, Timed};
+use crate::local::record::Outcome;
+use crate::local::state::read_bounded;
+use crate::manifests::problem::is_printable;
+use crate::output;
+
+/// Bytes of a `report.json`.
+const MAX_REPORT_BYTES: u64 = 2 * MAX_REQUEST as u64;
+
+/// What is known of a run in the end, gathered as it happened: the object of `-o json`.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    run: String,
+    uid: String,
+    agent: String,
+    model: String,
+    skills: Vec<String>,
+    plan: Option<Digest>,
+    outcome: Option<Outcome>,
+    exit_code: u8,
+    answer: Option<String>,
+    usage: Usage,
+    durations: Durations,
+    directory: PathBuf,
+    workspace: Option<PathBuf>,
+    isolation: BTreeMap<String, IsolationReport>,
+    receipts: Option<Receipts>,
+    warnings: Vec<String>,
+    leftovers: Vec<String>,
+    #[serde(skip)]
+    started_ms: u64,
+    /// The questions that wait, with when they were put.
+    #[serde(skip)]
+    asked: BTreeMap<String, u64>,
+}
+
+/// How long it took, in milliseconds.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Durations {
+    /// All of it.
+    total_ms: u64,
+    /// Until the agent was at work.
+    starting_ms: Option<u64>,
+    /// While a person was asked.
+    waiting_ms: u64,
+}
+
+/// What the receipts are verified with.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Receipts {
+    count: u64,
+    head: Digest,
+}
+
+impl Summary {
+    /// Something happened.
+    pub fn event(&mut self, timed: &Timed) {
+        let Timed { at_ms, event } = timed;
+        match event {
+            Event::Planned {
+                run,
+                uid,
+                agent,
+                model,
+                skills,
+                plan,
+                directory,
+                workspace,
+            } => {
+                self.run.clone_from(run);
+                self.uid.clone_from(uid);
+                self.agent.clone_from(agent);
+                self.model.clone_from(model);
+                self.skills.clone_from(skills);
+                self.plan = Some(plan.clone());
+                self.directory.clone_from(directory);
+                self.workspace.clone_from(workspace);
+                self.started_ms = *at_ms;
+            }
+            Event::Isolated { part, report } => {
+                self.isolation.insert(part.clone(), (**report).clone());
+            }
+            Event::Phase {
+                phase: Phase::Working,
+            } => {
+                let took = at_ms.saturating_sub(self.started_ms);
+                self.durations.starting_ms.get_or_insert(took);
+            }
+            Event::Usage { usage } => self.usage = *usage,
+            Event::Asked { question } => {
+                self.asked.insert(question.approval.clone(), *at_ms);
+            }
+            Event::Answered { approval, .. } => {
+                if let Some(since) = self.asked.remove(approval) {
+                    self.durations.waiting_ms += at_ms.saturating_sub(since);
+                }
+            }
+            Event::Warning { text } => self.warnings.push(text.clone()),
+            Event::Ended {
+                outcome,
+                usage,
+                leftovers,
+            } => {
+                self.durations.total_ms = at_ms.saturating_sub(self.started_ms);
+                self.exit_code = outcome.exit_code();
+                if let Outcome::Succeeded { answer } = outcome {
+                    self.answer = Some(answer.clone());
+                }
+                self.outcome = Some(outcome.clone());
+                self.usage = *usage;
+                self.leftovers.clone_from(leftovers);
+            }
+            Event::Phase { .. }
+            | Event::Progress { .. }
+            | Event::Receipt { .. }
+            | Event::Transcript { .. } => {}
+        }
+    }
+
+    /// The whole of it, once the run is over.
+    ///
+    /// # Errors
+    ///
+    /// When it has no JSON.
+    pub fn json(mut self) -> anyhow::Result<String> {
+        self.receipts = receipts(&self.directory);
+        let text = serde_json::to_string_pretty(&self)?;
+        Ok(output::escaped(text) + "\n")
+    }
+}
+
+/// What the bridge last said about its receipts. None where it never said anything.
+fn receipts(directory: &Path) -> Option<Receipts> {
+    let bytes = read_bounded(&directory.join(files::REPORT), MAX_REPORT_BYTES).ok()?;
+    let report: RunReport = serde_json::from_slice(&bytes).ok()?;
+    Some(Receipts {
+        count: report.receipts,
+        head: report.head,
+    })
+}
+
+/// An event as a line of `-o jsonl`.
+///
+/// # Errors
+///
+/// When it has no JSON.
+pub fn line(timed: &Timed) -> anyhow::Result<String> {
+    Ok(output::escaped(serde_json::to_string(timed)?) + "\n")
+}
+
+/// The answer for a person. A terminal gets only what it can show; elsewhere letters of every script stay as they are, and
+/// what would make a terminal act is written out all the same: files are shown on terminals too.
+pub fn text(answer: &str, is_terminal: bool) -> String {
+    let stays = |letter: char| match letter {
+        '\n' | '\t' => true,
+        _ if is_terminal => is_printable(letter),
+        _ => !letter.is_control(),
+    };
+    let mut text = String::with_capacity(answer.len() + 1);
+    for letter in answer.replace("\r\n", "\n").chars() {
+        match stays(letter) {
+            true => text.push(letter),
+            false => text.extend(letter.escape_default()),
+        }
+    }
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_makes_no_terminal_act() {
+        let answer = "a\tb\r\nfamily \u{1f469}\u{200d}\u{1f467}\u{1b}[2J\u{9b}1m\u{202e}x";
+        assert_eq!(
+            text(answer, true),
+            "a\tb\nfamily \u{1f469}\\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n"
+        );
+        assert_eq!(
+            text(answer, false),
+            "a\tb\nfamily \u{1f469}\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\u{202e}x\n"
+        );
+        assert_eq!(text("done\n", true), "done\n");
+        assert_eq!(text("", false), "\n");
+    }
+}

@@ -1,0 +1,219 @@
+//! What can be typed after `sympozium run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ColorChoice, ValueEnum};
+use sympozium_api::duration::DurationText;
+use sympozium_api::names::{AgentName, PolicyName, RunName};
+
+use crate::arguments::namespace;
+use crate::local::prepared::Approve;
+
+/// The arguments of `run`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  Ask a model something, with no skill. The key is in ANTHROPIC_API_KEY or OPENAI_API_KEY:
+    sympozium run \"What is in the workspace?\" --workspace .
+
+  With a model on this machine, and no key:
+    sympozium run --model ollama/qwen3 \"Write a haiku about namespaces into poem.txt\"
+    sympozium run --model local/any --base-url http://127.0.0.1:8080/v1 \"Hello\"
+
+  With a skill of your own, which is a directory with SKILL.md:
+    sympozium run --skill ./count-lines --workspace . \"Which file is the longest?\"
+
+  What manifests say, as a cluster would run it:
+    sympozium run agent.yaml run.yaml
+    sympozium run deploy/ --agent reviewer \"Review the last change\"
+
+  In a script: only the answer, or every event as it happens
+    sympozium run agent.yaml --task \"$TASK\" -o json | jq -r .answer
+    sympozium run agent.yaml --task \"$TASK\" -o jsonl --approve none
+
+Where things come from:
+  model    --model, the manifest, `model` in CONFIG/config.yaml, or the one provider whose key is set
+  key      --key-file, --key-command, a Secret of the files or of `sympozium secret`, the provider's variable
+           (such as OPENAI_API_KEY) or the file that the variable with _FILE at its end names. A variable is used
+           for the provider's own address and for this machine only
+  Secrets  the files, then `sympozium secret set`
+  floor    CONFIG/floor.yaml, or --floor, or the one that comes with this program
+  CONFIG   $SYMPOZIUM_CONFIG, $XDG_CONFIG_HOME/sympozium or ~/.config/sympozium
+
+Exit codes:
+  0    the run has an answer
+  1    the command failed: a file cannot be read, something is missing on this machine, isolation is below the floor
+  2    the command line was not understood
+  3    the run is denied by a policy
+  4    the run failed
+  5    its time was up
+  130  a person ended it")]
+pub struct RunArguments {
+    /// Files and directories with manifests or skills, `-` for standard input; and the task.
+    ///
+    /// What is there, ends in .yaml, .yml or .json, or is `-`, is a file. One argument may be something else: it is the task.
+    #[arg(value_name = "FILE|TASK")]
+    pub inputs: Vec<OsString>,
+
+    /// The task, where it could be taken for a file.
+    #[arg(long, value_name = "TEXT")]
+    pub task: Option<String>,
+
+    /// The agent among the files, where there are several.
+    #[arg(long, value_name = "NAME", value_parser = agent)]
+    pub agent: Option<String>,
+
+    /// The AgentRun among the files, where there are several.
+    #[arg(long, value_name = "NAME", value_parser = run)]
+    pub run: Option<String>,
+
+    /// A skill pack: one that comes with this program, one among the files, or a directory with SKILL.md. May be given
+    /// several times; the manifest's skills do not count then.
+    #[arg(long = "skill", value_name = "SKILL")]
+    pub skills: Vec<String>,
+
+    /// The model, as provider/model.
+    #[arg(long, value_name = "PROVIDER/MODEL", value_parser = model)]
+    pub model: Option<String>,
+
+    /// The address of the model's provider, such as http://127.0.0.1:8080/v1.
+    #[arg(long, value_name = "URL")]
+    pub base_url: Option<String>,
+
+    /// A file with the key of the model's provider, which nobody else may read.
+    #[arg(long, value_name = "FILE", conflicts_with = "key_command")]
+    pub key_file: Option<PathBuf>,
+
+    /// A command that prints the key of the model's provider, such as `pass show openai`.
+    #[arg(long, value_name = "COMMAND")]
+    pub key_command: Option<String>,
+
+    /// The policy that the agent is held to: one that comes with this program (default, restrictive, permissive, hardened) or
+    /// one among the files.
+    #[arg(long, value_name = "NAME", value_parser = policy)]
+    pub policy: Option<String>,
+
+    /// A file with the policy that bounds every run, where there is no CONFIG/floor.yaml.
+    #[arg(long, value_name = "FILE")]
+    pub floor: Option<PathBuf>,
+
+    /// How long the agent may work, such as 90s or 10m. Waiting for a person does not count.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<String>,
+
+    /// A directory that the run reads and writes as /workspace; a fresh one when absent, which is kept.
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+
+    /// What becomes of the run's questions.
+    #[arg(long, value_enum, default_value_t = Approve::Ask)]
+    pub approve: Approve,
+
+    /// The namespace of objects that name none.
+    #[arg(short, long, default_value = "default", value_parser = namespace)]
+    pub namespace: String,
+
+    /// How to print what happens.
+    #[arg(short, long, value_enum, default_value_t = RunFormat::Text)]
+    pub output: RunFormat,
+
+    /// Whether to use colours.
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
+}
+
+/// How to print what happens in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RunFormat {
+    /// For people, as it happens.
+    Text,
+    /// One object, when the run is over.
+    Json,
+    /// One object for each event, as it happens.
+    Jsonl,
+}
+
+/// `provider/model`; models have slashes in their names too.
+fn model(typed: &str) -> Result<String, &'static str> {
+    match typed.split_once('/') {
+        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+            Ok(typed.to_owned())
+        }
+        _ => Err(
+            "it is not a provider and a model\n  hint: write both, such as openai/gpt-4o or ollama/qwen3",
+        ),
+    }
+}
+
+fn duration(typed: &str) -> Result<String, &'static str> {
+    match DurationText::new(typed).get() {
+        Ok(span) if !span.is_zero() => Ok(typed.to_owned()),
+        _ => Err("it is not a span of time\n  hint: write it as 90s, 10m or 1h30m"),
+    }
+}
+
+const NO_NAME: &str = "it cannot be such a name\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 of them";
+
+fn agent(typed: &str) -> Result<String, &'static str> {
+    let checked = AgentName::from(typed).check();
+    checked.map(|()| typed.to_owned()).map_err(|_| NO_NAME)
+}
+
+fn run(typed: &str) -> Result<String, &'static str> {
+    let checked = RunName::from(typed).check();
+    checked.map(|()| typed.to_owned()).map_err(|_| NO_NAME)
+}
+
+fn policy(typed: &str) -> Result<String, &'static str> {
+    let checked = PolicyName::from(typed).check();
+    checked.map(|()| typed.to_owned()).map_err(|_| NO_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+
+    fn read(arguments: &[&str]) -> Result<Box<RunArguments>, String> {
+        let all = ["sympozium", "run"].into_iter().chain(arguments.to_vec());
+        match Arguments::try_parse_from(all) {
+            Ok(Arguments {
+                command: Command::Run(arguments),
+            }) => Ok(arguments),
+            Ok(_) => Err("another command".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        let arguments = read(&[]).unwrap();
+        assert_eq!(arguments.namespace, "default");
+        assert_eq!(arguments.approve, Approve::Ask);
+        assert_eq!(arguments.output, RunFormat::Text);
+        assert!(arguments.inputs.is_empty() && arguments.skills.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (arguments, said) in [
+            (&["--model", "gpt-4o"][..], "a provider and a model"),
+            (&["--model", "openai/"], "a provider and a model"),
+            (&["--timeout", "ten"], "a span of time"),
+            (&["--timeout", "0s"], "a span of time"),
+            (&["--agent", "A b"], "such a name"),
+            (&["--run", "../x"], "such a name"),
+            (&["--policy", ""], "such a name"),
+            (&["--approve", "maybe"], "ask, all, none"),
+            (&["--key-file", "a", "--key-command", "b"], "cannot be used"),
+        ] {
+            let error = read(arguments).unwrap_err();
+            assert!(error.contains(said), "{arguments:?}: {error}");
+        }
+        let arguments = read(&["--model", "openrouter/meta/llama", "--timeout", "1h30m"]).unwrap();
+        assert_eq!(arguments.model.as_deref(), Some("openrouter/meta/llama"));
+    }
+}

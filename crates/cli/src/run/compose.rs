@@ -1,0 +1,370 @@
+//! From files and flags to a run that can be realised.
+//!
+//! The same stages as everywhere: files are read, flags change or add objects, all of them are held against schemas, the run
+//! is admitted and planned. Then what the plan names is looked for on this machine. Nothing has started yet.
+
+mod chosen;
+mod data;
+mod inputs;
+mod model;
+mod refuse;
+mod roots;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use sympozium_api::RunPlan;
+use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
+use sympozium_api::names::Digest;
+use sympozium_api::run_plan::VolumeName;
+use sympozium_api::skill_pack::Skill;
+use sympozium_plan::admit::Endpoints;
+use sympozium_plan::host::Host;
+use sympozium_plan::plan::Planned;
+
+use crate::built_in;
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::local::keys::{self, Environment, KeySources};
+use crate::local::prepared::Prepared;
+use crate::local::secrets::SecretStore;
+use crate::local::state::{self, State, is_only_ours};
+use crate::manifests::sources::Reader;
+use crate::planning::{RunOutcome, plan_session};
+use crate::run::arguments::RunArguments;
+use crate::validate::{Completeness, ObjectName, Schemas, Session, Stage, Verdict};
+use chosen::{Chosen, Composing};
+use data::{Data, Found};
+use inputs::Inputs;
+
+/// What stands for a file where the floor is the one that comes with this program.
+const BUILT_IN_FLOOR: &str = "<built-in floor>";
+
+/// What of the machine decides about a run, besides its state.
+pub struct Surroundings<'s> {
+    /// CONFIG, if there is such a place.
+    pub configuration: Option<PathBuf>,
+    /// DATA, if there is such a place.
+    pub data: Option<PathBuf>,
+    /// The variables of the user's environment.
+    pub environment: &'s Environment<'s>,
+}
+
+/// Reads, composes, admits and plans the one run that the arguments mean, and finds everything that it needs on this machine.
+///
+/// # Errors
+///
+/// When there is no such run, it is denied (exit code 3), or something that it needs is not here.
+pub fn compose(arguments: &RunArguments, state: &State) -> Result<Prepared, Failure> {
+    // One that others may write to is refused: without it, a floor would be missing and nobody would know.
+    let place = |found: anyhow::Result<Option<PathBuf>>| {
+        found.map_err(|error| Failure::new(error, "make it yours alone: chmod go-w"))
+    };
+    let surroundings = Surroundings {
+        configuration: place(state::configuration())?,
+        data: place(state::data())?,
+        environment: &|name| std::env::var_os(name),
+    };
+    let uid = uuid::Uuid::new_v4().to_string();
+    compose_in(arguments, state, &surroundings, &uid)
+}
+
+/// The same, with everything that it depends on.
+fn compose_in(
+    arguments: &RunArguments,
+    state: &State,
+    surroundings: &Surroundings<'_>,
+    uid: &str,
+) -> Result<Prepared, Failure> {
+    let inputs = Inputs::of(arguments)?;
+    let workspace = arguments.workspace.as_deref();
+    let workspace = workspace
+        .map(|it| own_directory(it, state, surroundings))
+        .transpose()?;
+    let mut warnings = Vec::new();
+    let mut reader = Reader::default();
+    let mut session = Session::new(&arguments.namespace);
+    // First: of two objects with one name the first counts, and no file of a run decides about its floor.
+    let floor = floor(arguments, surroundings)?;
+    match &floor {
+        Some(path) => session.add_floor(&mut reader, path),
+        None => {
+            let text = built_in::policy_text(FLOOR_POLICY).unwrap_or_default();
+            session.add_floor_text(BUILT_IN_FLOOR, text);
+        }
+    }
+    let of_floor = session.objects().len();
+    session.add_inputs(&inputs.files, &mut reader);
+    leave_floor_alone(&mut session, of_floor, floor.as_deref(), &mut warnings);
+    if !session.is_readable() {
+        let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+        return Err(unreadable(report.text_of_failures()));
+    }
+
+    let composing = Composing {
+        arguments,
+        inputs: &inputs,
+        surroundings,
+        has_secret: &|session, namespace, name| {
+            Data::has_secret(session.objects(), namespace, name)
+                || SecretStore::open(state, namespace)
+                    .and_then(|store| store.get(name))
+                    // One that cannot be used is there, and is told when it is.
+                    .is_ok_and(|it| it.is_some())
+        },
+        uid,
+    };
+    let Chosen { run } = composing.choose(&mut session, &mut reader)?;
+    let data = Data::of(session.objects(), &run.namespace);
+    let made = planned(session, &run, uid, &mut warnings)?;
+    let plan = &made.plan;
+    refuse::check(plan)?;
+    let Found {
+        config_maps,
+        secrets,
+    } = data.for_plan(plan, state)?;
+    let sources = KeySources {
+        file: arguments.key_file.as_deref(),
+        command: arguments.key_command.as_deref(),
+        secret: &|name| data.secret(state, &run.namespace, name),
+        environment: is_for_environment(plan).then_some(surroundings.environment),
+    };
+    let roots = roots::find(plan, &made.texts, surroundings, &mut warnings)?;
+    if workspace.is_some() && plan.volume(&VolumeName("workspace".to_owned())).is_none() {
+        warnings.push("--workspace is of no use: no part of the run may see files".to_owned());
+    }
+    if !plan.placement.node_selector.is_empty() {
+        warnings.push("`nodeSelector` means nothing on one machine".to_owned());
+    }
+    // Last: the command for it may ask a person.
+    let model_key = keys::find(&plan.model.keys, &sources)?;
+    Ok(Prepared {
+        plan: made.plan,
+        bytes: made.bytes,
+        digest: made.digest,
+        texts: made.texts,
+        config_maps,
+        secrets,
+        model_key,
+        roots,
+        workspace,
+        approve: arguments.approve,
+        warnings,
+    })
+}
+
+/// The file with the floor; the floor that comes with this program when absent.
+fn floor(
+    arguments: &RunArguments,
+    surroundings: &Surroundings<'_>,
+) -> Result<Option<PathBuf>, Failure> {
+    let of_machine = surroundings
+        .configuration
+        .as_ref()
+        .map(|it| it.join("floor.yaml"));
+    let Some(path) = of_machine else {
+        return Ok(arguments.floor.clone());
+    };
+    let found = match fs::metadata(&path) {
+        Ok(found) => found,
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() =>
+        {
+            return Ok(arguments.floor.clone());
+        }
+        // A link to nowhere is a floor that cannot be read.
+        Err(error) => {
+            let error =
+                anyhow::Error::from(error).context(format!("cannot read {}", path.display()));
+            return Err(Failure::new(
+                error,
+                "every run here is held to it: make it readable, or remove it",
+            ));
+        }
+    };
+    if !found.is_file() || !is_only_ours(&found) {
+        let error = anyhow!(
+            "{} belongs to somebody else, or others may write to it",
+            path.display()
+        );
+        return Err(Failure::new(
+            error,
+            "every run here is held to it: chmod 600, and make it yours",
+        ));
+    }
+    if arguments.floor.is_some() {
+        let error = anyhow!("the floor of this machine is {}", path.display());
+        return Err(Failure::usage(
+            error,
+            "leave --floor out, or change that file",
+        ));
+    }
+    Ok(Some(path))
+}
+
+/// Takes away what the files have in place of the floor: a run does not bring its own.
+fn leave_floor_alone(
+    session: &mut Session<'_>,
+    of_floor: usize,
+    floor: Option<&Path>,
+    warnings: &mut Vec<String>,
+) {
+    let mut held: Vec<ObjectName> = session.objects()[..of_floor]
+        .iter()
+        .map(|it| it.name.clone())
+        .collect();
+    held.push(ObjectName {
+        kind: Kind::SympoziumPolicy.name().to_owned(),
+        namespace: SYSTEM_NAMESPACE.to_owned(),
+        name: FLOOR_POLICY.to_owned(),
+    });
+    let mut index = 0;
+    let mut left_out = 0;
+    session.retain(|object| {
+        let is_kept = index < of_floor || !held.contains(&object.name);
+        index += 1;
+        left_out += usize::from(!is_kept);
+        is_kept
+    });
+    if left_out > 0 && floor.is_none() {
+        warnings.push(
+            "the floor among the files does not count: put it into CONFIG/floor.yaml, or name it with --floor".to_owned(),
+        );
+    }
+}
+
+/// A plan that is nobody else's.
+struct Made {
+    plan: RunPlan,
+    bytes: Vec<u8>,
+    digest: Digest,
+    texts: BTreeMap<String, Vec<Skill>>,
+}
+
+fn planned(
+    session: Session<'_>,
+    run: &ObjectName,
+    uid: &str,
+    warnings: &mut Vec<String>,
+) -> Result<Made, Failure> {
+    let make = |planned: &Planned<'_>| {
+        let texts = planned.texts.iter();
+        Ok(Made {
+            plan: planned.plan.clone(),
+            bytes: planned.bytes.clone(),
+            digest: planned.digest.clone(),
+            texts: texts
+                .map(|it| (it.pack.clone(), it.skills.to_vec()))
+                .collect(),
+        })
+    };
+    let mut planning = plan_session(session, &mut Schemas::default(), Some(&run.name), uid, make);
+    let findings = planning.report.text_of_failures();
+    let judged = planning.runs.iter().position(|it| it.name == *run);
+    let outcome = judged.map(|it| planning.runs.swap_remove(it).outcome);
+    // What is misspelt may be a restriction.
+    let outcome = outcome.filter(|_| !planning.report.has_unreadable());
+    match outcome {
+        Some(RunOutcome::Made(made)) => {
+            let of_admission = planning.report.findings().iter();
+            let of_admission = of_admission
+                .filter(|it| it.stage == Stage::Admission && it.severity == Verdict::Warning);
+            warnings.extend(of_admission.map(|it| it.message.clone()));
+            Ok(made)
+        }
+        Some(RunOutcome::Denied(denials)) => {
+            let findings = match findings.is_empty() {
+                true => denials
+                    .iter()
+                    .map(|it| {
+                        format!(
+                            "denied[{}]: {}: {}: {}\n  hint: {}\n",
+                            it.rule, it.object, it.field, it.message, it.hint
+                        )
+                    })
+                    .collect(),
+                false => findings,
+            };
+            let hint = "change what the lines above name; `sympozium explain` shows what a run could touch";
+            Err(Failure::denied(anyhow!("the run is denied"), hint).with_findings(findings))
+        }
+        Some(RunOutcome::Undecided) => {
+            let error = anyhow!("something that decides about the run is missing");
+            Err(Failure::new(error, "name the files with it too").with_findings(findings))
+        }
+        Some(RunOutcome::Failed(error)) => {
+            let error = error.context("the run cannot be planned");
+            Err(
+                Failure::new(error, "use fewer packs, or make texts shorter")
+                    .with_findings(findings),
+            )
+        }
+        None => Err(unreadable(findings)),
+    }
+}
+
+fn unreadable(findings: String) -> Failure {
+    let error = anyhow!("the manifests cannot be used as they are");
+    let hint = "correct what the lines above name; `sympozium validate` checks manifests";
+    Failure::new(error, hint).with_findings(findings)
+}
+
+/// Whether a key of the user's environment may go where the model is: it was set for the provider, and a manifest can name
+/// any address.
+fn is_for_environment(plan: &RunPlan) -> bool {
+    let Some(endpoint) = &plan.model.endpoint else {
+        return false;
+    };
+    let is_own = match Endpoints::of(&plan.model.provider) {
+        Endpoints::At(host, port) => {
+            endpoint.host == host && endpoint.port == port && (endpoint.encrypted || port != 443)
+        }
+        Endpoints::Named | Endpoints::Nowhere => false,
+    };
+    is_own || Host::parse(&endpoint.host).is_ok_and(|host| model::is_this_machine(&host))
+}
+
+/// A directory that the user gives the run: with nothing in it that decides about runs.
+fn own_directory(
+    path: &Path,
+    state: &State,
+    surroundings: &Surroundings<'_>,
+) -> Result<PathBuf, Failure> {
+    let hint = "give --workspace a directory of the project that the agent works on";
+    let real = fs::canonicalize(path).with_context(|| format!("cannot use {}", path.display()));
+    let real = real.map_err(|error| Failure::new(error, hint))?;
+    if !real.is_dir() {
+        let error = anyhow!("{} is not a directory", real.display());
+        return Err(Failure::new(error, hint));
+    }
+    let runs = state.runs();
+    let of_state = runs.parent().unwrap_or(&runs);
+    let ours = [
+        Some(of_state),
+        surroundings.configuration.as_deref(),
+        surroundings.data.as_deref(),
+    ];
+    for ours in ours.into_iter().flatten() {
+        // One that is not there yet has no other name.
+        let ours = fs::canonicalize(ours).unwrap_or_else(|_| ours.to_owned());
+        if ours.starts_with(&real) || (real.starts_with(&ours) && !is_of_run(&real, &ours)) {
+            let error = anyhow!(
+                "the agent could write to {}, where secrets and rules of this machine are",
+                ours.display()
+            );
+            return Err(Failure::new(error, hint));
+        }
+    }
+    Ok(real)
+}
+
+/// Whether it is the workspace of an earlier run.
+fn is_of_run(path: &Path, state: &Path) -> bool {
+    let below: Vec<_> = path.strip_prefix(state).into_iter().flatten().collect();
+    matches!(below.as_slice(), [runs, _, workspace, ..] if *runs == "runs" && *workspace == "workspace")
+}

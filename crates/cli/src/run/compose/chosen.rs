@@ -1,0 +1,455 @@
+//! Which run is meant, and what the flags make of it.
+//!
+//! Flags change the objects of the files, or add objects where there are none; then everything is judged together, as if it
+//! had been written so.
+
+mod model;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use serde_json::{Value, json};
+use sympozium_api::labels::API_VERSION;
+
+use super::Surroundings;
+use super::inputs::Inputs;
+use crate::built_in;
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::manifests::agent_skill::FILE_NAME;
+use crate::manifests::load::Loaded;
+use crate::manifests::problem::quoted;
+use crate::manifests::sources::Reader;
+use crate::manifests::tree::{Mark, Node};
+use crate::run::arguments::RunArguments;
+use crate::validate::{Object, ObjectName, Session, closest};
+
+/// What stands for a file where the flags made an object.
+const COMMAND_LINE: &str = "<command line>";
+/// The agent that is made from flags alone.
+const ASSISTANT: &str = "assistant";
+/// The policy of that agent: commands need an approval.
+const USUAL_POLICY: &str = "default";
+
+/// The run that is meant, with everything that decides about it in the session.
+#[derive(Debug)]
+pub struct Chosen {
+    /// The run's name.
+    pub run: ObjectName,
+}
+
+/// What composing needs to know.
+pub struct Composing<'c> {
+    pub arguments: &'c RunArguments,
+    pub inputs: &'c Inputs,
+    pub surroundings: &'c Surroundings<'c>,
+    /// Whether a Secret of this name is in the run's namespace.
+    pub has_secret: &'c dyn Fn(&Session<'_>, &str, &str) -> bool,
+    /// The UID of the run.
+    pub uid: &'c str,
+}
+
+/// Where the run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is an object.
+    Run(usize),
+    /// It is made for an agent.
+    Agent(usize),
+    /// Both are made.
+    Nowhere,
+}
+
+impl Composing<'_> {
+    /// Finds the run that is meant, or makes it, and changes it as the flags say.
+    ///
+    /// # Errors
+    ///
+    /// When it is not clear which run is meant, or a flag names what is not there.
+    pub fn choose(
+        &self,
+        session: &mut Session<'_>,
+        reader: &mut Reader,
+    ) -> Result<Chosen, Failure> {
+        let place = self.place(session.objects())?;
+        let objects = session.objects();
+        let (run, agent) = match place {
+            Place::Run(run) => (Some(run), agent_of(objects, run)),
+            Place::Agent(agent) => (None, Some(agent)),
+            Place::Nowhere => (None, None),
+        };
+        self.check_task(objects, run)?;
+        let namespace = match run.or(agent) {
+            Some(index) => objects[index].name.namespace.clone(),
+            None => self.arguments.namespace.clone(),
+        };
+        let skills = self.skills(session, reader, &namespace)?;
+        self.check_policy(session.objects(), &namespace)?;
+        let agent = match (agent, run) {
+            (None, None) => Some(self.make_agent(session, &namespace)?),
+            (agent, _) => agent,
+        };
+        let run = match run {
+            Some(run) => run,
+            None => self.make_run(session, &namespace, agent),
+        };
+        self.change_agent(session, agent, &skills);
+        self.change_run(session, run, agent, &skills, &namespace);
+        if place == Place::Nowhere {
+            self.set_usual_model(session, run, agent, &namespace)?;
+        } else {
+            self.set_model(session, run, agent, &namespace);
+        }
+        if place == Place::Nowhere
+            || self.arguments.base_url.is_some()
+            || self.arguments.model.is_some()
+        {
+            self.open_model(session, run, agent, place, &namespace);
+        }
+        let run = session.objects()[run].name.clone();
+        Ok(Chosen { run })
+    }
+
+    fn place(&self, objects: &[Object]) -> Result<Place, Failure> {
+        let runs: Vec<usize> = indices(objects, |it| it.is(Kind::AgentRun));
+        let agents: Vec<usize> = indices(objects, is_agent);
+        let arguments = self.arguments;
+        for (flag, named) in [("--run", &arguments.run), ("--agent", &arguments.agent)] {
+            if let (Some(name), true) = (named, self.inputs.files.is_empty()) {
+                let error = anyhow!("{flag} {name} is for files, and none is named");
+                return Err(Failure::usage(error, "name the files with the manifests"));
+            }
+        }
+        if let Some(name) = &arguments.run {
+            let run = only(objects, &runs, name, "AgentRun")?;
+            if let Some(agent) = &arguments.agent
+                && agent_name(&objects[run].node) != Some(agent)
+            {
+                let error = anyhow!("AgentRun {name} is not of agent {agent}");
+                return Err(Failure::usage(error, "leave one of --run and --agent out"));
+            }
+            return Ok(Place::Run(run));
+        }
+        if let Some(name) = &arguments.agent {
+            return only(objects, &agents, name, "agent").map(Place::Agent);
+        }
+        match (runs.as_slice(), agents.as_slice()) {
+            ([run], _) => Ok(Place::Run(*run)),
+            ([], [agent]) => Ok(Place::Agent(*agent)),
+            ([], []) => Ok(Place::Nowhere),
+            ([], agents) => Err(several(objects, agents, "agents", "--agent")),
+            (runs, _) => Err(several(objects, runs, "runs", "--run")),
+        }
+    }
+
+    fn check_task(&self, objects: &[Object], run: Option<usize>) -> Result<(), Failure> {
+        let node = run.map(|index| &objects[index].node);
+        if let Some(node) = node {
+            let is_true = |field: &str| {
+                let value = node.at(&["spec", field]);
+                value.is_some_and(|it| it.to_json() == Value::Bool(true))
+            };
+            if is_true("dryRun") {
+                let error =
+                    anyhow!("the run has `dryRun: true`: it is to be planned and to go no further");
+                return Err(Failure::new(error, "`sympozium explain` shows its plan"));
+            }
+            if is_true("cancel") {
+                let error = anyhow!("the run has `cancel: true`: it is over before it begins");
+                return Err(Failure::new(error, "remove `cancel`"));
+            }
+        }
+        let is_there = node.is_some_and(|node| node.at(&["spec", "task"]).is_some());
+        if self.inputs.task.is_none() && !is_there {
+            let error = anyhow!("there is no task");
+            let hint = "say what the agent is to do: sympozium run [FILE…] \"TASK\"";
+            return Err(Failure::usage(error, hint));
+        }
+        Ok(())
+    }
+
+    /// The packs that `--skill` names. Directories become packs of the run's namespace.
+    fn skills(
+        &self,
+        session: &mut Session<'_>,
+        reader: &mut Reader,
+        namespace: &str,
+    ) -> Result<Vec<String>, Failure> {
+        let mut names: Vec<String> = Vec::new();
+        for skill in &self.arguments.skills {
+            let is_known = |session: &Session<'_>| {
+                built_in::pack_text(skill).is_some()
+                    || packs(session.objects()).any(|it| it.name.name == *skill)
+            };
+            let found = match directory(skill) {
+                Some(path) if skill.contains('/') || !is_known(session) => {
+                    let before = session.objects().len();
+                    session.add_inputs(&[path], reader);
+                    taken(session, before, namespace)
+                }
+                _ if is_known(session) => vec![skill.clone()],
+                _ => return Err(unknown_skill(session.objects(), skill)),
+            };
+            // A directory that cannot be read has findings, which decide.
+            for name in found {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    fn check_policy(&self, objects: &[Object], namespace: &str) -> Result<(), Failure> {
+        let Some(policy) = &self.arguments.policy else {
+            return Ok(());
+        };
+        let of_files = objects.iter().filter(|it| it.is(Kind::SympoziumPolicy));
+        let of_files = of_files.filter(|it| {
+            [namespace, sympozium_api::labels::SYSTEM_NAMESPACE]
+                .contains(&it.name.namespace.as_str())
+        });
+        let built_in = built_in::POLICIES.iter().map(|(name, _)| *name);
+        let known: Vec<&str> = of_files
+            .map(|it| it.name.name.as_str())
+            .chain(built_in)
+            .collect();
+        match known.contains(&policy.as_str()) {
+            true => Ok(()),
+            false => Err(unknown("policy", policy, &known)),
+        }
+    }
+
+    fn make_agent(&self, session: &mut Session<'_>, namespace: &str) -> Result<usize, Failure> {
+        let model = self.usual_model()?;
+        let agent = json!({
+            "apiVersion": API_VERSION,
+            "kind": "Agent",
+            "metadata": {"name": ASSISTANT, "namespace": namespace},
+            "spec": {
+                "agents": {"default": {"model": model.model}},
+                "policyRef": USUAL_POLICY,
+            },
+        });
+        Ok(add(session, agent))
+    }
+
+    fn make_run(&self, session: &mut Session<'_>, namespace: &str, agent: Option<usize>) -> usize {
+        let agent = agent.map(|index| session.objects()[index].name.name.clone());
+        let short = self.uid.get(..8).unwrap_or(self.uid);
+        let run = json!({
+            "apiVersion": API_VERSION,
+            "kind": "AgentRun",
+            "metadata": {"name": format!("run-{short}"), "namespace": namespace},
+            "spec": {"agentRef": agent.unwrap_or_default()},
+        });
+        add(session, run)
+    }
+
+    fn change_agent(&self, session: &mut Session<'_>, agent: Option<usize>, skills: &[String]) {
+        let Some(agent) = agent.and_then(|index| session.object_mut(index)) else {
+            return;
+        };
+        if !skills.is_empty() {
+            let all = references(skills, &[&agent.node]);
+            agent.node.set(&["spec", "skills"], all);
+        }
+        if let Some(policy) = &self.arguments.policy {
+            agent.node.set(&["spec", "policyRef"], json!(policy));
+        }
+    }
+
+    fn change_run(
+        &self,
+        session: &mut Session<'_>,
+        run: usize,
+        agent: Option<usize>,
+        skills: &[String],
+        namespace: &str,
+    ) {
+        let agent = agent.map(|index| session.objects()[index].node.clone());
+        let Some(object) = session.object_mut(run) else {
+            return;
+        };
+        let node = &mut object.node;
+        // One of the manifest's own is of another run.
+        node.set(&["metadata", "uid"], json!(self.uid));
+        if object.name.name.is_empty() {
+            let start = node
+                .at(&["metadata", "generateName"])
+                .and_then(Node::as_text);
+            let end = self.uid.get(..8).unwrap_or(self.uid);
+            object.name.name = format!("{}{end}", start.unwrap_or("run-"));
+            node.set(&["metadata", "name"], json!(object.name.name));
+        }
+        node.set(&["metadata", "namespace"], json!(namespace));
+        if let Some(task) = &self.inputs.task {
+            node.set(&["spec", "task"], json!(task));
+        }
+        if let Some(timeout) = &self.arguments.timeout {
+            node.set(&["spec", "timeout"], json!(timeout));
+        }
+        if !skills.is_empty() {
+            let own = node.clone();
+            let mut from = vec![&own];
+            from.extend(agent.as_ref());
+            node.set(&["spec", "skills"], references(skills, &from));
+        }
+    }
+}
+
+/// Adds an object as if a file had it; gives its place.
+fn add(session: &mut Session<'_>, object: Value) -> usize {
+    let index = session.objects().len();
+    let loaded = Loaded {
+        documents: vec![Node::from_json(object, Mark::START)],
+        ..Loaded::default()
+    };
+    session.add_loaded(COMMAND_LINE.to_owned(), loaded);
+    index
+}
+
+fn indices(objects: &[Object], is: impl Fn(&Object) -> bool) -> Vec<usize> {
+    let all = objects.iter().enumerate();
+    all.filter(|(_, it)| is(it))
+        .map(|(index, _)| index)
+        .collect()
+}
+
+fn is_agent(object: &Object) -> bool {
+    object.is(Kind::Agent) || object.is(Kind::SympoziumInstance)
+}
+
+fn packs(objects: &[Object]) -> impl Iterator<Item = &Object> {
+    objects.iter().filter(|it| it.is(Kind::SkillPack))
+}
+
+/// The agent that a run names.
+fn agent_name(run: &Node) -> Option<&str> {
+    let named = |field: &str| run.at(&["spec", field]).and_then(Node::as_text);
+    named("agentRef").or_else(|| named("instanceRef"))
+}
+
+fn agent_of(objects: &[Object], run: usize) -> Option<usize> {
+    let run = &objects[run];
+    let name = agent_name(&run.node)?;
+    objects.iter().position(|it| {
+        is_agent(it) && it.name.name == name && it.name.namespace == run.name.namespace
+    })
+}
+
+fn only(
+    objects: &[Object],
+    among: &[usize],
+    name: &str,
+    what: &'static str,
+) -> Result<usize, Failure> {
+    let mut called = among
+        .iter()
+        .filter(|index| objects[**index].name.name == name);
+    match (called.next(), called.next()) {
+        (Some(only), None) => Ok(*only),
+        (Some(_), Some(_)) => Err(Failure::usage(
+            anyhow!("several objects among the files are called {name}"),
+            "name the file with the one that is meant",
+        )),
+        (None, _) => {
+            let names: Vec<&str> = among
+                .iter()
+                .map(|it| objects[*it].name.name.as_str())
+                .collect();
+            Err(unknown(what, name, &names))
+        }
+    }
+}
+
+fn several(objects: &[Object], all: &[usize], what: &str, flag: &str) -> Failure {
+    let names: Vec<&str> = all
+        .iter()
+        .map(|it| objects[*it].name.name.as_str())
+        .collect();
+    Failure::usage(
+        anyhow!("there are several {what} among the files"),
+        format!("choose one with {flag}: {}", listed(&names)),
+    )
+}
+
+fn unknown(what: &str, name: &str, known: &[&str]) -> Failure {
+    let error = anyhow!("there is no {what} {}", quoted(name));
+    let hint = match closest(name, known.iter().copied()) {
+        Some(meant) => format!("did you mean {}?", quoted(meant)),
+        None if known.is_empty() => "name the file with it".to_owned(),
+        None => format!("name the file with it, or one of {}", listed(known)),
+    };
+    Failure::usage(error, hint)
+}
+
+fn unknown_skill(objects: &[Object], skill: &str) -> Failure {
+    let built_in = built_in::PACKS.iter().map(|(name, _)| *name);
+    let known: Vec<&str> = packs(objects)
+        .map(|it| it.name.name.as_str())
+        .chain(built_in)
+        .collect();
+    let path = Path::new(skill);
+    if path.exists() {
+        let error = anyhow!("{} is no skill: it has no {FILE_NAME}", quoted(skill));
+        return Failure::usage(error, "`sympozium skill new` begins one");
+    }
+    unknown("skill", skill, &known)
+}
+
+/// Names that a hint lists.
+const LISTED: usize = 20;
+
+fn listed(names: &[&str]) -> String {
+    let shown: Vec<String> = names.iter().take(LISTED).map(|it| quoted(it)).collect();
+    let more = match names.len() > LISTED {
+        true => ", …",
+        false => "",
+    };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// A skill's directory, if it is one.
+fn directory(skill: &str) -> Option<PathBuf> {
+    let path = Path::new(skill);
+    let path = match path.file_name() {
+        Some(name) if name == FILE_NAME && path.is_file() => path.parent()?,
+        _ => path,
+    };
+    let path = match path.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => path,
+    };
+    path.join(FILE_NAME).is_file().then(|| path.to_owned())
+}
+
+/// The packs that were read since, moved into the run's namespace.
+fn taken(session: &mut Session<'_>, before: usize, namespace: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for index in before..session.objects().len() {
+        let Some(pack) = session.object_mut(index) else {
+            continue;
+        };
+        if pack.is(Kind::SkillPack) {
+            pack.name.namespace = namespace.to_owned();
+            pack.node.set(&["metadata", "namespace"], json!(namespace));
+            names.push(pack.name.name.clone());
+        }
+    }
+    names
+}
+
+/// A list of packs, with what the manifests say about those of them that they name too.
+fn references(skills: &[String], from: &[&Node]) -> Value {
+    let written = |name: &String| {
+        let lists = from
+            .iter()
+            .filter_map(|it| it.at(&["spec", "skills"])?.as_list());
+        let mut all = lists.flatten();
+        let is = |it: &&Node| it.get("skillPackRef").and_then(Node::as_text) == Some(name);
+        let found = all.find(is).map(Node::to_json);
+        found.unwrap_or_else(|| json!({"skillPackRef": name}))
+    };
+    skills.iter().map(written).collect()
+}

@@ -1,0 +1,187 @@
+//! What the flags say about the model: which, where, with what key, and what must be open for it.
+
+use serde_json::json;
+use sympozium_api::labels::API_VERSION;
+
+use super::super::Surroundings;
+use super::super::model::{ANY_KEY_SECRET, Choice, egress};
+use super::{Composing, Place, USUAL_POLICY, add};
+use crate::built_in;
+use crate::failure::Failure;
+use crate::manifests::tree::Node;
+use crate::validate::Session;
+
+/// The policy that opens the address of a model that the command line names.
+const OWN_POLICY: &str = "command-line";
+
+impl Composing<'_> {
+    pub(super) fn usual_model(&self) -> Result<Choice, Failure> {
+        let Surroundings {
+            configuration,
+            environment,
+            ..
+        } = self.surroundings;
+        Choice::usual(self.arguments, configuration.as_deref(), environment)
+    }
+
+    /// The model of a run that no manifest is of.
+    pub(super) fn set_usual_model(
+        &self,
+        session: &mut Session<'_>,
+        run: usize,
+        agent: Option<usize>,
+        namespace: &str,
+    ) -> Result<(), Failure> {
+        let choice = self.usual_model()?;
+        let secret = self.secret_of(session, &choice, agent, namespace);
+        if let Some(run) = session.object_mut(run) {
+            let model = choice.to_json(secret.as_deref());
+            run.node.set(&["spec", "model"], model);
+        }
+        Ok(())
+    }
+
+    /// What the flags say about the model of a manifest.
+    pub(super) fn set_model(
+        &self,
+        session: &mut Session<'_>,
+        run: usize,
+        agent: Option<usize>,
+        namespace: &str,
+    ) {
+        let arguments = self.arguments;
+        let url = arguments.base_url.as_deref();
+        let own = session.objects()[run].node.at(&["spec", "model"]).cloned();
+        if let Some(name) = &arguments.model {
+            let choice = Choice::new(name, url);
+            let secret = self.secret_of(session, &choice, agent, namespace);
+            let Some(run) = session.object_mut(run) else {
+                return;
+            };
+            let provider = own.as_ref().and_then(|it| it.get("provider")?.as_text());
+            // Of another provider nothing holds: neither address, key nor headers.
+            if provider.is_some_and(|it| it.eq_ignore_ascii_case(&choice.provider)) {
+                run.node
+                    .set(&["spec", "model", "model"], json!(choice.model));
+                run.node.remove(&["spec", "model", "modelRef"]);
+                if let Some(url) = url {
+                    run.node.set(&["spec", "model", "baseURL"], json!(url));
+                }
+            } else {
+                let model = choice.to_json(secret.as_deref());
+                run.node.set(&["spec", "model"], model);
+            }
+        } else if let Some(url) = url {
+            match (own, agent) {
+                (None, Some(agent)) => {
+                    if let Some(agent) = session.object_mut(agent) {
+                        let path = ["spec", "agents", "default", "baseURL"];
+                        agent.node.set(&path, json!(url));
+                    }
+                }
+                _ => {
+                    if let Some(run) = session.object_mut(run) {
+                        run.node.set(&["spec", "model", "baseURL"], json!(url));
+                    }
+                }
+            }
+        }
+        if arguments.key_file.is_some() || arguments.key_command.is_some() {
+            self.make_place_for_key(session, run, agent);
+        }
+    }
+
+    /// A key that the command line gives needs a Secret's name to go by, where the manifest names none.
+    fn make_place_for_key(&self, session: &mut Session<'_>, run: usize, agent: Option<usize>) {
+        let has = |node: &Node, path: &[&str]| {
+            let found = node.at(path);
+            found.is_some_and(|it| {
+                it.as_text() != Some("") && it.as_list().is_none_or(|it| !it.is_empty())
+            })
+        };
+        let objects = session.objects();
+        let of_run = has(&objects[run].node, &["spec", "model", "authSecretRef"]);
+        let of_agent = agent.is_some_and(|it| has(&objects[it].node, &["spec", "authRefs"]));
+        if of_run || of_agent {
+            return;
+        }
+        if objects[run].node.at(&["spec", "model"]).is_some() {
+            if let Some(run) = session.object_mut(run) {
+                let path = ["spec", "model", "authSecretRef"];
+                run.node.set(&path, json!(ANY_KEY_SECRET));
+            }
+        } else if let Some(agent) = agent.and_then(|it| session.object_mut(it)) {
+            let all = json!([{"secret": ANY_KEY_SECRET}]);
+            agent.node.set(&["spec", "authRefs"], all);
+        }
+    }
+
+    /// The Secret with the key of a model that the command line names, where it needs one or one is at hand.
+    fn secret_of(
+        &self,
+        session: &Session<'_>,
+        choice: &Choice,
+        agent: Option<usize>,
+        namespace: &str,
+    ) -> Option<String> {
+        let agent = agent.map(|index| &session.objects()[index].node);
+        let of_agent = agent.and_then(|it| it.at(&["spec", "authRefs"])?.as_list());
+        let fits = |it: &&Node| match it.get("provider").and_then(Node::as_text) {
+            Some(provider) => provider.eq_ignore_ascii_case(&choice.provider),
+            None => true,
+        };
+        if of_agent.is_some_and(|all| all.iter().any(|it| fits(&it))) {
+            // The agent's own is filled in by admission.
+            return None;
+        }
+        let secret = choice.secret();
+        let wanted = choice.needs_key()
+            || self.arguments.key_file.is_some()
+            || self.arguments.key_command.is_some()
+            || choice.has_local_key(self.surroundings.environment)
+            || (self.has_secret)(session, namespace, &secret);
+        wanted.then_some(secret)
+    }
+
+    /// A model at an address that the command line names must be reachable, so that is opened: where the agent names no
+    /// policy of its own, which nobody but its author changes.
+    pub(super) fn open_model(
+        &self,
+        session: &mut Session<'_>,
+        run: usize,
+        agent: Option<usize>,
+        place: Place,
+        namespace: &str,
+    ) {
+        let objects = session.objects();
+        let url = objects[run].node.at(&["spec", "model", "baseURL"]);
+        let url = url.or_else(|| {
+            let path = ["spec", "agents", "default", "baseURL"];
+            objects[agent?].node.at(&path)
+        });
+        let Some(open) = url.and_then(Node::as_text).and_then(egress) else {
+            return;
+        };
+        let own = agent.and_then(|it| objects[it].node.at(&["spec", "policyRef"]));
+        let mut spec = match (place, own.and_then(Node::as_text)) {
+            (Place::Nowhere, Some(USUAL_POLICY)) if self.arguments.policy.is_none() => {
+                let usual = built_in::policy(USUAL_POLICY);
+                let spec = usual.and_then(|it| serde_json::to_value(it.spec).ok());
+                spec.unwrap_or_default()
+            }
+            (_, None) => json!({"networkPolicy": {"denyAll": false}}),
+            _ => return,
+        };
+        spec["networkPolicy"]["allowedEgress"] = json!([open]);
+        let policy = json!({
+            "apiVersion": API_VERSION,
+            "kind": "SympoziumPolicy",
+            "metadata": {"name": OWN_POLICY, "namespace": namespace},
+            "spec": spec,
+        });
+        add(session, policy);
+        if let Some(agent) = agent.and_then(|it| session.object_mut(it)) {
+            agent.node.set(&["spec", "policyRef"], json!(OWN_POLICY));
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What a run needs of this machine.
+
+use super::*;
+
+/// A pack with a sidecar of these fields, an agent with it, and its run.
+fn manifests(sidecar: &str, run: &str) -> String {
+    format!(
+        "\
+apiVersion: sympozium.ai/v1alpha1
+kind: SkillPack
+metadata: {{name: tools}}
+spec:
+  skills: [{{name: tools, content: Use them., requires: {{bins: [jq]}}}}]
+  sidecar:
+    image: example.com/tools:1
+{sidecar}
+---
+apiVersion: sympozium.ai/v1alpha1
+kind: Agent
+metadata: {{name: worker}}
+spec:
+  agents: {{default: {{model: gpt-4o}}}}
+  authRefs: [{{provider: openai, secret: openai-key}}]
+  skills: [{{skillPackRef: tools}}]
+---
+apiVersion: sympozium.ai/v1alpha1
+kind: AgentRun
+metadata: {{name: work}}
+spec:
+  agentRef: worker
+  task: Work.
+{run}
+"
+    )
+}
+
+fn machine() -> Machine {
+    let machine = Machine::new();
+    machine.program("jq");
+    machine
+}
+
+#[test]
+fn secrets_come_from_files_first_and_then_from_this_machine() {
+    let machine = machine();
+    let sidecar = "    secretRef: github\n    env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: other, key: token}}}]";
+    let file = machine.file("all.yaml", &manifests(sidecar, ""));
+    machine.refuses(
+        &[&file],
+        FAILED,
+        &[
+            "Secret `github` is nowhere",
+            "Secret `other` is nowhere",
+            "sympozium secret set github KEY",
+        ],
+    );
+    let store = SecretStore::open(&machine.state(), "default").unwrap();
+    let value = |text: &str| Zeroizing::new(text.as_bytes().to_vec());
+    store.set("github", "token", value("stored")).unwrap();
+    store.set("other", "user", value("stored")).unwrap();
+    machine.refuses(
+        &[&file],
+        FAILED,
+        &[
+            "Secret `other` has no key `token`",
+            "sympozium secret set other token",
+        ],
+    );
+    let of_files = machine.file(
+        "secret.yaml",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\ndata: {token: ZmlsZQ==, both: eA==}\nstringData: {both: plain}\n",
+    );
+    let prepared = composed(machine.compose(&[&file, &of_files]));
+    let found = |name: &str| {
+        let all = prepared.secrets[name].0.iter();
+        let all = all.map(|(key, value)| (key.clone(), String::from_utf8(value.to_vec()).unwrap()));
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(found("github"), [("token".to_owned(), "stored".to_owned())]);
+    assert_eq!(
+        found("other"),
+        [
+            ("both".to_owned(), "plain".to_owned()),
+            ("token".to_owned(), "file".to_owned())
+        ]
+    );
+    assert_eq!(prepared.secrets.len(), 2);
+    assert!(!format!("{prepared:?}").contains("stored"));
+    let bad = machine.file(
+        "bad.yaml",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\ndata: {token: hunter2!}\n",
+    );
+    let (code, text) = machine.refused(&[&file, &bad]);
+    assert_eq!(code, FAILED);
+    assert!(
+        text.contains("`token` of `data` is not Base64") && !text.contains("hunter2"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_optional_need_not_be_there() {
+    let machine = machine();
+    let sidecar = "    env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: other, key: token, optional: true}}}]\n    \
+        volumes: [{name: v, configMap: {name: settings, optional: true}}]\n    volumeMounts: [{name: v, mountPath: /settings}]";
+    let file = machine.file("all.yaml", &manifests(sidecar, ""));
+    let prepared = composed(machine.compose(&[&file]));
+    assert!(prepared.secrets.is_empty() && prepared.config_maps.is_empty());
+    let settings = machine.file(
+        "settings.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\nbinaryData: {c: /w==}\n",
+    );
+    let prepared = composed(machine.compose(&[&file, &settings]));
+    let expected = BTreeMap::from([
+        ("a".to_owned(), b"b".to_vec()),
+        ("c".to_owned(), vec![0xff]),
+    ]);
+    assert_eq!(
+        prepared.config_maps,
+        BTreeMap::from([("settings".to_owned(), expected)])
+    );
+}
+
+#[test]
+fn a_scripted_model_is_a_config_map_of_the_files() {
+    let machine = machine();
+    let script = machine.file(
+        "script.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: turns}\ndata: {script.yaml: 'turns: []'}\n",
+    );
+    let prepared = composed(machine.compose(&[&script, "Play", "--model", "scripted/turns"]));
+    assert_eq!(prepared.plan.model.endpoint, None);
+    assert_eq!(prepared.model_key, None);
+    assert_eq!(prepared.config_maps["turns"]["script.yaml"], b"turns: []");
+    machine.refuses(
+        &["Play", "--model", "scripted/turns"],
+        FAILED,
+        &["ConfigMap `turns` is nowhere"],
+    );
+}
+
+#[test]
+fn what_only_a_cluster_has_is_refused() {
+    let machine = machine();
+    let volume = |source: &str| {
+        format!(
+            "    volumes: [{{name: v, {source}}}]\n    volumeMounts: [{{name: v, mountPath: /v}}]"
+        )
+    };
+    for (sidecar, run, words) in [
+        (
+            "    rbac: [{apiGroups: [''], resources: [pods], verbs: [get]}]".to_owned(),
+            "",
+            &["rights at a Kubernetes API"][..],
+        ),
+        (String::new(), "  mode: server", &["server mode"]),
+        (
+            String::new(),
+            "  agentSandbox: {enabled: true}",
+            &["agent-sandbox", "agentSandbox.enabled: false"],
+        ),
+        (
+            volume("downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.name}}]}"),
+            "",
+            &["volume `v` is of kind `downwardAPI`"],
+        ),
+        (
+            "    env: [{name: MEMORY, valueFrom: {resourceFieldRef: {resource: limits.memory}}}]"
+                .to_owned(),
+            "",
+            &["variable `MEMORY` of pack `tools`"],
+        ),
+        (
+            String::new(),
+            "  model: {provider: ollama, model: x}",
+            &["`ollama.default.svc`, which is in a cluster", "--base-url"],
+        ),
+    ] {
+        let file = machine.file("all.yaml", &manifests(&sidecar, run));
+        machine.refuses(&[&file], FAILED, words);
+    }
+    for source in ["emptyDir: {}", "persistentVolumeClaim: {claimName: cache}"] {
+        let file = machine.file("all.yaml", &manifests(&volume(source), ""));
+        composed(machine.compose(&[&file]));
+    }
+}
+
+#[test]
+fn a_hook_is_run_from_what_it_starts() {
+    let machine = machine();
+    let hook = |command: &str| {
+        format!("  lifecycle: {{preRun: [{{name: fetch, image: example.com/git:1{command}}}]}}")
+    };
+    let file = machine.file("all.yaml", &manifests("", &hook("")));
+    machine.refuses(
+        &[&file],
+        FAILED,
+        &["hook `fetch` has no `command`", "example.com_git_1"],
+    );
+    let file = machine.file("all.yaml", &manifests("", &hook(", command: [git, clone]")));
+    machine.refuses(&[&file], FAILED, &["hook `fetch` needs `git`"]);
+    machine.program("git");
+    let prepared = composed(machine.compose(&[&file]));
+    let part = prepared
+        .plan
+        .parts
+        .iter()
+        .find(|it| it.role.is_hook())
+        .unwrap();
+    let Some(PackRoot::Host(binaries)) = prepared.root_of(part) else {
+        panic!("{:?}", prepared.roots);
+    };
+    let names: Vec<&str> = binaries.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["git", "sh"]);
+}
+
+#[test]
+fn a_tool_whose_program_nothing_declares_is_told() {
+    let machine = machine();
+    let tool = |program: &str| {
+        format!(
+            "    tools: [{{name: look, description: Looks., exec: [{program}], parameters: {{type: object}}}}]"
+        )
+    };
+    let file = machine.file("all.yaml", &manifests(&tool("jq"), ""));
+    assert_eq!(
+        composed(machine.compose(&[&file])).warnings,
+        Vec::<String>::new()
+    );
+    let file = machine.file("all.yaml", &manifests(&tool("curl"), ""));
+    let warnings = composed(machine.compose(&[&file])).warnings;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("tool `look` starts `curl`"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn a_workspace_holds_nothing_that_decides_about_runs() {
+    let machine = machine();
+    let given = |path: &Path| machine.compose(&["x", "--workspace", path.to_str().unwrap()]);
+    let refused = |path: &Path, said: &str| {
+        let failure = given(path).unwrap_err();
+        assert!(failure.text().contains(said), "{}", failure.text());
+        assert_eq!(failure.code(), FAILED);
+    };
+    let files = machine.path("files");
+    let link = machine.path("link");
+    symlink(&files, &link).unwrap();
+    assert_eq!(composed(given(&link)).workspace, Some(files.clone()));
+    machine.file("plain", "");
+    refused(&files.join("plain"), "is not a directory");
+    refused(&files.join("missing"), "cannot use");
+    let state = machine.path("state");
+    let of_run = state.join("runs/uid/workspace/below");
+    fs::create_dir_all(&of_run).unwrap();
+    fs::create_dir_all(state.join("secrets")).unwrap();
+    assert_eq!(composed(given(&of_run)).workspace, Some(of_run));
+    for path in [
+        Path::new("/"),
+        &machine.path(""),
+        &state,
+        &state.join("runs"),
+        &state.join("runs/uid"),
+        &state.join("secrets"),
+        &machine.path("config"),
+        &machine.path("data"),
+    ] {
+        refused(path, "the agent could write to");
+    }
+    let to_state = machine.path("to-state");
+    symlink(&state, &to_state).unwrap();
+    refused(&to_state, "the agent could write to");
+}

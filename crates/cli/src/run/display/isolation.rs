@@ -1,0 +1,129 @@
+//! What holds the parts of a run, in a line.
+
+use std::collections::BTreeMap;
+
+use sympozium_exec::IsolationReport;
+use sympozium_exec::guarantee::Layer;
+use sympozium_exec::report::Standing;
+
+use super::line::{Line, Look};
+
+/// The lines about all parts: those that are held alike are told together.
+pub fn lines(parts: &BTreeMap<String, IsolationReport>) -> Vec<Line> {
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for (part, report) in parts {
+        let by = summary(report);
+        match groups.iter_mut().find(|(known, _)| *known == by) {
+            Some((_, names)) => names.push(part),
+            None => groups.push((by, vec![part])),
+        }
+    }
+    let mut lines = Vec::new();
+    let is_alone = groups.len() == 1;
+    for (by, names) in groups {
+        let line = Line::whole(4).plain("  isolated by: ").plain(&by);
+        lines.push(match is_alone {
+            true => line,
+            false => line.add(Look::Faint, &format!(" ({})", names.join(", "))),
+        });
+    }
+    let missing = missing(parts);
+    if !missing.is_empty() {
+        let text = format!("not held on this machine: {}", missing.join(", "));
+        lines.push(Line::whole(4).plain("  ").add(Look::Asking, &text));
+    }
+    lines
+}
+
+/// The live layers, by the names under which people know them.
+pub fn summary(report: &IsolationReport) -> String {
+    let layers = &report.layers;
+    let has = |all: &[Layer]| all.iter().any(|layer| layers.contains_key(layer));
+    let mut names: Vec<String> = Vec::new();
+    if has(&[
+        Layer::UserNamespace,
+        Layer::MountNamespace,
+        Layer::PidNamespace,
+        Layer::NetworkNamespace,
+    ]) {
+        names.push("namespaces".to_owned());
+    }
+    if has(&[Layer::LandlockFilesystem]) {
+        names.push("landlock".to_owned());
+    }
+    if has(&[Layer::Seccomp, Layer::SeccompUnixOnly]) {
+        names.push("seccomp".to_owned());
+    }
+    let groups = [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu];
+    if let Some(detail) = groups.iter().find_map(|layer| layers.get(layer)) {
+        // `v1: 134217728 bytes, no swap`: how much is another question.
+        let version = detail.split(':').next().unwrap_or_default();
+        names.push(format!("cgroup {version}").trim_end().to_owned());
+    }
+    if let Some(kernel) = layers.get(&Layer::SandboxKernel) {
+        names.push(kernel.clone());
+    }
+    match names.is_empty() {
+        true => "nothing".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+/// The guarantees that a part does not have and another machine would give, each once.
+fn missing(parts: &BTreeMap<String, IsolationReport>) -> Vec<String> {
+    let mut missing: Vec<String> = Vec::new();
+    for report in parts.values() {
+        for (guarantee, standing) in &report.guarantees {
+            let name = guarantee.to_string();
+            let is_missing =
+                matches!(standing, Standing::NotHeld { missing, .. } if !missing.is_empty());
+            if is_missing && !missing.contains(&name) {
+                missing.push(name);
+            }
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use sympozium_exec::guarantee::Profile;
+
+    use super::*;
+
+    fn report(layers: &[(Layer, &str)]) -> IsolationReport {
+        let layers = layers.iter().map(|(layer, it)| (*layer, (*it).to_owned()));
+        IsolationReport::new(Profile::HostUser, layers.collect())
+    }
+
+    fn text(parts: &[(&str, IsolationReport)]) -> String {
+        let parts = parts
+            .iter()
+            .map(|(name, report)| ((*name).to_owned(), report.clone()));
+        let lines = lines(&parts.collect());
+        lines.iter().map(|it| it.written(None, false)).collect()
+    }
+
+    #[test]
+    fn parts_that_are_held_alike_are_told_together() {
+        let strong = report(&Layer::ALL.map(|layer| match layer {
+            Layer::CgroupMemory => (layer, "v2: 100 bytes, no swap"),
+            Layer::SandboxKernel => (layer, "gVisor"),
+            _ => (layer, ""),
+        }));
+        assert_eq!(
+            text(&[("agent", strong.clone()), ("skill-a", strong.clone())]),
+            "  isolated by: namespaces, landlock, seccomp, cgroup v2, gVisor\n"
+        );
+        let weak = report(&[(Layer::LandlockFilesystem, "ABI 7"), (Layer::Seccomp, "")]);
+        let both = text(&[("agent", strong), ("skill-a", weak)]);
+        assert!(
+            both.starts_with(
+                "  isolated by: namespaces, landlock, seccomp, cgroup v2, gVisor (agent)\n  \
+             isolated by: landlock, seccomp (skill-a)\n  not held on this machine: "
+            ),
+            "{both}"
+        );
+        assert!(text(&[("agent", report(&[]))]).starts_with("  isolated by: nothing\n"));
+    }
+}

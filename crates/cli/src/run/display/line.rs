@@ -1,0 +1,318 @@
+//! A line for a person, before anybody knows how wide the terminal is.
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::manifests::problem::printable;
+
+/// What stands where something was cut off.
+const CUT: char = '…';
+/// Columns that are left for words, however narrow the terminal is and however far a line is indented.
+const LEAST_COLUMNS: usize = 8;
+/// Columns of a terminal that is too narrow for what is aligned, and how far lines are indented there.
+const NARROW: usize = 50;
+const NARROW_INDENT: usize = 4;
+
+/// How a piece of text looks where there are colours. What it means is in the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    Plain,
+    Strong,
+    Faint,
+    Good,
+    Bad,
+    Asking,
+}
+
+/// What becomes of a line that is longer than the terminal is wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// It ends at the edge.
+    Cut,
+    /// It goes on in further lines, at this column, and after so many of them it ends.
+    Wrap { column: usize, lines: usize },
+}
+
+/// One line. Nothing in it makes a terminal act: every text passes [`printable`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    pieces: Vec<(Look, String)>,
+    fit: Fit,
+}
+
+impl Line {
+    /// With nothing in it.
+    pub const fn new(fit: Fit) -> Self {
+        Self {
+            pieces: Vec::new(),
+            fit,
+        }
+    }
+
+    /// One that ends at the edge.
+    pub const fn cut() -> Self {
+        Self::new(Fit::Cut)
+    }
+
+    /// One that is shown whole, further lines beginning at this column.
+    pub const fn whole(column: usize) -> Self {
+        Self::new(Fit::Wrap {
+            column,
+            lines: usize::MAX,
+        })
+    }
+
+    /// With this text at its end.
+    #[must_use]
+    pub fn add(mut self, look: Look, text: &str) -> Self {
+        self.pieces.push((look, printable(text)));
+        self
+    }
+
+    /// With this plain text at its end.
+    #[must_use]
+    pub fn plain(self, text: &str) -> Self {
+        self.add(Look::Plain, text)
+    }
+
+    /// As it is written: for so many columns (any number of them where there is no terminal), with colours or without.
+    pub fn written(&self, columns: Option<usize>, colours: bool) -> String {
+        let squeezed = squeezed(&self.pieces);
+        let (pieces, most) = match columns {
+            Some(columns) if columns < NARROW => (&squeezed, NARROW_INDENT),
+            _ => (&self.pieces, usize::MAX),
+        };
+        let rows = match columns {
+            None => vec![pieces.clone()],
+            Some(columns) => match self.fit {
+                Fit::Cut => vec![cut(pieces, columns)],
+                Fit::Wrap { column, lines } => wrapped(pieces, columns, column.min(most), lines),
+            },
+        };
+        let mut text = String::new();
+        for row in rows {
+            let row = trimmed(row);
+            for (look, piece) in &row {
+                match look.code() {
+                    Some(code) if colours && !piece.is_empty() => {
+                        text.push_str(&format!("\u{1b}[{code}m{piece}\u{1b}[0m"));
+                    }
+                    _ => text.push_str(piece),
+                }
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+impl Look {
+    const fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Strong => Some("1"),
+            Self::Faint => Some("2"),
+            Self::Good => Some("32"),
+            Self::Bad => Some("31"),
+            Self::Asking => Some("33"),
+        }
+    }
+}
+
+type Row = Vec<(Look, String)>;
+
+fn trimmed(mut row: Row) -> Row {
+    while let Some((_, last)) = row.last_mut() {
+        let end = last.trim_end_matches(' ').len();
+        last.truncate(end);
+        if end > 0 {
+            break;
+        }
+        row.pop();
+    }
+    row
+}
+
+/// Without the blanks that align what stands below each other.
+fn squeezed(row: &Row) -> Row {
+    let (mut blanks, mut has_words) = (0, false);
+    let squeezed = row.iter().map(|(look, text)| {
+        let mut kept = String::with_capacity(text.len());
+        for letter in text.chars() {
+            blanks = if letter == ' ' { blanks + 1 } else { 0 };
+            has_words |= blanks == 0;
+            let most = if has_words { 1 } else { NARROW_INDENT };
+            if blanks <= most {
+                kept.push(letter);
+            }
+        }
+        (*look, kept)
+    });
+    squeezed.collect()
+}
+
+/// As much as fits into so many columns, with a mark at its end where that is not all.
+fn cut(row: &Row, columns: usize) -> Row {
+    let all: usize = row.iter().map(|(_, text)| text.width()).sum();
+    if all <= columns {
+        return row.clone();
+    }
+    let mut left = columns.saturating_sub(1);
+    let mut kept = Row::new();
+    for (look, text) in row {
+        let piece = columns_of(text, left);
+        left -= piece.width().min(left);
+        let is_whole = piece.len() == text.len();
+        kept.push((*look, piece.to_owned()));
+        if !is_whole {
+            break;
+        }
+    }
+    if columns > 0 {
+        kept.push((Look::Plain, CUT.to_string()));
+    }
+    kept
+}
+
+/// The beginning of a text that takes at most so many columns.
+pub fn columns_of(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    for (at, character) in text.char_indices() {
+        used += character.width().unwrap_or(0);
+        if used > columns {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+/// In rows of at most so many columns, broken between words, and within those that are longer.
+fn wrapped(row: &Row, columns: usize, column: usize, lines: usize) -> Vec<Row> {
+    // On a narrow terminal words come before indentation.
+    let column = column.min(columns.saturating_sub(LEAST_COLUMNS));
+    let mut rows: Vec<Row> = Vec::new();
+    let mut now = Row::new();
+    let mut used = 0;
+    for (look, text) in row {
+        for word in text.split_inclusive(' ') {
+            let mut word = word;
+            let bare = word.trim_end_matches(' ').width();
+            let begins = if rows.is_empty() { 0 } else { column };
+            if used > begins && used + bare > columns {
+                rows.push(std::mem::replace(&mut now, indented(column)));
+                used = column;
+            }
+            // A word that is longer than a row.
+            while word.trim_end_matches(' ').width() > columns.saturating_sub(used).max(1) {
+                let mut piece = columns_of(word, columns.saturating_sub(used).max(1));
+                if piece.is_empty() {
+                    // A wide character on a terminal of one column.
+                    let first = word.chars().next().map_or(0, char::len_utf8);
+                    piece = &word[..first];
+                }
+                now.push((*look, piece.to_owned()));
+                word = &word[piece.len()..];
+                rows.push(std::mem::replace(&mut now, indented(column)));
+                used = column;
+            }
+            now.push((*look, word.to_owned()));
+            used += word.width();
+        }
+    }
+    rows.push(now);
+    if rows.len() > lines {
+        rows.truncate(lines);
+        if let Some(last) = rows.last_mut() {
+            let mut kept = trimmed(std::mem::take(last));
+            kept.push((Look::Plain, CUT.to_string()));
+            *last = cut(&kept, columns);
+        }
+    }
+    rows
+}
+
+fn indented(column: usize) -> Row {
+    vec![(Look::Plain, " ".repeat(column))]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_ends_at_the_edge() {
+        let line = Line::cut().plain("one ").add(Look::Strong, "日本語");
+        assert_eq!(line.written(None, false), "one 日本語\n");
+        assert_eq!(line.written(Some(10), false), "one 日本語\n");
+        assert_eq!(line.written(Some(9), false), "one 日本…\n");
+        assert_eq!(line.written(Some(8), false), "one 日…\n");
+        assert_eq!(line.written(Some(1), false), "…\n");
+        assert_eq!(line.written(Some(8), true), "one \u{1b}[1m日\u{1b}[0m…\n");
+    }
+
+    #[test]
+    fn a_line_goes_on_below_where_it_may() {
+        let line = Line::whole(4).plain("  > ").plain("one two three four");
+        assert_eq!(
+            line.written(Some(12), false),
+            "  > one two\n    three\n    four\n"
+        );
+        let line = Line::whole(2).plain("a ").plain(&"x".repeat(12));
+        assert_eq!(line.written(Some(10), false), "a\n  xxxxxxxx\n  xxxx\n");
+        let most = Fit::Wrap {
+            column: 0,
+            lines: 2,
+        };
+        let line = Line::new(most).plain("one two three four five");
+        assert_eq!(line.written(Some(9), false), "one two\nthree…\n");
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_no_room_for_alignment() {
+        let line = Line::cut()
+            .plain("  ok       ")
+            .plain("    3 ms  read_file");
+        assert_eq!(
+            line.written(Some(NARROW - 1), false),
+            "  ok 3 ms read_file\n"
+        );
+        let aligned = "  ok           3 ms  read_file\n";
+        assert_eq!(line.written(Some(NARROW), false), aligned);
+        assert_eq!(line.written(None, false), aligned);
+        let line = Line::whole(22)
+            .plain(&" ".repeat(22))
+            .plain("a reason in many words");
+        assert_eq!(
+            line.written(Some(16), false),
+            "    a reason in\n    many words\n"
+        );
+    }
+
+    #[test]
+    fn nothing_in_a_line_makes_a_terminal_act() {
+        let line = Line::cut().plain("a\u{1b}[2J\r\n\u{202e}b");
+        let text = line.written(None, true);
+        assert_eq!(text, "a\\u{1b}[2J\\r\\n\\u{202e}b\n");
+    }
+
+    proptest! {
+        #[test]
+        fn rows_fit_whatever_is_in_them(
+            texts in proptest::collection::vec("\\PC{0,30}|[a-z ]{0,40}|[日本語🦀 ]{0,20}", 0..5),
+            columns in 2_usize..120,
+            column in 0_usize..30,
+            lines in 1_usize..5,
+        ) {
+            for fit in [Fit::Cut, Fit::Wrap { column, lines }] {
+                let line = texts.iter().fold(Line::new(fit), |line, text| line.plain(text));
+                let text = line.written(Some(columns), false);
+                for row in text.lines() {
+                    prop_assert!(row.width() <= columns, "{row:?} in {columns}");
+                }
+                let most = if fit == Fit::Cut { 1 } else { lines };
+                prop_assert!(text.lines().count() <= most);
+            }
+        }
+    }
+}

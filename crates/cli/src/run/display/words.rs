@@ -1,0 +1,111 @@
+//! Times and numbers as a person reads them.
+
+use sympozium_ipc::run_api::Usage;
+
+/// How long something took.
+pub fn duration(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match milliseconds {
+        ..1_000 => format!("{milliseconds} ms"),
+        1_000..60_000 => format!("{seconds}.{} s", milliseconds % 1000 / 100),
+        60_000..3_600_000 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// The same while it goes on: nothing that changes faster than it can be read.
+pub fn elapsed(milliseconds: u64) -> String {
+    match milliseconds {
+        ..60_000 => format!("{} s", milliseconds / 1000),
+        _ => duration(milliseconds),
+    }
+}
+
+/// A number with its thousands apart.
+pub fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// So many of something.
+pub fn count(how_many: u64, one: &str, more: &str) -> String {
+    match how_many {
+        1 => format!("1 {one}"),
+        _ => format!("{} {more}", number(how_many)),
+    }
+}
+
+/// What was used, in a line.
+pub fn usage(usage: &Usage) -> String {
+    let Usage {
+        model_requests,
+        input_tokens,
+        output_tokens,
+        estimated,
+        tool_calls,
+    } = usage;
+    let about = if *estimated { "about " } else { "" };
+    format!(
+        "{}, {about}{} in, {about}{} out, {}",
+        count(*model_requests, "model request", "model requests"),
+        count(*input_tokens, "token", "tokens"),
+        number(*output_tokens),
+        count(*tool_calls, "tool call", "tool calls"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        let times = [
+            0, 999, 1_000, 12_345, 59_999, 60_000, 3_599_999, 3_600_000, 90_061_000,
+        ];
+        assert_eq!(
+            times.map(duration),
+            [
+                "0 ms",
+                "999 ms",
+                "1.0 s",
+                "12.3 s",
+                "59.9 s",
+                "1 min 00 s",
+                "59 min 59 s",
+                "1 h 00 min",
+                "25 h 01 min"
+            ]
+        );
+        assert_eq!(
+            [999, 12_345, 61_000].map(elapsed),
+            ["0 s", "12 s", "1 min 01 s"]
+        );
+    }
+
+    #[test]
+    fn numbers_have_their_thousands_apart() {
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(number),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        let used = Usage {
+            model_requests: 1,
+            input_tokens: 1200,
+            output_tokens: 1,
+            estimated: true,
+            tool_calls: 0,
+        };
+        assert_eq!(
+            usage(&used),
+            "1 model request, about 1,200 tokens in, about 1 out, 0 tool calls"
+        );
+    }
+}

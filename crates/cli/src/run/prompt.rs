@@ -1,0 +1,211 @@
+//! Questions on the terminal: shown whole, then answered by one line.
+//!
+//! Nothing that was typed before the question was shown counts: whoever types ahead would say yes to what they have not
+//! read. Lines are edited by the terminal itself (cooked mode), so nothing has to be put back when the process is killed.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use rustix::fs::OFlags;
+use rustix::termios::{QueueSelector, isatty, tcflush, tcgetpgrp};
+use sympozium_gateway::run_api::local::Says;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::display::line::{Line, Look};
+use super::display::words;
+use crate::local::event::Question;
+
+/// Bytes of a line that is typed. The kernel lets a terminal have no longer one.
+const MAX_TYPED: usize = 4_096;
+/// Characters of a reason.
+const MAX_REASON: usize = 500;
+
+/// What was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Typed {
+    /// An answer, and why.
+    Says(Says, Option<String>),
+    /// The question is to be shown again.
+    Show,
+    /// Nothing.
+    Nothing,
+    /// Something else.
+    Unclear,
+}
+
+/// Reads a line that was typed. What is not clearly an answer is none.
+pub fn typed(line: &str, run_scope: bool) -> Typed {
+    let line = line.trim();
+    let (word, rest) = match line.split_once(char::is_whitespace) {
+        Some((word, rest)) => (word, Some(rest.trim())),
+        None => (line, None),
+    };
+    match (word.to_ascii_lowercase().as_str(), rest) {
+        ("", _) => Typed::Nothing,
+        ("y" | "yes", None) => Typed::Says(Says::Yes, None),
+        ("a" | "allow", None) if run_scope => Typed::Says(Says::YesForTheRun, None),
+        ("n" | "no", reason) => {
+            let reason = reason.map(|it| it.chars().take(MAX_REASON).collect());
+            Typed::Says(Says::No, reason)
+        }
+        ("s" | "show", None) => Typed::Show,
+        _ => Typed::Unclear,
+    }
+}
+
+/// The question, each of its lines behind a bar: whatever stands there is what is asked about, and nothing else is.
+pub fn framed(question: &Question, now_ms: u64) -> Vec<Line> {
+    let left = question.deadline_ms.saturating_sub(now_ms);
+    let mut lines = vec![Line::whole(2).plain("").add(
+        Look::Asking,
+        &format!("── {}: may the agent do exactly this?", question.approval),
+    )];
+    for line in question.shown.lines() {
+        lines.push(Line::whole(4).add(Look::Asking, "│ ").plain(line));
+    }
+    let left = words::elapsed(left);
+    let end = format!("── no answer in {left} means no");
+    lines.push(Line::whole(2).add(Look::Asking, &end));
+    lines
+}
+
+/// What can be typed.
+pub fn choices(run_scope: bool) -> Line {
+    let mut text = String::from("[y]es once / [n]o (and why) / [s]how again");
+    if run_scope {
+        text.push_str(" / [a]llow the identical action for the rest of this run");
+    }
+    Line::whole(2).plain(&text).plain(":")
+}
+
+/// The terminal that a person types on.
+#[derive(Debug)]
+pub struct Terminal {
+    stream: AsyncFd<OwnedFd>,
+    typed: Vec<u8>,
+}
+
+impl Terminal {
+    /// The terminal of this process, if its standard input is one.
+    ///
+    /// It is opened anew: what is set for this descriptor holds for nobody who shares the old one.
+    pub fn open() -> Option<Self> {
+        let stdin = io::stdin();
+        if !isatty(&stdin) {
+            return None;
+        }
+        let open = |path: &str| {
+            let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(flags.bits().cast_signed())
+                .open(path)
+        };
+        let stream = open("/dev/tty").or_else(|_| open("/proc/self/fd/0")).ok()?;
+        Self::new(stream.into()).ok()
+    }
+
+    /// On this terminal, which does not block.
+    #[expect(
+        deprecated,
+        reason = "the successor is unsafe, for types that close before they are dropped; an owned descriptor does not"
+    )]
+    pub fn new(stream: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            stream: AsyncFd::with_interest(stream, Interest::READABLE)?,
+            typed: Vec::new(),
+        })
+    }
+
+    /// The same terminal, to write to.
+    pub fn to_write(&self) -> io::Result<OwnedFd> {
+        self.stream.get_ref().try_clone()
+    }
+
+    /// Whether this process is the one that the person types to. Another would be stopped if it read.
+    pub fn is_ours(&self) -> bool {
+        match tcgetpgrp(self.stream.get_ref().as_fd()) {
+            Ok(group) => group == rustix::process::getpgrp(),
+            // Not the terminal of our session: nobody is stopped for using it.
+            Err(_) => true,
+        }
+    }
+
+    /// Forgets what was typed so far.
+    pub fn forget(&mut self) {
+        self.typed.clear();
+        // A terminal that is gone has nothing that could be read.
+        let _ = tcflush(self.stream.get_ref().as_fd(), QueueSelector::IFlush);
+    }
+
+    /// The next line; none when the person has typed the end of a file, or the terminal is gone.
+    ///
+    /// Nothing is lost when this is dropped before it is ready.
+    pub async fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.typed.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.typed.drain(..=end).collect();
+                return Some(String::from_utf8_lossy(&line).into_owned());
+            }
+            let mut ready = self.stream.readable().await.ok()?;
+            let mut bytes = [0; 512];
+            let read = ready.try_io(|stream| {
+                rustix::io::read(stream.get_ref(), &mut bytes).map_err(io::Error::from)
+            });
+            match read {
+                Ok(Ok(0)) => {
+                    self.typed.clear();
+                    return None;
+                }
+                Ok(Ok(count)) => self.typed.extend_from_slice(&bytes[..count]),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(_)) => return None,
+                // It was forgotten meanwhile.
+                Err(_would_block) => {}
+            }
+            if self.typed.len() > MAX_TYPED {
+                self.typed.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_clearly_an_answer_is_one() {
+        let says = |says, reason: Option<&str>| Typed::Says(says, reason.map(str::to_owned));
+        for (line, expected) in [
+            ("y\n", says(Says::Yes, None)),
+            ("  YES \r\n", says(Says::Yes, None)),
+            ("n\n", says(Says::No, None)),
+            (
+                "no  too dangerous \n",
+                says(Says::No, Some("too dangerous")),
+            ),
+            ("a\n", says(Says::YesForTheRun, None)),
+            ("allow\n", says(Says::YesForTheRun, None)),
+            ("s\n", Typed::Show),
+            ("\n", Typed::Nothing),
+            ("   \n", Typed::Nothing),
+            ("yy\n", Typed::Unclear),
+            ("y no\n", Typed::Unclear),
+            ("a b\n", Typed::Unclear),
+            ("nyes\n", Typed::Unclear),
+            ("\u{fffd}y\n", Typed::Unclear),
+            ("ｙ\n", Typed::Unclear),
+        ] {
+            assert_eq!(typed(line, true), expected, "{line:?}");
+        }
+        assert_eq!(typed("a\n", false), Typed::Unclear);
+        let long = format!("n {}\n", "ä".repeat(MAX_REASON + 1));
+        let cut = "ä".repeat(MAX_REASON);
+        assert_eq!(typed(&long, false), says(Says::No, Some(&cut)));
+    }
+}

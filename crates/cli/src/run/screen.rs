@@ -1,0 +1,252 @@
+//! The terminal of a person, or the file that stands in its place: lines, and below them one that changes.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use clap::ColorChoice;
+use rustix::termios::{isatty, tcgetwinsize};
+use tokio::sync::oneshot;
+
+use super::display::line::{Line, Look};
+use super::writer::Writer;
+
+/// Columns of a terminal that does not say how wide it is.
+const USUAL_COLUMNS: usize = 80;
+/// Back to the first column, and nothing right of it.
+const ERASE: &str = "\r\u{1b}[K";
+/// How the line that changes shows that it does.
+const FRAMES: [&str; 4] = ["|", "/", "-", "\\"];
+/// Lines that wait while a person is asked.
+const MAX_HELD: usize = 1_024;
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manner {
+    /// In colours.
+    pub colours: bool,
+    /// With a line that changes.
+    pub is_live: bool,
+}
+
+/// Where lines go.
+#[derive(Debug)]
+pub struct Screen {
+    writer: Writer,
+    stream: OwnedFd,
+    manner: Manner,
+    /// None where it is no terminal.
+    columns: Option<usize>,
+    has_status: bool,
+    frame: usize,
+    /// The lines that wait, while a person is asked.
+    held: Option<Vec<Line>>,
+    /// Lines that nobody will see, because too many wait.
+    lost: u64,
+}
+
+/// What the environment says about terminals.
+#[derive(Debug, Clone, Copy)]
+pub struct Environment {
+    /// `NO_COLOR` is set to something.
+    pub no_color: bool,
+    /// `TERM` is `dumb`, or not set.
+    pub is_dumb: bool,
+}
+
+impl Environment {
+    /// Of this process.
+    pub fn read() -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
+        Self {
+            no_color: variable("NO_COLOR").is_some(),
+            is_dumb: variable("TERM").is_none_or(|it| it == "dumb"),
+        }
+    }
+}
+
+impl Manner {
+    /// On this stream, by what the person wants and what the terminal can.
+    pub fn new(choice: ColorChoice, is_terminal: bool, environment: Environment) -> Self {
+        let Environment { no_color, is_dumb } = environment;
+        let colours = match choice {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => is_terminal && !no_color && !is_dumb,
+        };
+        Self {
+            colours,
+            is_live: is_terminal && colours && !is_dumb,
+        }
+    }
+}
+
+impl Screen {
+    /// On this stream.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be used.
+    pub fn new(
+        stream: OwnedFd,
+        choice: ColorChoice,
+        environment: Environment,
+    ) -> anyhow::Result<Self> {
+        let is_terminal = isatty(&stream);
+        let mut screen = Self {
+            writer: Writer::start(stream.try_clone()?)?,
+            stream,
+            manner: Manner::new(choice, is_terminal, environment),
+            columns: is_terminal.then_some(USUAL_COLUMNS),
+            has_status: false,
+            frame: 0,
+            held: None,
+            lost: 0,
+        };
+        screen.measure();
+        Ok(screen)
+    }
+
+    /// Whether there is a line that changes.
+    pub const fn is_live(&self) -> bool {
+        self.manner.is_live
+    }
+
+    /// Whether it is a terminal.
+    pub const fn is_terminal(&self) -> bool {
+        self.columns.is_some()
+    }
+
+    /// Asks the terminal how wide it is now.
+    pub fn measure(&mut self) {
+        if self.columns.is_some() {
+            let size = tcgetwinsize(self.stream.as_fd()).ok();
+            let columns = size.map(|it| usize::from(it.ws_col)).filter(|it| *it > 0);
+            self.columns = Some(columns.unwrap_or(USUAL_COLUMNS));
+        }
+    }
+
+    /// Writes lines above the one that changes, or keeps them until the person has answered.
+    pub fn print(&mut self, lines: &[Line]) {
+        if lines.is_empty() {
+            return;
+        }
+        if let Some(held) = &mut self.held {
+            let room = MAX_HELD.saturating_sub(held.len()).min(lines.len());
+            held.extend_from_slice(&lines[..room]);
+            self.lost += (lines.len() - room) as u64;
+            return;
+        }
+        self.print_now(lines);
+    }
+
+    /// Writes lines although a person is asked: they are about the question.
+    pub fn print_now(&mut self, lines: &[Line]) {
+        let mut text = String::new();
+        if self.has_status {
+            text.push_str(ERASE);
+        }
+        if self.lost > 0 {
+            let lost = format!("… {} lines left out: the terminal was too slow", self.lost);
+            text.push_str(&self.text(&Line::cut().add(Look::Faint, &lost)));
+        }
+        for line in lines {
+            text.push_str(&self.text(line));
+        }
+        match self.writer.try_write(text) {
+            true => {
+                self.lost = 0;
+                self.has_status = false;
+            }
+            false => self.lost += lines.len() as u64,
+        }
+    }
+
+    /// Shows the line that changes, where there is one: what is going on, or nothing.
+    pub fn status(&mut self, status: Option<Line>) {
+        // A frame that would wait is an old one when it is seen.
+        if !self.manner.is_live || self.held.is_some() || !self.writer.is_idle() {
+            return;
+        }
+        let Some(status) = status else {
+            self.clear();
+            return;
+        };
+        self.frame = (self.frame + 1) % FRAMES.len();
+        let columns = self.columns.unwrap_or(USUAL_COLUMNS);
+        // A terminal that is full to its last column may begin the next line.
+        let room = columns.saturating_sub(3);
+        let line = status.written(Some(room), self.manner.colours);
+        let text = format!(
+            "{ERASE}{} {}",
+            FRAMES[self.frame],
+            line.trim_end_matches('\n')
+        );
+        if self.writer.try_write(text) {
+            self.has_status = true;
+        }
+    }
+
+    /// Takes the line that changes away.
+    pub fn clear(&mut self) {
+        if self.has_status && self.writer.try_write(ERASE.to_owned()) {
+            self.has_status = false;
+        }
+    }
+
+    /// Keeps lines from now on: a person is asked, and types.
+    pub fn hold(&mut self) {
+        self.clear();
+        self.held.get_or_insert_default();
+    }
+
+    /// Writes what was kept.
+    pub fn release(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.print(&held);
+        }
+    }
+
+    /// A line as this terminal shows it.
+    pub fn text(&self, line: &Line) -> String {
+        line.written(self.columns, self.manner.colours)
+    }
+
+    /// Writes a text as it is, such as one without a line's end.
+    pub fn write(&mut self, text: String) {
+        self.writer.try_write(text);
+    }
+
+    /// Tells when everything so far is written. None when too much waits already.
+    pub fn mark(&self) -> Option<oneshot::Receiver<()>> {
+        self.writer.mark()
+    }
+
+    /// Takes the line that changes away, waits until everything is written, and ends.
+    pub async fn finish(mut self) {
+        self.release();
+        self.clear();
+        self.writer.finish().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_that_have_them() {
+        let environment = |no_color, is_dumb| Environment { no_color, is_dumb };
+        let good = environment(false, false);
+        let manner = |choice, is_terminal, environment| {
+            let it = Manner::new(choice, is_terminal, environment);
+            (it.colours, it.is_live)
+        };
+        use ColorChoice::{Always, Auto, Never};
+        assert_eq!(manner(Auto, true, good), (true, true));
+        assert_eq!(manner(Auto, false, good), (false, false));
+        assert_eq!(manner(Never, true, good), (false, false));
+        assert_eq!(manner(Auto, true, environment(true, false)), (false, false));
+        assert_eq!(manner(Auto, true, environment(false, true)), (false, false));
+        assert_eq!(manner(Always, false, good), (true, false));
+        assert_eq!(manner(Always, true, environment(true, true)), (true, false));
+    }
+}

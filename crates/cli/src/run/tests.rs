@@ -1,0 +1,539 @@
+//! A run that is told event by event, followed on a real pseudo-terminal.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::ColorChoice;
+use serde_json::Value;
+use sympozium_api::names::Digest;
+use sympozium_gateway::run_api::local::{Counted, Says, Undecidable};
+use sympozium_ipc::run_api::{Decision, Phase, Usage};
+use sympozium_testkit::terminal::Terminal as Screen;
+use sympozium_testkit::wait_until;
+use tokio::task::JoinHandle;
+
+use super::arguments::RunFormat;
+use super::follow::{Manner, Steering, Streams, follow};
+use super::prompt::Terminal;
+use super::screen::Environment;
+use super::signals::Signals;
+use crate::local::event::{Event, Question};
+use crate::local::events::EventLog;
+use crate::local::prepared::Approve;
+use crate::local::realise::Stop;
+use crate::local::record::Outcome;
+
+const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+const PROMPT: &str = "[s]how again";
+
+/// What people decided: question, answer, reason.
+type Decisions = Vec<(String, Says, Option<String>)>;
+
+/// The run, as far as a person can do something with it.
+#[derive(Debug, Default)]
+struct Fake {
+    decisions: Mutex<Decisions>,
+    events: EventLog,
+}
+
+impl Steering for Fake {
+    fn decide(
+        &self,
+        approval: &str,
+        action: &Digest,
+        says: Says,
+        reason: Option<&str>,
+    ) -> Result<Counted, Undecidable> {
+        assert_eq!(*action, Digest::new(DIGEST));
+        let mut decisions = self.decisions.lock().unwrap();
+        decisions.push((approval.to_owned(), says, reason.map(str::to_owned)));
+        if approval == "not-theirs" {
+            return Err(Undecidable::Author);
+        }
+        self.events.tell(answered(approval, says != Says::No));
+        Ok(Counted::Decided)
+    }
+
+    fn stop(&self, _: Stop) {}
+}
+
+fn answered(approval: &str, yes: bool) -> Event {
+    let decision = if yes {
+        Decision::Approved
+    } else {
+        Decision::Denied
+    };
+    Event::Answered {
+        approval: approval.to_owned(),
+        decision: Some(decision),
+        by: Some("ada".to_owned()),
+    }
+}
+
+/// A run that is followed.
+struct Followed {
+    fake: Arc<Fake>,
+    screen: Screen,
+    stdout: Option<File>,
+    outcome: JoinHandle<Outcome>,
+}
+
+/// How it is followed, where that is not as usual.
+struct Setting {
+    output: RunFormat,
+    approve: Approve,
+    color: ColorChoice,
+    /// Standard error is the terminal.
+    on_screen: bool,
+    /// There is somebody who types.
+    with_person: bool,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            output: RunFormat::Text,
+            approve: Approve::Ask,
+            color: ColorChoice::Auto,
+            on_screen: true,
+            with_person: true,
+        }
+    }
+}
+
+impl Followed {
+    fn new() -> Self {
+        Self::with(Setting::default()).0
+    }
+
+    /// What standard error is, where it is not the terminal, comes along.
+    fn with(setting: Setting) -> (Self, Option<File>) {
+        let screen = Screen::new(40, 80).unwrap();
+        let (stdout, to_stdout) = rustix::pipe::pipe().unwrap();
+        let (stderr, to_stderr): (Option<OwnedFd>, OwnedFd) = match setting.on_screen {
+            true => (None, screen.open().unwrap()),
+            false => {
+                let (read, write) = rustix::pipe::pipe().unwrap();
+                (Some(read), write)
+            }
+        };
+        let fake = Arc::new(Fake::default());
+        let terminal = setting
+            .with_person
+            .then(|| screen.open_nonblocking().unwrap());
+        let manner = Manner {
+            output: setting.output,
+            approve: setting.approve,
+            color: setting.color,
+            environment: Environment {
+                no_color: false,
+                is_dumb: false,
+            },
+        };
+        let steering = Arc::clone(&fake);
+        let outcome = tokio::spawn(async move {
+            let streams = Streams {
+                stdout: to_stdout,
+                stderr: to_stderr,
+                terminal: terminal.map(|it| Terminal::new(it).unwrap()),
+            };
+            let mut signals = Signals::none();
+            let followed = follow(
+                &steering.events,
+                steering.events.reader(),
+                &*steering,
+                manner,
+                streams,
+                &mut signals,
+            );
+            followed.await.unwrap()
+        });
+        let followed = Self {
+            fake,
+            screen,
+            stdout: Some(stdout.into()),
+            outcome,
+        };
+        followed.tell(Event::Planned {
+            run: "run-1".to_owned(),
+            uid: "uid".to_owned(),
+            agent: "assistant".to_owned(),
+            model: "scripted/x".to_owned(),
+            skills: Vec::new(),
+            plan: Digest::new(DIGEST),
+            directory: "/nowhere".into(),
+            workspace: None,
+        });
+        (followed, stderr.map(File::from))
+    }
+
+    fn tell(&self, event: Event) {
+        self.fake.events.tell(event);
+    }
+
+    fn warn(&self, text: &str) {
+        self.tell(Event::Warning {
+            text: text.to_owned(),
+        });
+    }
+
+    fn ask(&self, approval: &str) {
+        self.tell(Event::Asked {
+            question: Question {
+                approval: approval.to_owned(),
+                tool: "execute_command".to_owned(),
+                pack: None,
+                action: Digest::new(DIGEST),
+                shown: format!("tool: execute_command\nshell: rm {approval}"),
+                deadline_ms: u64::MAX,
+                run_scope: approval != "once-only",
+            },
+        });
+    }
+
+    /// Waits until the person is asked so often.
+    fn wait_for_prompts(&self, count: usize) {
+        let raw = || self.screen.raw().matches(PROMPT).count();
+        let came = wait_until(Duration::from_secs(60), || raw() >= count);
+        assert!(came, "{}", self.screen.screen());
+    }
+
+    fn decisions(&self) -> Decisions {
+        self.fake.decisions.lock().unwrap().clone()
+    }
+
+    /// Ends it, and gives what standard output had.
+    async fn end(&mut self) -> String {
+        self.tell(Event::Ended {
+            outcome: Outcome::Succeeded {
+                answer: "All \u{1b}[31mis well.".to_owned(),
+            },
+            usage: Usage::default(),
+            leftovers: Vec::new(),
+        });
+        let outcome = (&mut self.outcome).await.unwrap();
+        assert!(matches!(outcome, Outcome::Succeeded { .. }));
+        let mut text = String::new();
+        if let Some(mut stdout) = self.stdout.take() {
+            stdout.read_to_string(&mut text).unwrap();
+        }
+        text
+    }
+}
+
+fn decision(approval: &str, says: Says, reason: Option<&str>) -> (String, Says, Option<String>) {
+    (approval.to_owned(), says, reason.map(str::to_owned))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_says_yes_once_or_for_the_run_or_no_with_a_reason() {
+    let mut run = Followed::new();
+    for (number, (approval, typed)) in [
+        ("ask-1", "y\n"),
+        ("ask-2", "a\n"),
+        ("ask-3", "n too dangerous\n"),
+        ("ask-4", "NO\n"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        run.ask(approval);
+        run.wait_for_prompts(number + 1);
+        run.screen.type_in(typed).unwrap();
+        run.screen.wait_for(&format!("{approval} "));
+    }
+    assert_eq!(run.end().await, "All \\u{1b}[31mis well.\n");
+    assert_eq!(
+        run.decisions(),
+        [
+            decision("ask-1", Says::Yes, None),
+            decision("ask-2", Says::YesForTheRun, None),
+            decision("ask-3", Says::No, Some("too dangerous")),
+            decision("ask-4", Says::No, None),
+        ]
+    );
+    let screen = run.screen.screen();
+    assert!(screen.contains("── ask-1: may the agent do exactly this?\n│ tool: execute_command\n│ shell: rm ask-1\n── no answer in "), "{screen}");
+    assert!(screen.contains("ask-3 denied by ada"), "{screen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_typed_before_the_question_was_shown_does_not_count() {
+    let mut run = Followed::new();
+    run.screen.type_in("y\ny\nyes").unwrap();
+    run.screen.wait_for_raw("yes");
+    run.ask("ask-1");
+    run.wait_for_prompts(1);
+    run.screen.type_in("n\n").unwrap();
+    run.screen.wait_for("ask-1 denied by ada");
+    // Two answers at once: the second is for a question that nobody has read yet.
+    run.ask("ask-2");
+    run.wait_for_prompts(2);
+    run.screen.type_in("n\ny\n").unwrap();
+    run.screen.wait_for("ask-2 denied by ada");
+    run.ask("ask-3");
+    run.wait_for_prompts(3);
+    run.screen.type_in("n\n").unwrap();
+    run.screen.wait_for("ask-3 denied by ada");
+    run.end().await;
+    let all = ["ask-1", "ask-2", "ask-3"].map(|it| decision(it, Says::No, None));
+    assert_eq!(run.decisions(), all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_answer_is_asked_again() {
+    let mut run = Followed::new();
+    run.ask("once-only");
+    run.wait_for_prompts(1);
+    assert!(!run.screen.screen().contains("[a]llow"));
+    for (number, typed) in ["\n", "a\n", "yy\n", "y please\n", "s\n"]
+        .into_iter()
+        .enumerate()
+    {
+        run.screen.type_in(typed).unwrap();
+        run.wait_for_prompts(number + 2);
+    }
+    assert_eq!(run.screen.raw().matches("shell: rm once-only").count(), 2);
+    assert_eq!(run.decisions(), []);
+    run.screen.type_in("y\n").unwrap();
+    run.screen.wait_for("once-only approved by ada");
+    run.end().await;
+    assert_eq!(run.decisions(), [decision("once-only", Says::Yes, None)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_input_leaves_a_question_to_others() {
+    let mut run = Followed::new();
+    run.ask("ask-1");
+    run.wait_for_prompts(1);
+    run.screen.type_in("\u{4}").unwrap();
+    run.screen
+        .wait_for("hint: questions wait for an answer from elsewhere");
+    run.tell(answered("ask-1", true));
+    run.screen.wait_for("ask-1 approved by ada");
+    // The next one is asked again.
+    run.ask("ask-2");
+    run.wait_for_prompts(2);
+    run.screen.type_in("y\n").unwrap();
+    run.screen.wait_for("ask-2 approved by ada");
+    run.end().await;
+    assert_eq!(run.decisions(), [decision("ask-2", Says::Yes, None)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_is_answered_elsewhere_goes_away() {
+    let mut run = Followed::new();
+    run.ask("ask-1");
+    run.ask("ask-2");
+    run.wait_for_prompts(1);
+    run.warn("held while somebody types");
+    run.screen.type_in("n").unwrap();
+    run.tell(answered("ask-1", true));
+    // The next is asked, and what was typed for the first does not count for it.
+    run.wait_for_prompts(2);
+    run.screen.type_in("\n").unwrap();
+    run.wait_for_prompts(3);
+    run.tell(Event::Answered {
+        approval: "ask-2".to_owned(),
+        decision: Some(Decision::Expired),
+        by: None,
+    });
+    run.end().await;
+    run.screen.wait_for("sympozium audit verify run-1");
+    assert_eq!(run.decisions(), []);
+    let screen = run.screen.screen();
+    let places = [
+        "── ask-1",
+        "no answer is needed here any more",
+        "warning: held while somebody types",
+        "ask-1 approved by ada",
+        "── ask-2",
+        "ask-2 expired",
+        "succeeded after",
+    ]
+    .map(|it| screen.find(it));
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{places:?}\n{screen}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_does_not_count_is_said_to_be_none() {
+    let mut run = Followed::new();
+    run.ask("not-theirs");
+    run.wait_for_prompts(1);
+    run.screen.type_in("y\n").unwrap();
+    run.screen
+        .wait_for("that does not count: the policy of this run");
+    run.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_are_on_the_terminal_although_everything_else_is_in_a_file() {
+    let (mut run, stderr) = Followed::with(Setting {
+        on_screen: false,
+        ..Setting::default()
+    });
+    run.ask("ask-1");
+    run.wait_for_prompts(1);
+    run.screen.type_in("y\n").unwrap();
+    let decided = || !run.decisions().is_empty();
+    assert!(wait_until(Duration::from_secs(60), decided));
+    run.end().await;
+    let mut text = String::new();
+    stderr.unwrap().read_to_string(&mut text).unwrap();
+    assert!(
+        text.contains("ask-1: may execute_command do this?\n"),
+        "{text}"
+    );
+    assert!(text.contains("ask-1 approved by ada\n"), "{text}");
+    assert!(!text.contains('\u{1b}') && !text.contains(PROMPT), "{text}");
+    assert!(!run.screen.screen().contains("succeeded"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_types_it_is_said_once_that_questions_wait() {
+    let (mut run, _) = Followed::with(Setting {
+        with_person: false,
+        ..Setting::default()
+    });
+    run.ask("ask-1");
+    run.ask("ask-2");
+    run.screen.wait_for("ask-2: may execute_command");
+    run.end().await;
+    run.screen.wait_for("sympozium audit verify run-1");
+    let screen = run.screen.screen();
+    assert_eq!(
+        screen.matches("hint: questions wait").count(),
+        1,
+        "{screen}"
+    );
+    assert!(!screen.contains(PROMPT), "{screen}");
+    assert_eq!(run.decisions(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_answers_by_itself_says_so_and_asks_nobody() {
+    let (mut run, _) = Followed::with(Setting {
+        approve: Approve::All,
+        ..Setting::default()
+    });
+    run.ask("ask-1");
+    run.screen.wait_for("ask-1: --approve all says yes");
+    run.end().await;
+    run.screen.wait_for("sympozium audit verify run-1");
+    assert!(!run.screen.raw().contains(PROMPT));
+    assert_eq!(run.decisions(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_changes_shows_what_is_going_on_and_leaves_nothing_behind() {
+    let mut run = Followed::new();
+    run.tell(Event::Phase {
+        phase: Phase::Working,
+    });
+    run.tell(Event::Progress {
+        text: format!("thinking {}", "日本語".repeat(40)),
+    });
+    run.screen.wait_for("0 s  thinking 日本語");
+    run.screen.wait_for("1 s  thinking 日本語");
+    run.warn("something happened");
+    run.end().await;
+    run.screen.wait_for("sympozium audit verify run-1");
+    let screen = run.screen.screen();
+    assert!(!screen.contains("thinking"), "{screen}");
+    // It never went beyond one row.
+    assert_eq!(
+        screen.lines().position(|it| it.starts_with("succeeded")),
+        Some(4),
+        "{screen}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_colours_there_is_no_escape_and_no_line_that_changes() {
+    let (mut run, _) = Followed::with(Setting {
+        color: ColorChoice::Never,
+        ..Setting::default()
+    });
+    run.tell(Event::Progress {
+        text: "thinking".to_owned(),
+    });
+    run.ask("ask-1");
+    run.wait_for_prompts(1);
+    run.screen.type_in("y\n").unwrap();
+    run.screen.wait_for("ask-1 approved by ada");
+    run.end().await;
+    run.screen.wait_for("sympozium audit verify run-1");
+    let raw = run.screen.raw();
+    assert!(
+        !raw.contains('\u{1b}') && !raw.contains("thinking"),
+        "{raw:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_that_is_gone_ends_nothing() {
+    let mut run = Followed::new();
+    run.ask("ask-1");
+    run.wait_for_prompts(1);
+    run.screen = Screen::new(1, 1).unwrap();
+    for number in 0..10 {
+        run.warn(&format!("{number}"));
+    }
+    assert_eq!(run.end().await, "All \\u{1b}[31mis well.\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_get_each_event_as_a_line_or_one_object_at_the_end() {
+    let output = |output| Setting {
+        output,
+        ..Setting::default()
+    };
+    let (mut run, _) = Followed::with(output(RunFormat::Jsonl));
+    run.warn("a\u{1b}[31m");
+    let text = run.end().await;
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|it| serde_json::from_str(it).unwrap())
+        .collect();
+    let kinds: Vec<_> = lines
+        .iter()
+        .map(|it| it["event"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["planned", "warning", "ended"]);
+    assert_eq!(lines[1]["text"], "a\u{1b}[31m");
+    assert!(!text.contains('\u{1b}'));
+    run.screen.wait_for("warning: a");
+    assert!(!run.screen.screen().contains("agent assistant"));
+
+    let (mut run, _) = Followed::with(output(RunFormat::Json));
+    run.warn("b");
+    let summary: Value = serde_json::from_str(&run.end().await).unwrap();
+    assert_eq!(summary["answer"], "All \u{1b}[31mis well.");
+    assert_eq!(summary["outcome"]["is"], "succeeded");
+    assert_eq!(
+        (&summary["exitCode"], &summary["warnings"][0]),
+        (&0.into(), &"b".into())
+    );
+    assert_eq!(summary["receipts"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_who_has_seen_enough_ends_nothing() {
+    for output in [RunFormat::Text, RunFormat::Json, RunFormat::Jsonl] {
+        let (mut run, _) = Followed::with(Setting {
+            output,
+            ..Setting::default()
+        });
+        drop(run.stdout.take());
+        for number in 0..100 {
+            run.warn(&format!("{number}"));
+        }
+        assert_eq!(run.end().await, "");
+    }
+}

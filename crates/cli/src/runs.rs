@@ -1,0 +1,39 @@
+//! What is kept of runs: `sympozium runs`, `show`, `logs`, `audit`, `rm`, `prune`.
+//!
+//! All of it is read from files and the run's lock; a run that goes on is asked by its socket only to follow or to end it.
+
+pub mod arguments;
+pub mod audit;
+mod bounded;
+mod list;
+mod logs;
+mod prune;
+mod remove;
+mod show;
+pub mod span;
+pub mod table;
+pub mod transcript;
+mod view;
+
+pub use audit::audit;
+pub use list::list;
+pub use logs::logs;
+pub use prune::prune;
+pub use remove::rm;
+pub use show::show;
+
+use crate::failure::Failure;
+use crate::local::state::State;
+use crate::local::sweep::sweep;
+use crate::output::note;
+
+/// Our state, after what killed processes left in it was cleared away.
+fn swept_state() -> Result<State, Failure> {
+    let state = State::open()?;
+    let hint = "see that the directory is readable, or set SYMPOZIUM_STATE to another";
+    let swept = sweep(&state).map_err(|error| Failure::new(error, hint))?;
+    for failed in swept.failed {
+        note(&format!("warning: {failed}"));
+    }
+    Ok(state)
+}

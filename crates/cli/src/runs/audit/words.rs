@@ -1,0 +1,155 @@
+//! A receipt in words.
+
+use sympozium_api::names::Digest;
+use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome, Receipt};
+
+use super::super::span;
+use crate::local::time::written;
+use crate::manifests::problem::printable;
+
+/// One line.
+pub fn line(receipt: &Receipt) -> String {
+    let what = event(&receipt.event);
+    let Receipt { number, at_ms, .. } = receipt;
+    format!("{number:>4}  {}  {}\n", written(*at_ms), printable(&what))
+}
+
+fn event(event: &Event) -> String {
+    match event {
+        Event::Started { run, by } => format!("began: run {run}, by {by}"),
+        Event::Called {
+            call,
+            tool,
+            pack,
+            arguments,
+            gate: _,
+            decided,
+            reason,
+        } => {
+            let of = pack.as_ref().map(|pack| format!(" of {pack}"));
+            let why = reason.as_ref().map(|reason| format!(": {reason}"));
+            format!(
+                "call {call}: {tool}{} with {} is {}{}",
+                of.unwrap_or_default(),
+                short(arguments),
+                decision(*decided),
+                why.unwrap_or_default()
+            )
+        }
+        Event::Asked {
+            call,
+            action,
+            approval,
+        } => format!(
+            "call {call}: a person is asked about {} ({approval})",
+            short(action)
+        ),
+        Event::Answered {
+            call,
+            action,
+            decided,
+            by,
+        } => {
+            let by = by.as_ref().map(|by| format!(" by {by}"));
+            let by = by.unwrap_or_default();
+            format!(
+                "call {call}: {} is {}{by}",
+                short(action),
+                decision(*decided)
+            )
+        }
+        Event::Acted {
+            call,
+            by,
+            action,
+            outcome,
+            output,
+            duration_ms,
+            isolation,
+        } => {
+            let who = match by {
+                Actor::Agent => "the agent",
+                Actor::Bridge => "the bridge",
+                Actor::Skill => "the skill",
+            };
+            let more = if output.truncated { " and more" } else { "" };
+            let held = isolation.as_ref().map(|seen| {
+                let held = match seen.guarantees.is_empty() {
+                    true => "nothing".to_owned(),
+                    false => seen.guarantees.join(", "),
+                };
+                format!("; enforced ({}): {held}", seen.profile)
+            });
+            format!(
+                "call {call}: {who} did {}: {}, {} bytes{more} in {}{}",
+                short(action),
+                ending(outcome),
+                output.bytes,
+                span::shown(*duration_ms),
+                held.unwrap_or_default()
+            )
+        }
+        Event::Model {
+            request,
+            status,
+            sent_bytes,
+            received_bytes,
+            input_tokens,
+            output_tokens,
+            duration_ms,
+            error,
+        } => {
+            let status = match status {
+                Some(status) => format!("status {status}"),
+                None => "no answer".to_owned(),
+            };
+            let tokens = match (input_tokens, output_tokens) {
+                (None, None) => String::new(),
+                (read, wrote) => {
+                    let count = |tokens: &Option<u64>| match tokens {
+                        Some(tokens) => tokens.to_string(),
+                        None => "an unknown number of".to_owned(),
+                    };
+                    format!(", {} tokens read and {} written", count(read), count(wrote))
+                }
+            };
+            let error = error.as_ref().map(|error| format!(": {error}"));
+            format!(
+                "model request {request}: {status}, {sent_bytes} bytes sent, {received_bytes} received{tokens}, in {}{}",
+                span::shown(*duration_ms),
+                error.unwrap_or_default()
+            )
+        }
+        Event::Ended { outcome, result } => {
+            let result = result
+                .as_ref()
+                .map(|it| format!(", with answer {}", short(it)));
+            format!("ended: {}{}", ending(outcome), result.unwrap_or_default())
+        }
+    }
+}
+
+fn decision(decided: Decided) -> &'static str {
+    match decided {
+        Decided::Allowed => "allowed",
+        Decided::Waiting => "waiting for a person",
+        Decided::Denied => "denied",
+        Decided::Refused => "refused",
+        Decided::Expired => "denied, because nobody answered in time",
+    }
+}
+
+fn ending(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done => "done".to_owned(),
+        Outcome::Exited { code } => format!("exit code {code}"),
+        Outcome::TimedOut => "its time was up".to_owned(),
+        Outcome::Cancelled => "cancelled".to_owned(),
+        Outcome::Failed { why } => format!("failed: {why}"),
+    }
+}
+
+/// As much of a hash as tells one from another in a list; `-o jsonl` has all of it.
+fn short(digest: &Digest) -> String {
+    digest.to_string().chars().take(19).collect()
+}

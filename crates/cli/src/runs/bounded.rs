@@ -1,0 +1,158 @@
+//! Lines of files, however long somebody has made them, in bounded memory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Take};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+/// The lines of a file.
+#[derive(Debug)]
+pub struct Lines {
+    file: BufReader<Take<File>>,
+    most: usize,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// All of it, without its line break.
+    Whole(Vec<u8>),
+    /// The beginning of one that is longer than that, and how long it is.
+    Cut(Vec<u8>, u64),
+    /// The last one, which has no line break.
+    Unfinished(Vec<u8>),
+}
+
+/// A file of ours: a regular one, and no link.
+///
+/// # Errors
+///
+/// When it cannot be opened, or is something else.
+pub fn open(path: &Path) -> anyhow::Result<File> {
+    // Without waiting for a writer, should it be a pipe.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let found = file.metadata();
+    if !found.is_ok_and(|found| found.is_file()) {
+        bail!("{} is not a regular file", path.display());
+    }
+    Ok(file)
+}
+
+impl Lines {
+    /// The lines in the first `bytes` of a file, of which at most `most` bytes each are kept.
+    pub fn new(file: File, bytes: u64, most: usize) -> Self {
+        Self {
+            file: BufReader::new(file.take(bytes)),
+            most,
+        }
+    }
+
+    /// The next one.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn next(&mut self) -> io::Result<Option<Line>> {
+        let mut line = Vec::new();
+        let most = self.most as u64 + 1;
+        (&mut self.file).take(most).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+            return Ok(Some(Line::Whole(line)));
+        }
+        if line.len() <= self.most {
+            return Ok(Some(Line::Unfinished(line)));
+        }
+        let length = line.len() as u64 + self.skip()?;
+        line.truncate(self.most);
+        Ok(Some(Line::Cut(line, length)))
+    }
+
+    /// The rest of a line, by its length.
+    fn skip(&mut self) -> io::Result<u64> {
+        let mut skipped = 0;
+        loop {
+            let bytes = self.file.fill_buf()?;
+            if bytes.is_empty() {
+                return Ok(skipped);
+            }
+            let (rest, used) = match bytes.iter().position(|it| *it == b'\n') {
+                Some(end) => (end, end + 1),
+                None => (bytes.len(), bytes.len()),
+            };
+            let is_end = used > rest;
+            skipped += rest as u64;
+            self.file.consume(used);
+            if is_end {
+                return Ok(skipped);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str, bytes: u64) -> Vec<Line> {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("lines");
+        std::fs::write(&path, text).unwrap();
+        let mut lines = Lines::new(open(&path).unwrap(), bytes, 4);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            found.push(line);
+        }
+        found
+    }
+
+    fn whole(text: &str) -> Line {
+        Line::Whole(text.into())
+    }
+
+    #[test]
+    fn long_lines_are_cut_and_others_are_not() {
+        assert_eq!(lines("", 100), []);
+        assert_eq!(
+            lines("a\n\nabcd\n", 100),
+            [whole("a"), whole(""), whole("abcd")]
+        );
+        let long = format!("abcde\nb\n{}\nend", "x".repeat(100_000));
+        assert_eq!(
+            lines(&long, 1 << 20),
+            [
+                Line::Cut("abcd".into(), 5),
+                whole("b"),
+                Line::Cut("xxxx".into(), 100_000),
+                Line::Unfinished("end".into()),
+            ]
+        );
+        assert_eq!(
+            lines("a\nbcd\n", 4),
+            [whole("a"), Line::Unfinished("bc".into())]
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_read() {
+        let temporary = tempfile::tempdir().unwrap();
+        let link = temporary.path().join("link");
+        std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+        let pipe = temporary.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        for path in [link, pipe, temporary.path().to_owned()] {
+            assert!(open(&path).is_err(), "{}", path.display());
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! `sympozium logs`.
+
+use std::io::{self, Read as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use serde_json::Value;
+use sympozium_gateway::run_api::local::{RunReport, files};
+use sympozium_ipc::run_api::MAX_TRANSCRIPT_LINE;
+
+use super::arguments::{LinesFormat, LogsArguments};
+use super::bounded::{Line, Lines, open};
+
+use super::table::{Printer, lines, unless_gone};
+use super::transcript::shown;
+use crate::failure::Failure;
+use crate::local::control::{Client, Following};
+use crate::local::event::{Event, Timed};
+use crate::local::record::RunRecord;
+use crate::local::state::{RunDirectory, State, read_bounded};
+use crate::manifests::problem::{printable, quoted};
+use crate::output::{escaped, note};
+
+/// Bytes of a `report.json` that are read.
+pub const MAX_REPORT_BYTES: u64 = 16 << 20;
+/// Bytes of one line of what a part logged that are shown.
+const MAX_LOG_LINE: usize = 16 << 10;
+/// Bytes of a line of the transcript: as long as the agent may write them, and the escapes in it.
+const MAX_LINE: usize = 8 * MAX_TRANSCRIPT_LINE;
+/// Parts that are named when another was asked for.
+const MAX_PARTS: usize = 1024;
+/// How often a file that grows is looked at, and a run that begins is tried.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a run may take to listen.
+const PATIENCE: u32 = 50;
+
+/// What ends printing early.
+enum Stopped {
+    /// Nobody reads any more, or stdout fails.
+    Output(io::Error),
+    /// Something that should be printed is not there.
+    Failed(anyhow::Error),
+}
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<anyhow::Error> for Stopped {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Prints what was said and done.
+pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
+    let (directory, record) = State::open()?.find(&arguments.run)?;
+    let mut printer = Printer::new();
+    let (printed, hint) = match &arguments.part {
+        Some(part) => (
+            part_log(&directory, part, arguments.follow, &mut printer),
+            "`sympozium show` says what is kept of the run",
+        ),
+        None => (
+            said(&directory, &record, arguments, &mut printer),
+            "`sympozium show` says what became of the run",
+        ),
+    };
+    let printed = printed.and_then(|()| Ok(printer.flush()?));
+    match printed {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Stopped::Output(error)) => unless_gone(Err(error)).map(|()| ExitCode::SUCCESS),
+        Err(Stopped::Failed(error)) => Err(Failure::new(error, hint)),
+    }
+}
+
+fn said(
+    directory: &RunDirectory,
+    record: &RunRecord,
+    arguments: &LogsArguments,
+    printer: &mut Printer,
+) -> Result<(), Stopped> {
+    if arguments.follow
+        && let Some(following) = follow(directory)?
+    {
+        let mut told = 0;
+        for event in following {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => return lost(directory, told, error, arguments.output, printer),
+            };
+            told += usize::from(matches!(event.event, Event::Transcript { .. }));
+            print_event(&event, arguments.output, printer)?;
+        }
+        return Ok(());
+    }
+    print_transcript(directory, 0, arguments.output, printer)?;
+    match directory.outcome(record) {
+        None => note("the run goes on; -f follows it"),
+        Some(outcome) => note(&format!("the run is over: {}", outcome.word())),
+    }
+    Ok(())
+}
+
+/// What follows when the run is gone before it told its end. It may have ended all the same, and written the rest down.
+fn lost(
+    directory: &RunDirectory,
+    told: usize,
+    error: anyhow::Error,
+    format: LinesFormat,
+    printer: &mut Printer,
+) -> Result<(), Stopped> {
+    for _ in 0..PATIENCE {
+        if !directory.is_alive() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let Some(outcome) = directory.record().ok().and_then(|it| it.outcome) else {
+        return Err(Stopped::Failed(error));
+    };
+    print_transcript(directory, told, format, printer)?;
+    note(&format!("the run is over: {}", outcome.word()));
+    Ok(())
+}
+
+/// The events of a run that goes on; none when it is over.
+fn follow(directory: &RunDirectory) -> anyhow::Result<Option<Following>> {
+    for _ in 0..PATIENCE {
+        if let Some(client) = Client::connect(directory)? {
+            return client.follow().map(Some);
+        }
+        if !directory.is_alive() {
+            return Ok(None);
+        }
+        // It has begun, and will listen soon.
+        std::thread::sleep(PAUSE);
+    }
+    Err(anyhow!("the run goes on, and does not listen"))
+}
+
+fn print_event(timed: &Timed, format: LinesFormat, printer: &mut Printer) -> io::Result<()> {
+    match (&timed.event, format) {
+        (Event::Transcript { line }, LinesFormat::Text) => printer.print(&shown(line))?,
+        (Event::Transcript { line }, LinesFormat::Jsonl) => {
+            printer.print(&(escaped(line.to_string()) + "\n"))?;
+        }
+        (_, LinesFormat::Jsonl) => {}
+        (Event::Asked { question }, LinesFormat::Text) => {
+            let asked = printable(&question.approval);
+            printer.print(&format!(
+                "question {asked}, which waits for `sympozium approve`:\n"
+            ))?;
+            printer.print(&lines("  ", &question.shown))?;
+        }
+        (
+            Event::Answered {
+                approval,
+                decision,
+                by,
+            },
+            LinesFormat::Text,
+        ) => {
+            let said = match decision {
+                Some(decision) => format!("{decision:?}").to_lowercase(),
+                None => "nobody waits for an answer any more".to_owned(),
+            };
+            let by = by.as_ref().map(|by| format!(" by {}", printable(by)));
+            let by = by.unwrap_or_default();
+            printer.print(&format!("question {}: {said}{by}\n", printable(approval)))?;
+        }
+        (Event::Warning { text }, LinesFormat::Text) => {
+            printer.print(&format!("warning: {}\n", printable(text)))?;
+        }
+        (Event::Ended { outcome, .. }, LinesFormat::Text) => {
+            printer.flush()?;
+            note(&format!("the run is over: {}", outcome.word()));
+        }
+        (_, LinesFormat::Text) => {}
+    }
+    printer.flush()
+}
+
+/// What was said, as it is kept, without so many lines that were printed already.
+fn print_transcript(
+    directory: &RunDirectory,
+    printed: usize,
+    format: LinesFormat,
+    printer: &mut Printer,
+) -> Result<(), Stopped> {
+    let path = directory.at(files::TRANSCRIPT);
+    if std::fs::symlink_metadata(&path).is_err() {
+        note("nothing was said yet");
+        return Ok(());
+    }
+    let report = report(directory).ok();
+    // What a crash left behind that does not count.
+    let bytes = report.as_ref().map_or(u64::MAX, |it| it.transcript_bytes);
+    let mut lines = Lines::new(open(&path)?, bytes, MAX_LINE);
+    for _ in 0..printed {
+        if (lines.next().context("cannot read the transcript")?).is_none() {
+            break;
+        }
+    }
+    while let Some(line) = lines.next().context("cannot read the transcript")? {
+        let bytes = match line {
+            Line::Whole(bytes) => bytes,
+            Line::Cut(_, length) => {
+                note(&format!("a line of {length} bytes was left out"));
+                continue;
+            }
+            // It was cut off by a crash.
+            Line::Unfinished(_) => continue,
+        };
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        // Always JSON, for the gateway sees to that. If somebody changed it since, it is a text.
+        let value = serde_json::from_str(&text);
+        let printed = match (value, format) {
+            (Ok(value), LinesFormat::Text) => shown(&value),
+            (Err(_), LinesFormat::Text) => printable(&text) + "\n",
+            (Ok::<Value, _>(_), LinesFormat::Jsonl) => escaped(text) + "\n",
+            (Err(_), LinesFormat::Jsonl) => escaped(Value::from(text).to_string()) + "\n",
+        };
+        printer.print(&printed)?;
+    }
+    printer.flush()?;
+    if report.is_some_and(|it| it.transcript_cut) {
+        note("there was more, which the plan does not keep");
+    }
+    Ok(())
+}
+
+/// How far a run has come, as it was reported.
+///
+/// # Errors
+///
+/// When there is none, or it cannot be read.
+pub fn report(directory: &RunDirectory) -> anyhow::Result<RunReport> {
+    let path = directory.at(files::REPORT);
+    let bytes = read_bounded(&path, MAX_REPORT_BYTES)?;
+    serde_json::from_slice(&bytes)
+        .with_context(|| format!("{} is not what was reported", path.display()))
+}
+
+/// What one part logged.
+fn part_log(
+    directory: &RunDirectory,
+    part: &str,
+    is_followed: bool,
+    printer: &mut Printer,
+) -> Result<(), Stopped> {
+    let parts = parts(directory);
+    // By comparing, so that no name of a part is a path.
+    if !parts.iter().any(|it| it == part) {
+        let wanted = quoted(part);
+        return Err(Stopped::Failed(match parts.is_empty() {
+            true => anyhow!("no part {wanted} logged anything, nor did any other"),
+            false => anyhow!(
+                "no part {wanted} logged anything; these did: {}",
+                printable(&parts.join(", "))
+            ),
+        }));
+    }
+    let mut file = open(&directory.logs().join(format!("{part}.log")))?;
+    let mut line = Vec::new();
+    loop {
+        // Before it is read: what a run writes before it ends is read then.
+        let is_last = !is_followed || !directory.is_alive();
+        let mut piece = [0; 8192];
+        loop {
+            let read = file
+                .read(&mut piece)
+                .context("cannot read what was logged")?;
+            if read == 0 {
+                break;
+            }
+            for byte in &piece[..read] {
+                let is_end = *byte == b'\n';
+                if !is_end {
+                    line.push(*byte);
+                }
+                if is_end || line.len() >= MAX_LOG_LINE {
+                    printer.print(&lines("", &String::from_utf8_lossy(&line)))?;
+                    line.clear();
+                }
+            }
+        }
+        if is_last {
+            break;
+        }
+        printer.flush()?;
+        std::thread::sleep(PAUSE);
+    }
+    if !line.is_empty() {
+        printer.print(&lines("", &String::from_utf8_lossy(&line)))?;
+    }
+    Ok(())
+}
+
+/// The parts that logged something.
+fn parts(directory: &RunDirectory) -> Vec<String> {
+    let entries = std::fs::read_dir(directory.logs()).into_iter().flatten();
+    let mut parts: Vec<String> = (entries.take(MAX_PARTS).flatten())
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned()))
+        .collect();
+    parts.sort();
+    parts
+}

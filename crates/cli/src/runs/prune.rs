@@ -1,0 +1,171 @@
+//! `sympozium prune`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::arguments::PruneArguments;
+use super::remove::removed;
+use super::view::short;
+use crate::arguments::OutputFormat;
+use crate::failure::{FAILED, Failure};
+use crate::local::state::{RunDirectory, State};
+use crate::local::sweep::{Doing, Swept, directories, is_abandoned, sweep_or_tell};
+use crate::local::time::now_ms;
+use crate::manifests::problem::printable;
+use crate::output::{answer, json, note};
+
+/// Everything that was removed, or would be. Fields may be added, none changes its meaning.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Pruned {
+    dry_run: bool,
+    runs: Vec<PrunedRun>,
+    /// What killed processes left.
+    leftovers: Swept,
+    /// Control groups that killed processes left. Not looked for in a dry run.
+    control_groups: usize,
+    failed: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrunedRun {
+    uid: String,
+    /// Absent where there is no record that can be read.
+    name: Option<String>,
+    ended_ms: Option<u64>,
+    directory: PathBuf,
+}
+
+/// Removes old runs and what was left behind.
+pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
+    let hint = "see that the directory is readable, or set SYMPOZIUM_STATE to another";
+    let failed = |error| Failure::new(error, hint);
+    let state = State::open()?;
+    let doing = match arguments.dry_run {
+        true => Doing::DryRun,
+        false => Doing::Really,
+    };
+    let leftovers = sweep_or_tell(&state, doing).map_err(failed)?;
+    let control_groups = match doing {
+        Doing::DryRun => 0,
+        // Where there are no control groups, none was left.
+        Doing::Really => sympozium_exec::cgroup::sweep_stale().unwrap_or(0),
+    };
+    let mut pruned = Pruned {
+        dry_run: arguments.dry_run,
+        runs: Vec::new(),
+        failed: leftovers.failed.clone(),
+        leftovers,
+        control_groups,
+    };
+    for directory in directories(&state).map_err(failed)? {
+        one(&directory, arguments.older_than.0, doing, &mut pruned);
+    }
+    pruned
+        .runs
+        .sort_by(|a, b| (a.ended_ms, &a.uid).cmp(&(b.ended_ms, &b.uid)));
+    match arguments.output {
+        OutputFormat::Json => answer(&json(&pruned)?)?,
+        OutputFormat::Text => answer(&text(&pruned))?,
+    }
+    for failed in &pruned.failed {
+        note(&format!("error: {}", printable(failed)));
+    }
+    Ok(match pruned.failed.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(FAILED),
+    })
+}
+
+/// Removes one run, if it is over and old.
+fn one(directory: &RunDirectory, older_than: Duration, doing: Doing, pruned: &mut Pruned) {
+    let has_lock = std::fs::symlink_metadata(directory.at("lock")).is_ok();
+    if !has_lock && !is_abandoned(directory) {
+        // Somebody may be about to begin it.
+        return;
+    }
+    let lock = match directory.lock() {
+        Ok(Some(lock)) => lock,
+        Ok(None) => return,
+        Err(error) => return pruned.failed.push(format!("{error:#}")),
+    };
+    // Under the lock, so that nothing changes any more.
+    let record = directory.record().ok();
+    let ended_ms = match &record {
+        Some(record) => record
+            .ended_ms
+            .or_else(|| modified_ms(&directory.at("run.json"))),
+        // Somebody who begins may not have written it yet.
+        None if !is_abandoned(directory) => return,
+        None => modified_ms(directory.path()),
+    };
+    let age = now_ms().saturating_sub(ended_ms.unwrap_or(0));
+    if u128::from(age) < older_than.as_millis() {
+        return;
+    }
+    let path = directory.path().to_owned();
+    let run = PrunedRun {
+        uid: path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        name: record.map(|record| record.name),
+        ended_ms,
+        directory: path,
+    };
+    if doing == Doing::Really
+        && let Err(error) = removed(directory, lock)
+    {
+        return pruned.failed.push(format!("{error:#}"));
+    }
+    pruned.runs.push(run);
+}
+
+/// When a file was last written, in milliseconds since 1970.
+fn modified_ms(path: &std::path::Path) -> Option<u64> {
+    let modified = std::fs::symlink_metadata(path)
+        .and_then(|it| it.modified())
+        .ok()?;
+    let since = modified.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
+}
+
+fn text(pruned: &Pruned) -> String {
+    let verb = if pruned.dry_run {
+        "would remove"
+    } else {
+        "removed"
+    };
+    let mut text = String::new();
+    for run in &pruned.runs {
+        let name = run.name.as_deref().unwrap_or("a run without a record");
+        let line = format!("{verb} {} ({})\n", printable(name), short(&run.uid));
+        text.push_str(&line);
+    }
+    let Swept { live, sockets, .. } = pruned.leftovers;
+    let counted = [
+        (live, "run that was killed", "runs that were killed"),
+        (
+            sockets,
+            "socket at which nobody listens",
+            "sockets at which nobody listens",
+        ),
+        (pruned.control_groups, "control group", "control groups"),
+    ];
+    for (count, one, several) in counted {
+        match count {
+            0 => {}
+            1 => text.push_str(&format!("{verb} what was left of 1 {one}\n")),
+            _ => text.push_str(&format!("{verb} what was left of {count} {several}\n")),
+        }
+    }
+    if text.is_empty() {
+        text.push_str("nothing to remove\n");
+    }
+    text
+}

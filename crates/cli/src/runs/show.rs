@@ -1,0 +1,255 @@
+//! `sympozium show`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use sympozium_api::names::Digest;
+use sympozium_exec::IsolationReport;
+use sympozium_exec::report::Standing;
+use sympozium_gateway::run_api::local::files;
+
+use super::arguments::ShowArguments;
+use super::span::ago;
+
+use super::table::lines;
+use super::view::View;
+use crate::arguments::OutputFormat;
+use crate::failure::Failure;
+use crate::local::control::Client;
+use crate::local::event::Question;
+use crate::local::record::{Outcome, RunRecord};
+use crate::local::state::{RunDirectory, State};
+use crate::local::time::{now_ms, written};
+use crate::manifests::problem::printable;
+use crate::output::{answer, json};
+use crate::page::Page;
+
+/// Everything about a run, for programs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    #[serde(flatten)]
+    view: View,
+    task: String,
+    plan: Digest,
+    pid: u32,
+    outcome: Option<Outcome>,
+    isolation: BTreeMap<String, IsolationReport>,
+    leftovers: Option<Vec<String>>,
+    /// What is kept, by what it is; only what is there.
+    files: BTreeMap<&'static str, PathBuf>,
+    questions: Vec<Question>,
+}
+
+/// Shows one.
+pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
+    let (directory, record) = State::open()?.find(&arguments.run)?;
+    let (view, outcome) = View::new(&directory, &record);
+    // A run that does not answer is shown all the same.
+    let questions = match Client::connect(&directory) {
+        Ok(Some(client)) if view.alive => client.questions().unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let RunRecord {
+        task,
+        plan,
+        pid,
+        isolation,
+        leftovers,
+        ..
+    } = record;
+    let shown = Shown {
+        view,
+        task,
+        plan,
+        pid,
+        outcome,
+        isolation,
+        leftovers,
+        files: kept(&directory),
+        questions,
+    };
+    match arguments.output {
+        OutputFormat::Json => answer(&json(&shown)?)?,
+        OutputFormat::Text => answer(&text(&shown, now_ms()))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The files that are there.
+fn kept(directory: &RunDirectory) -> BTreeMap<&'static str, PathBuf> {
+    let all = [
+        ("plan", directory.at("plan.json")),
+        ("receipts", directory.at(files::RECEIPTS)),
+        ("transcript", directory.at(files::TRANSCRIPT)),
+        ("report", directory.at(files::REPORT)),
+        ("logs", directory.logs()),
+    ];
+    let is_there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+    all.into_iter().filter(|(_, path)| is_there(path)).collect()
+}
+
+fn text(shown: &Shown, now_ms: u64) -> String {
+    let view = &shown.view;
+    let mut text = String::new();
+    let mut field = |name: &str, value: &str| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{name:<11}{}", printable(value));
+    };
+    field("run", &view.name);
+    field("uid", &view.uid);
+    field("state", &state(shown));
+    field(
+        "agent",
+        &format!("{} in namespace {}", view.agent, view.namespace),
+    );
+    field("model", &view.model);
+    field(
+        "skills",
+        &match view.skills.is_empty() {
+            true => "none".to_owned(),
+            false => view.skills.join(", "),
+        },
+    );
+    let since = ago(now_ms.saturating_sub(view.started_ms));
+    field(
+        "started",
+        &format!("{}, {since} ago", written(view.started_ms)),
+    );
+    match (view.ended_ms, view.alive) {
+        (Some(ended), _) => field(
+            "ended",
+            &format!("{}, after {}", written(ended), view.duration(now_ms)),
+        ),
+        (None, true) => field("process", &shown.pid.to_string()),
+        (None, false) => field("ended", "it was killed, and nobody knows when"),
+    }
+    let usage = &view.usage;
+    let estimated = if usage.estimated { " (estimated)" } else { "" };
+    field(
+        "used",
+        &format!(
+            "{}, {} tokens read, {} written{estimated}, {}",
+            counted(usage.model_requests, "model request"),
+            usage.input_tokens,
+            usage.output_tokens,
+            counted(usage.tool_calls, "tool call")
+        ),
+    );
+    field("plan", shown.plan.as_ref());
+    if let Some(workspace) = &view.workspace {
+        field("workspace", &workspace.display().to_string());
+    }
+
+    let section = |text: &mut String, title: &str, content: &str| {
+        let _ = write!(text, "\n{title}\n{content}");
+    };
+    section(&mut text, "TASK", &lines("  ", &shown.task));
+    if !shown.questions.is_empty() {
+        let mut asked = String::new();
+        for question in &shown.questions {
+            let _ = writeln!(
+                asked,
+                "  {} wants an answer:",
+                printable(&question.approval)
+            );
+            asked.push_str(&lines("    ", &question.shown));
+        }
+        section(&mut text, "QUESTIONS", &asked);
+    }
+    match &shown.outcome {
+        Some(Outcome::Succeeded { answer }) => section(&mut text, "ANSWER", &lines("  ", answer)),
+        Some(Outcome::Failed { why }) => section(&mut text, "WHY IT FAILED", &lines("  ", why)),
+        Some(Outcome::Refused { why }) => {
+            section(&mut text, "WHY IT COULD NOT BE STARTED", &lines("  ", why))
+        }
+        _ => {}
+    }
+    section(&mut text, "ISOLATION", &isolation(&shown.isolation));
+    let mut files = format!(
+        "  {:<11}{}\n",
+        "all",
+        printable(&view.directory.display().to_string())
+    );
+    for (name, path) in &shown.files {
+        let name_in = path.file_name().unwrap_or_default().to_string_lossy();
+        let _ = writeln!(files, "  {name:<11}{name_in}");
+    }
+    section(&mut text, "FILES", &files);
+    if let Some(left) = shown.leftovers.as_ref().filter(|left| !left.is_empty()) {
+        let left: String = left.iter().map(|it| lines("  ", it)).collect();
+        section(&mut text, "STILL THERE, THOUGH IT SHOULD NOT BE", &left);
+    }
+    section(&mut text, "NEXT", &next(shown));
+    text
+}
+
+fn counted(number: u64, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    }
+}
+
+fn state(shown: &Shown) -> String {
+    let what = match &shown.outcome {
+        Some(Outcome::Succeeded { .. }) => "it has an answer",
+        Some(Outcome::Failed { .. }) => "it has no answer",
+        Some(Outcome::Refused { .. }) => "it could not be started here",
+        Some(Outcome::TimedOut) => "its time was up",
+        Some(Outcome::Cancelled) => "a person ended it",
+        Some(Outcome::Interrupted) => "whoever ran it died without a word",
+        None => "it goes on",
+    };
+    format!("{}: {what}", shown.view.state)
+}
+
+/// What held each part, in words.
+fn isolation(parts: &BTreeMap<String, IsolationReport>) -> String {
+    let mut page = Page::default();
+    if parts.is_empty() {
+        page.line(2, "no part of it was started");
+    }
+    for (part, report) in parts {
+        let mut enforced = Vec::new();
+        let mut others = Vec::new();
+        for (guarantee, standing) in &report.guarantees {
+            match standing {
+                Standing::Enforced { .. } => enforced.push(guarantee.as_str()),
+                other => others.push(format!("{guarantee}: {other}")),
+            }
+        }
+        let held = match enforced.is_empty() {
+            true => "nothing is enforced".to_owned(),
+            false => format!("enforced: {}", enforced.join(", ")),
+        };
+        page.line(2, &format!("{part} ({}): {held}", report.profile));
+        others.iter().for_each(|other| page.hanging(4, "- ", other));
+    }
+    page.finish()
+}
+
+/// What to do next.
+fn next(shown: &Shown) -> String {
+    let mut page = Page::default();
+    // The name may belong to a newer run too, and may be anything; the UID is this one's.
+    let uid = super::view::short(&shown.view.uid);
+    let mut say =
+        |what: &str, command: &str| page.line(2, &format!("{what}: sympozium {command} {uid}"));
+    if shown.view.alive {
+        if !shown.questions.is_empty() {
+            say("answer its question", "approve");
+        }
+        say("follow it", "logs -f");
+        say("end and remove it", "rm --force");
+    } else {
+        say("what was said", "logs");
+        say("what was done", "audit");
+        say("that nothing of that was changed", "audit verify");
+        say("remove it", "rm");
+    }
+    page.finish()
+}

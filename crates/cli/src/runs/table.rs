@@ -1,0 +1,147 @@
+//! Lines and columns for a terminal, with nothing raw of what models and tools wrote.
+
+use std::io::{self, StdoutLock, Write as _};
+
+use anyhow::Context as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::failure::Failure;
+use crate::manifests::problem::printable;
+
+/// Columns that a cell may have: a name from a manifest may be long, and a row is one line.
+const MAX_CELL: usize = 40;
+/// Columns that stand for a tab.
+const TAB: &str = "    ";
+
+/// A table: a line for each row, each column as wide as its widest cell. The last column is not cut.
+pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
+    let last = titles.len().saturating_sub(1);
+    let cells = |row: &[String]| -> Vec<String> {
+        let shown = |(column, cell): (usize, &String)| match column == last {
+            true => printable(cell),
+            false => cut(&printable(cell), MAX_CELL),
+        };
+        row.iter().enumerate().map(shown).collect()
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| cells(row)).collect();
+    let titles: Vec<String> = titles.iter().map(|title| title.to_uppercase()).collect();
+    let all = || std::iter::once(&titles).chain(&rows);
+    let width = |column: usize| {
+        let widths = all().filter_map(|row| row.get(column)).map(|it| it.width());
+        widths.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let mut text = String::new();
+    for row in all() {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(
+                ' ',
+                width.saturating_sub(cell.width()) + 2,
+            ));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A text of others in so many columns, on one line.
+pub fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    let mut used = 0;
+    for letter in text.chars() {
+        used += letter.width().unwrap_or(0);
+        if used >= columns {
+            break;
+        }
+        short.push(letter);
+    }
+    short.push('…');
+    short
+}
+
+/// A text of others as lines of ours: each begins with `margin`, line breaks are kept and everything else that a terminal
+/// would act on is escaped.
+pub fn lines(margin: &str, text: &str) -> String {
+    let mut shown = String::new();
+    for line in text.trim_end().split('\n') {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let line = printable(&line.replace('\t', TAB));
+        shown.push_str(format!("{margin}{line}").trim_end());
+        shown.push('\n');
+    }
+    shown
+}
+
+/// Standard output, for what comes piece by piece.
+pub struct Printer {
+    stdout: StdoutLock<'static>,
+}
+
+impl Printer {
+    /// The only one.
+    pub fn new() -> Self {
+        Self {
+            stdout: io::stdout().lock(),
+        }
+    }
+
+    /// Writes this. Not at once.
+    pub fn print(&mut self, text: &str) -> io::Result<()> {
+        self.stdout.write_all(text.as_bytes())
+    }
+
+    /// Has the reader see it.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+}
+
+/// A reader that has seen enough is not a failure.
+pub fn unless_gone(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other
+            .context("cannot write the answer to stdout")
+            .map_err(|error| Failure::new(error, "see that the output's disk is not full")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_lines_whatever_is_in_them() {
+        let rows = vec![
+            vec!["a\nb\u{1b}[2J".to_owned(), "x".repeat(50)],
+            vec!["é".repeat(50), "y".to_owned()],
+        ];
+        let name = format!("{}…", "é".repeat(39));
+        let expected = format!(
+            "NAME{}  LAST\na\\nb\\u{{1b}}[2J{}  {}\n{name}  y\n",
+            " ".repeat(36),
+            " ".repeat(27),
+            "x".repeat(50),
+        );
+        assert_eq!(table(&["name", "last"], &rows), expected);
+    }
+
+    #[test]
+    fn wide_letters_count_twice() {
+        assert_eq!(cut("日本語日本語", 7), "日本語…");
+        assert_eq!(cut("short", 7), "short");
+    }
+
+    #[test]
+    fn lines_of_others_stay_behind_the_margin() {
+        let text = "one\r\n\ttwo\rthree\u{202e}\n\nfour\n\n";
+        let expected = "| one\n|     two\\rthree\\u{202e}\n|\n| four\n";
+        assert_eq!(lines("| ", text), expected);
+    }
+}

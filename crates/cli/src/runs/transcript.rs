@@ -1,0 +1,291 @@
+//! A line of a transcript for a person. The agent wrote it, from what a model and tools said: any JSON may be in it, and
+//! nothing of it reaches a terminal as it is.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::span;
+use super::table::lines;
+use crate::manifests::problem::printable;
+
+/// Lines of a result that are shown.
+const RESULT_LINES: usize = 20;
+/// Characters of a result that are shown.
+const RESULT_CHARACTERS: usize = 2000;
+/// Characters of the arguments of a call that are shown.
+const ARGUMENT_CHARACTERS: usize = 1000;
+/// Calls of one answer that are shown.
+const MAX_CALLS: usize = 64;
+
+/// The line as text, of which every line but the first is set in.
+pub fn shown(line: &Value) -> String {
+    let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
+    match text("kind") {
+        "task" => {
+            let told = text("system").chars().count();
+            let heading = match told {
+                0 => "task:\n".to_owned(),
+                _ => format!("task (and {told} characters of instructions):\n"),
+            };
+            heading + &set_in(text("task"))
+        }
+        "answer" => answer(line),
+        "result" => {
+            let failed = if line["failed"] == true {
+                " failed"
+            } else {
+                ""
+            };
+            let tool = printable(&beginning(text("tool"), ARGUMENT_CHARACTERS));
+            let heading = format!("{tool}{failed}{}:\n", took(line));
+            heading + &shortened(text("text"))
+        }
+        "note" => format!("note: {}\n", printable(text("text"))),
+        "end" => match line.get("answer").and_then(Value::as_str) {
+            Some(answer) => format!("answer:\n{}", set_in(answer)),
+            None => format!("no answer:\n{}", set_in(text("error"))),
+        },
+        _ => format!(
+            "{}\n",
+            printable(&beginning(&line.to_string(), RESULT_CHARACTERS))
+        ),
+    }
+}
+
+/// What the model said, in either provider's format.
+fn answer(line: &Value) -> String {
+    let mut about = Vec::new();
+    if let Some(round) = line["round"].as_u64() {
+        about.push(format!("round {round}"));
+    }
+    if let Some(milliseconds) = line["durationMs"].as_u64() {
+        about.push(span::shown(milliseconds));
+    }
+    if let (Some(read), Some(wrote)) = (line["inputTokens"].as_u64(), line["outputTokens"].as_u64())
+    {
+        about.push(format!("{read} tokens read, {wrote} written"));
+    }
+    if let Some(stop) = line["stop"].as_str() {
+        about.push(format!(
+            "it stopped: {}",
+            printable(&beginning(stop, ARGUMENT_CHARACTERS))
+        ));
+    }
+    let mut shown = match about.is_empty() {
+        true => "model:\n".to_owned(),
+        false => format!("model ({}):\n", about.join(", ")),
+    };
+    let message = &line["message"];
+    let mut said = texts(&message["content"]);
+    if said.is_empty() {
+        said = line["text"].as_str().unwrap_or_default().to_owned();
+    }
+    if !said.trim().is_empty() {
+        shown.push_str(&set_in(&said));
+    }
+    let all = calls(message);
+    for (tool, arguments) in all.iter().take(MAX_CALLS) {
+        let tool = beginning(tool, ARGUMENT_CHARACTERS);
+        let arguments = beginning(arguments, ARGUMENT_CHARACTERS);
+        // Writing to a String does not fail.
+        let _ = writeln!(
+            shown,
+            "  calls {} {}",
+            printable(&tool),
+            printable(&arguments)
+        );
+    }
+    if all.len() > MAX_CALLS {
+        let _ = writeln!(shown, "  and {} more calls", all.len() - MAX_CALLS);
+    }
+    shown
+}
+
+/// A text, or the texts among the parts of a message.
+fn texts(content: &Value) -> String {
+    if let Some(text) = content.as_str() {
+        return text.to_owned();
+    }
+    let parts = content.as_array().map(Vec::as_slice).unwrap_or_default();
+    let texts = parts.iter().filter_map(|part| part["text"].as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// Which tools it calls, with what.
+fn calls(message: &Value) -> Vec<(String, String)> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let parts = list(&message["content"]).into_iter().filter_map(|part| {
+        let tool = part["name"].as_str()?.to_owned();
+        (part["type"] == "tool_use").then(|| (tool, part["input"].to_string()))
+    });
+    let functions = list(&message["tool_calls"]).into_iter().filter_map(|call| {
+        let function = &call["function"];
+        let arguments = match &function["arguments"] {
+            Value::String(arguments) => arguments.clone(),
+            other => other.to_string(),
+        };
+        Some((function["name"].as_str()?.to_owned(), arguments))
+    });
+    parts.chain(functions).collect()
+}
+
+fn took(line: &Value) -> String {
+    match line["durationMs"].as_u64() {
+        Some(milliseconds) => format!(" ({})", span::shown(milliseconds)),
+        None => String::new(),
+    }
+}
+
+fn set_in(text: &str) -> String {
+    lines("  ", text)
+}
+
+/// A result, of which the beginning is enough.
+fn shortened(text: &str) -> String {
+    let all = text.trim_end().split('\n').count();
+    let first: Vec<&str> = text.trim_end().split('\n').take(RESULT_LINES).collect();
+    let first = first.join("\n");
+    let part = beginning(&first, RESULT_CHARACTERS);
+    let mut shown = lines("  | ", &part);
+    match all.saturating_sub(RESULT_LINES) {
+        0 if part.len() == first.len() => {}
+        0 => shown.push_str("  … and more\n"),
+        more => {
+            let _ = writeln!(shown, "  … and {more} more lines");
+        }
+    }
+    shown
+}
+
+/// As many characters of a text as that.
+fn beginning(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, Strategy, any};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_formats_are_read() {
+        let anthropic = json!({"kind": "answer", "round": 1, "durationMs": 2300, "inputTokens": 120, "outputTokens": 40,
+        "message": {"role": "assistant", "content": [
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "t1", "name": "execute_command", "input": {"command": "ls"}},
+        ]}});
+        assert_eq!(
+            shown(&anthropic),
+            "model (round 1, 2.3s, 120 tokens read, 40 written):\n  I look.\n  calls execute_command {\"command\":\"ls\"}\n"
+        );
+        let openai = json!({"kind": "answer", "round": 2, "message": {"content": null, "tool_calls": [
+            {"id": "c", "function": {"name": "read_file", "arguments": "{\"path\":\"a\"}"}},
+        ]}});
+        assert_eq!(
+            shown(&openai),
+            "model (round 2):\n  calls read_file {\"path\":\"a\"}\n"
+        );
+        let cut = json!({"kind": "answer", "text": "too long", "stop": "length"});
+        assert_eq!(shown(&cut), "model (it stopped: length):\n  too long\n");
+    }
+
+    #[test]
+    fn results_are_shortened() {
+        let long: Vec<String> = (0..25).map(|number| number.to_string()).collect();
+        let line = json!({"kind": "result", "tool": "t", "failed": true, "durationMs": 12, "text": long.join("\n")});
+        let text = shown(&line);
+        assert!(
+            text.starts_with("t failed (12ms):\n  | 0\n  | 1\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("  | 19\n  … and 5 more lines\n"), "{text}");
+        let wide = json!({"kind": "result", "tool": "t", "text": "é".repeat(3000)});
+        let expected = format!("t:\n  | {}…\n  … and more\n", "é".repeat(2000));
+        assert_eq!(shown(&wide), expected);
+    }
+
+    #[test]
+    fn nothing_of_a_line_reaches_the_terminal_as_it_is() {
+        let hostile = "\u{1b}]0;x\u{7}\r\u{9b}2J\u{202e}";
+        for line in [
+            json!({"kind": "task", "system": hostile, "task": hostile}),
+            json!({"kind": "answer", "text": hostile, "stop": hostile}),
+            json!({"kind": "answer", "message": {"content": [{"type": "tool_use", "name": hostile, "input": {hostile: hostile}}]}}),
+            json!({"kind": "answer", "message": {"tool_calls": [{"function": {"name": hostile, "arguments": hostile}}]}}),
+            json!({"kind": "result", "tool": hostile, "text": hostile}),
+            json!({"kind": "note", "text": hostile}),
+            json!({"kind": "end", "answer": hostile}),
+            json!({"kind": "end", "error": hostile}),
+            json!({"kind": hostile}),
+            json!(hostile),
+            json!([1, {"kind": "note"}]),
+            json!(null),
+        ] {
+            let text = shown(&line);
+            let is_fine = |it: char| it == '\n' || crate::manifests::problem::is_printable(it);
+            assert!(text.chars().all(is_fine), "{text:?}");
+            assert!(text.ends_with('\n') && !text.trim().is_empty(), "{line}");
+        }
+    }
+
+    /// Any JSON, of the names that are looked for among others.
+    fn anything() -> impl Strategy<Value = Value> {
+        let leaf = proptest::prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            "[ -~\\n\\r\\t\u{1b}\u{9b}\u{202e}é]{0,40}".prop_map(Value::from),
+            proptest::sample::select(vec!["task", "answer", "result", "note", "end", "tool_use"])
+                .prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 6, |inner| {
+            let names = vec![
+                "kind",
+                "system",
+                "task",
+                "round",
+                "message",
+                "text",
+                "stop",
+                "inputTokens",
+                "outputTokens",
+                "durationMs",
+                "tool",
+                "failed",
+                "answer",
+                "error",
+                "content",
+                "type",
+                "name",
+                "input",
+                "tool_calls",
+                "function",
+                "arguments",
+            ];
+            proptest::prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                proptest::collection::btree_map(proptest::sample::select(names), inner, 0..8)
+                    .prop_map(|all| all
+                        .into_iter()
+                        .map(|(name, it)| (name.to_owned(), it))
+                        .collect()),
+            ]
+        })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_an_agent_writes_is_lines_that_a_terminal_only_shows(line in anything()) {
+            let text = shown(&line);
+            let is_fine = |it: char| it == '\n' || crate::manifests::problem::is_printable(it);
+            proptest::prop_assert!(text.chars().all(is_fine), "{:?}", text);
+            proptest::prop_assert!(text.ends_with('\n'));
+        }
+    }
+}

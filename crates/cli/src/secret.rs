@@ -1,0 +1,189 @@
+//! `sympozium secret`: what skills and models need and nobody else may have.
+//!
+//! Values come in by a pipe, a file, a variable or a terminal that does not show them; never by the command line, which everybody
+//! on the machine can read, and never out again.
+
+mod arguments;
+mod value;
+
+pub use arguments::SecretArguments;
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use serde::Serialize;
+
+use crate::arguments::OutputFormat;
+use crate::failure::Failure;
+use crate::local::secrets::{MAX_NAME_BYTES, SecretStore, is_key, is_name};
+use crate::local::state::State;
+use crate::manifests::problem::quoted;
+use crate::output::{answer, json, note};
+use arguments::{ListArguments, RmArguments, SecretCommand, SetArguments};
+
+/// Sets, lists or removes secrets.
+pub fn run(arguments: &SecretArguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        SecretCommand::Set(arguments) => set(arguments),
+        SecretCommand::List(arguments) => list(arguments),
+        SecretCommand::Rm(arguments) => rm(arguments),
+    }
+}
+
+fn set(arguments: &SetArguments) -> Result<ExitCode, Failure> {
+    let SetArguments { name, key, .. } = arguments;
+    check_name(name)?;
+    check_key(key)?;
+    if !arguments.typed.is_empty() {
+        return Err(on_command_line());
+    }
+    let store = open(&arguments.namespace)?;
+    // Told before anybody types a value that could not be kept.
+    store.get(name).map_err(unusable)?;
+    let value = value::read(arguments)?;
+    store.set(name, key, value).map_err(unusable)?;
+    note(&format!("set {key} of Secret {name}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
+    let RmArguments { name, key, .. } = arguments;
+    check_name(name)?;
+    key.as_deref().map_or(Ok(()), check_key)?;
+    let store = open(&arguments.namespace)?;
+    let removed = store.remove(name, key.as_deref()).map_err(unusable)?;
+    let what = match key {
+        Some(key) => format!("{key} of Secret {name}"),
+        None => format!("Secret {name}"),
+    };
+    if !removed {
+        let error = anyhow!("there is no {what} in namespace {}", arguments.namespace);
+        return Err(Failure::new(error, "`sympozium secret list` lists them"));
+    }
+    note(&format!("removed {what}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What programs get. Fields may be added; none changes its meaning.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    namespace: String,
+    secrets: Vec<ListedSecret>,
+}
+
+/// One Secret, without its values.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedSecret {
+    name: String,
+    keys: Vec<String>,
+    /// Why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
+    let store = open(&arguments.namespace)?;
+    let mut secrets = Vec::new();
+    for name in store.names().map_err(unusable)? {
+        let (keys, problem) = match store.get(&name) {
+            Ok(secret) => (secret.unwrap_or_default().0.into_keys().collect(), None),
+            Err(error) => (Vec::new(), Some(format!("{error:#}"))),
+        };
+        secrets.push(ListedSecret {
+            name,
+            keys,
+            problem,
+        });
+    }
+    let unusable = secrets.iter().any(|it| it.problem.is_some());
+    match arguments.output {
+        OutputFormat::Text => tell(&secrets)?,
+        OutputFormat::Json => answer(&json(&Listed {
+            namespace: arguments.namespace.clone(),
+            secrets,
+        })?)?,
+    }
+    Ok(match unusable {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn tell(secrets: &[ListedSecret]) -> Result<(), Failure> {
+    if secrets.is_empty() {
+        note("there are no secrets; `sympozium secret set NAME KEY` sets one");
+        return Ok(());
+    }
+    let names = secrets.iter().map(|it| it.name.len());
+    let width = names.max().unwrap_or_default().max(4);
+    let mut text = format!("{:width$}  KEYS\n", "NAME");
+    for secret in secrets.iter().filter(|it| it.problem.is_none()) {
+        text.push_str(&format!(
+            "{:width$}  {}\n",
+            secret.name,
+            secret.keys.join(", ")
+        ));
+    }
+    answer(&text)?;
+    for (secret, problem) in secrets
+        .iter()
+        .filter_map(|it| Some((it, it.problem.as_ref()?)))
+    {
+        note(&format!(
+            "error: Secret {} cannot be used: {problem}",
+            secret.name
+        ));
+        note(&format!(
+            "hint: sympozium secret rm {}, and set it again",
+            secret.name
+        ));
+    }
+    Ok(())
+}
+
+fn open(namespace: &str) -> Result<SecretStore, Failure> {
+    let state = State::open()?;
+    SecretStore::open(&state, namespace).map_err(unusable)
+}
+
+fn unusable(error: anyhow::Error) -> Failure {
+    Failure::new(
+        error,
+        "directories must be yours with mode 700, and files with mode 600; remove what others could have read, and set it again",
+    )
+}
+
+fn check_name(name: &str) -> Result<(), Failure> {
+    match is_name(name) {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            anyhow!("{} cannot be the name of a Secret", quoted(name)),
+            format!(
+                "use lower-case letters, digits, `-` and `.`, at most {MAX_NAME_BYTES} of them"
+            ),
+        )),
+    }
+}
+
+fn check_key(key: &str) -> Result<(), Failure> {
+    if key.contains('=') {
+        return Err(on_command_line());
+    }
+    match is_key(key) {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            anyhow!("this cannot be a key of a Secret"),
+            "use letters, digits, `-`, `_` and `.`, at most 253 of them",
+        )),
+    }
+}
+
+/// What was typed is not repeated: there may be a value in it.
+fn on_command_line() -> Failure {
+    Failure::usage(
+        anyhow!("a value cannot be on the command line, which others can read"),
+        "leave it out: it is asked for, or comes from a pipe, --from-file or --from-env",
+    )
+}

@@ -1,0 +1,207 @@
+//! Where the value of a secret comes from.
+
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal as _, Read, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, bail};
+use rustix::fs::OFlags;
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+};
+use zeroize::Zeroizing;
+
+use super::arguments::SetArguments;
+use crate::failure::Failure;
+use crate::local::secrets::MAX_BYTES;
+
+/// Keys that end a line, or what is typed, or take the last character back.
+const INTERRUPT: u8 = 0x03;
+const END: u8 = 0x04;
+const BACKSPACE: u8 = 0x08;
+const DELETE: u8 = 0x7f;
+
+/// The value that the arguments mean.
+pub fn read(arguments: &SetArguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let (read, hint) = match (&arguments.from_file, &arguments.from_env) {
+        (Some(path), _) => (from_file(path), "give --from-file a file that you may read"),
+        (None, Some(variable)) => (from_env(variable), "export it, or leave --from-env out"),
+        (None, None) if io::stdin().is_terminal() => (
+            typed(io::stdin().as_fd(), &arguments.key),
+            "type it again, or use --from-file for what has several lines",
+        ),
+        (None, None) => (
+            bounded(io::stdin().lock()).map(without_line_break),
+            "see that the other program prints it",
+        ),
+    };
+    let value = read.and_then(|value| match value.is_empty() {
+        true => Err(anyhow!("the value is empty")),
+        false => Ok(value),
+    });
+    value.map_err(|error| Failure::new(error, hint))
+}
+
+fn from_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let context = || format!("cannot read {}", path.display());
+    // Opening a pipe that lies in a directory would wait for somebody to write to it.
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path);
+    let file = opened.with_context(context)?;
+    if !file.metadata().with_context(context)?.is_file() {
+        bail!("{} is not a regular file", path.display());
+    }
+    bounded(file).with_context(context)
+}
+
+fn from_env(variable: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let value = std::env::var_os(variable).context("that variable is not set")?;
+    bounded(Zeroizing::new(value.into_vec()).as_slice())
+}
+
+fn bounded(stream: impl Read) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    let read = stream.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.context("cannot read the value")?;
+    match bytes.len() > MAX_BYTES {
+        true => bail!("the value has more than {MAX_BYTES} bytes"),
+        false => Ok(bytes),
+    }
+}
+
+/// Programs end what they print with a line break, which is no part of it.
+fn without_line_break(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
+    if value.ends_with(b"\n") {
+        value.pop();
+        if value.ends_with(b"\r") {
+            value.pop();
+        }
+    }
+    value
+}
+
+/// One line of a terminal that does not show it.
+fn typed(terminal: impl AsFd + Copy, key: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let quiet =
+        Quiet::new(terminal).context("cannot stop the terminal from showing what is typed")?;
+    let mut stderr = io::stderr().lock();
+    // When nobody can read the question they can still type.
+    let _ = write!(stderr, "Value of {key} (not shown): ");
+    let _ = stderr.flush();
+    let value = line(|byte| Ok(rustix::io::read(terminal, std::slice::from_mut(byte))?));
+    drop(quiet);
+    let _ = writeln!(stderr);
+    value
+}
+
+/// A line, byte by byte: the terminal leaves it to us to take characters back and to be interrupted, so that it is never left
+/// without echo.
+fn line(
+    mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>,
+) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let mut value = Zeroizing::new(Vec::with_capacity(256));
+    loop {
+        let mut byte = 0;
+        if next(&mut byte).context("cannot read the value")? == 0 {
+            return Ok(value);
+        }
+        match byte {
+            b'\r' | b'\n' => return Ok(value),
+            END if value.is_empty() => return Ok(value),
+            END => {}
+            INTERRUPT => bail!("interrupted; nothing is set"),
+            BACKSPACE | DELETE => {
+                // A character may have several bytes.
+                while value.pop().is_some_and(|it| it & 0xc0 == 0x80) {}
+            }
+            _ if value.len() == MAX_BYTES => bail!("the value has more than {MAX_BYTES} bytes"),
+            byte => value.push(byte),
+        }
+    }
+}
+
+/// A terminal that shows nothing of what is typed, for as long as this is there.
+struct Quiet<T: AsFd> {
+    terminal: T,
+    before: Termios,
+}
+
+impl<T: AsFd> Quiet<T> {
+    fn new(terminal: T) -> io::Result<Self> {
+        let before = tcgetattr(&terminal)?;
+        let mut quiet = before.clone();
+        let modes = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN;
+        quiet.local_modes.remove(modes);
+        quiet.special_codes[SpecialCodeIndex::VMIN] = 1;
+        quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(&terminal, OptionalActions::Flush, &quiet)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl<T: AsFd> Drop for Quiet<T> {
+    fn drop(&mut self) {
+        // There is nothing else to be done for a terminal that is gone.
+        let _ = tcsetattr(&self.terminal, OptionalActions::Flush, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typing(text: &[u8]) -> Result<Vec<u8>, String> {
+        let mut rest = text.iter();
+        let read = line(|byte| match rest.next() {
+            Some(next) => {
+                *byte = *next;
+                Ok(1)
+            }
+            None => Ok(0),
+        });
+        read.map(|it| it.to_vec())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_line_can_be_corrected_and_given_up() {
+        for (typed, value) in [
+            (&b"secret\rrest"[..], &b"secret"[..]),
+            (b"secret\n", b"secret"),
+            (b"secret", b"secret"),
+            (b"sex\x7fcret\r", b"secret"),
+            ("a\u{e9}\u{1f980}\x08\x08b\r".as_bytes(), b"ab"),
+            (b"\x7f\x7fa\r", b"a"),
+            (b"\x04more\r", b""),
+            (b"a\x04b\r", b"ab"),
+        ] {
+            assert_eq!(typing(typed), Ok(value.to_vec()), "{typed:?}");
+        }
+        let interrupted = Err("interrupted; nothing is set".to_owned());
+        assert_eq!(typing(b"sec\x03"), interrupted);
+        let long = vec![b'x'; MAX_BYTES + 1];
+        let too_long = Err("the value has more than 1048576 bytes".to_owned());
+        assert_eq!(typing(&long), too_long);
+        assert_eq!(typing(&long[1..]), Ok(long[1..].to_vec()));
+    }
+
+    #[test]
+    fn one_line_break_at_the_end_is_no_part_of_a_value() {
+        for (read, value) in [
+            (&b"a\n"[..], &b"a"[..]),
+            (b"a\r\n", b"a"),
+            (b"a\n\n", b"a\n"),
+            (b"a\r", b"a\r"),
+            (b"\n", b""),
+            (b"a", b"a"),
+        ] {
+            let trimmed = without_line_break(Zeroizing::new(read.to_vec()));
+            assert_eq!(*trimmed, value, "{read:?}");
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! `sympozium audit`, `audit verify` and `logs`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::records::{Run, State, attend, bound, events};
+use crate::{shown, stdout};
+
+fn lines(run: &Run) -> Vec<String> {
+    let text = fs::read_to_string(run.at("receipts.jsonl")).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Writes other receipts, of which as many bytes count as there are.
+fn rewrite(run: &Run, lines: &[String]) {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(run.at("receipts.jsonl"), &text).unwrap();
+    let mut report: Value =
+        serde_json::from_slice(&fs::read(run.at("report.json")).unwrap()).unwrap();
+    report["receiptsBytes"] = text.len().into();
+    fs::write(run.at("report.json"), report.to_string()).unwrap();
+}
+
+#[test]
+fn receipts_are_told_in_words() {
+    let state = State::new();
+    state.run(1, "verify");
+    insta::assert_snapshot!(state.shown(&["audit", "1111"]), @"
+    exit code: 0
+    ----- stdout -----
+       0  2026-11-16T13:44:01.042Z  began: run 11111111-0000-4000-8000-000000000000, by ipc-bridge 0.1.0
+       1  2026-11-16T13:44:01.043Z  model request 0: status 200, 2048 bytes sent, 512 received, 1200 tokens read and 34 written, in 1.5s
+       2  2026-11-16T13:44:01.044Z  call 0: execute_command of git with sha256:bbbbbbbbbbbb is waiting for a person
+       3  2026-11-16T13:44:01.045Z  call 0: a person is asked about sha256:aaaaaaaaaaaa (q1)
+       4  2026-11-16T13:44:01.046Z  call 0: sha256:aaaaaaaaaaaa is allowed by ada
+       5  2026-11-16T13:44:01.047Z  call 0: the skill did sha256:aaaaaaaaaaaa: exit code 0, 42 bytes and more in 12ms; enforced (host-user): filesystem, network
+       6  2026-11-16T13:44:01.048Z  call 1: rm_everything with sha256:cccccccccccc is refused: there is no such tool
+       7  2026-11-16T13:44:01.049Z  ended: done, with answer sha256:dddddddddddd
+    ----- stderr -----
+    ok: verify (11111111): 8 receipts, head sha256:0085168d18906d882737c2809dc5190053d2a6a74e9246bef7935c92a55e1ca8
+    ");
+    let jsonl = state.sympozium(&["audit", "1111", "-o", "jsonl"]);
+    let written = fs::read_to_string(
+        state
+            .runs()
+            .join("11111111-0000-4000-8000-000000000000/receipts.jsonl"),
+    );
+    assert_eq!(stdout(&jsonl), written.unwrap());
+}
+
+#[test]
+fn receipts_that_hold_are_verified() {
+    let state = State::new();
+    let first = state.run(1, "one");
+    state.run(2, "two").report(Vec::new());
+    insta::assert_snapshot!(state.shown(&["audit", "verify", "one", "two"]), @"
+    exit code: 0
+    ----- stdout -----
+    ok: one (11111111): 8 receipts, head sha256:0085168d18906d882737c2809dc5190053d2a6a74e9246bef7935c92a55e1ca8
+    ok: two (22222222): 0 receipts, head sha256:ec90d98744a35b9ed38b2e497fb2bc6c1f767bcf9f22ce98f442af38df71c2b1
+    ----- stderr -----
+    ");
+    assert_eq!(
+        state.shown(&["audit", "verify", "--all"]),
+        state.shown(&["audit", "verify", "one", "two"])
+    );
+
+    let file = first.at("receipts.jsonl");
+    let file = file.to_str().unwrap();
+    let plan = first.plan().to_string();
+    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan]);
+    assert!(
+        text.contains("8 receipts") && text.contains("without --head"),
+        "{text}"
+    );
+    let other = format!("sha256:{}", "0".repeat(64));
+    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &other]);
+    assert!(
+        text.contains(
+            "line 1: it does not follow from the line before, or the run has another plan"
+        ),
+        "{text}"
+    );
+    let text = state.shown(&[
+        "audit", "verify", "--file", file, "--plan", &plan, "--head", &other,
+    ]);
+    assert!(
+        text.starts_with("exit code: 1") && text.contains("line 8: the last line has hash"),
+        "{text}"
+    );
+    let text = state.shown(&[
+        "audit", "verify", "--file", file, "--plan", &plan, "--count", "9",
+    ]);
+    assert!(
+        text.contains("line 9: it is missing: there are 8 receipts, and 9 were reported"),
+        "{text}"
+    );
+    let text = state.shown(&[
+        "audit", "verify", "--file", file, "--plan", &plan, "--count", "7",
+    ]);
+    assert!(text.contains("line 8: it is one too many"), "{text}");
+}
+
+#[test]
+fn whatever_is_changed_shows_with_its_line() {
+    let state = State::new();
+    let run = state.run(1, "one");
+    let good = lines(&run);
+    let swapped = |a: usize, b: usize| {
+        let mut lines = good.clone();
+        lines.swap(a, b);
+        lines
+    };
+    let changed = |at: usize, from: &str, to: &str| {
+        let mut lines = good.clone();
+        assert!(lines[at].contains(from), "{}", lines[at]);
+        lines[at] = lines[at].replace(from, to);
+        lines
+    };
+    let without = |at: usize| {
+        let mut lines = good.clone();
+        lines.remove(at);
+        lines
+    };
+    let long = {
+        let mut lines = good.clone();
+        lines[3] = "x".repeat(100_000);
+        lines
+    };
+    for (lines, wrong) in [
+        (
+            changed(4, "\"ada\"", "\"eve\""),
+            "line 6: it does not follow from the line before",
+        ),
+        (
+            changed(7, "\"done\"", "\"timedOut\""),
+            "line 8: the last line has hash",
+        ),
+        (
+            changed(2, "execute_command", "execute_command\u{1b}[2J"),
+            "line 3: it is not a receipt",
+        ),
+        (
+            changed(0, "{", "{ "),
+            "line 1: it is not written as receipts are",
+        ),
+        (
+            changed(5, "\"number\":5", "\"number\":6"),
+            "line 6: it is number 6, and 5 was expected",
+        ),
+        (swapped(2, 3), "line 3: it is number 3, and 2 was expected"),
+        (without(0), "line 1: it is number 1, and 0 was expected"),
+        (
+            without(7),
+            "line 8: it is missing: there are 7 receipts, and 8 were reported",
+        ),
+        (
+            Vec::new(),
+            "line 1: it is missing: there are 0 receipts, and 8 were reported",
+        ),
+        (long, "line 4: it has 100000 bytes"),
+        (
+            [good.clone(), vec!["{}".into()]].concat(),
+            "line 9: it is not a receipt",
+        ),
+        (
+            [good.clone(), vec![String::new()]].concat(),
+            "line 9: it is not a receipt",
+        ),
+    ] {
+        rewrite(&run, &lines);
+        for arguments in [&["audit", "verify", "one"][..], &["audit", "one"]] {
+            let text = state.shown(arguments);
+            assert!(text.starts_with("exit code: 1\n"), "{wrong}: {text}");
+            assert!(
+                text.contains(&format!("receipts.jsonl: {wrong}")),
+                "{wrong}: {text}"
+            );
+        }
+    }
+    rewrite(&run, &good);
+    assert!(
+        state
+            .shown(&["audit", "verify", "one"])
+            .starts_with("exit code: 0\n")
+    );
+}
+
+#[test]
+fn receipts_that_were_cut_off_show() {
+    let state = State::new();
+    let run = state.run(1, "one");
+    let whole = fs::read(run.at("receipts.jsonl")).unwrap();
+    // In the middle of a line, and at the end of one.
+    fs::write(run.at("receipts.jsonl"), &whole[..whole.len() - 10]).unwrap();
+    let text = state.shown(&["audit", "verify", "one"]);
+    assert!(
+        text.contains("receipts.jsonl: line 8: it has no end: something was cut off"),
+        "{text}"
+    );
+    let first = whole.iter().position(|it| *it == b'\n').unwrap() + 1;
+    fs::write(run.at("receipts.jsonl"), &whole[..first]).unwrap();
+    let text = state.shown(&["audit", "verify", "one"]);
+    assert!(
+        text.contains(
+            "receipts.jsonl: line 2: it is missing: there are 1 receipts, and 8 were reported"
+        ),
+        "{text}"
+    );
+    fs::remove_file(run.at("receipts.jsonl")).unwrap();
+    assert!(
+        state
+            .shown(&["audit", "verify", "one"])
+            .starts_with("exit code: 1\n")
+    );
+
+    // What a crash left behind the last report does not count.
+    let mut more = whole.clone();
+    more.extend_from_slice(b"{\"number\":8");
+    fs::write(run.at("receipts.jsonl"), &more).unwrap();
+    let text = state.shown(&["audit", "verify", "one"]);
+    assert!(
+        text.starts_with("exit code: 0\n")
+            && text.contains("; 11 bytes behind them were never reported"),
+        "{text}"
+    );
+}
+
+#[test]
+fn plans_and_reports_of_others_show() {
+    let state = State::new();
+    let run = state.run(1, "one");
+    let other = state.run(2, "two");
+    let plan = fs::read(run.at("plan.json")).unwrap();
+    fs::write(run.at("plan.json"), "{\"number\":3}").unwrap();
+    let text = state.shown(&["audit", "verify", "one"]);
+    assert!(
+        text.starts_with("exit code: 1\n") && text.contains("plan.json has digest sha256:"),
+        "{text}"
+    );
+    fs::write(run.at("plan.json"), plan).unwrap();
+    let report = fs::read(run.at("report.json")).unwrap();
+    fs::copy(other.at("report.json"), run.at("report.json")).unwrap();
+    let text = state.shown(&["audit", "verify", "one"]);
+    assert!(text.contains("report.json is of another run"), "{text}");
+    fs::remove_file(run.at("report.json")).unwrap();
+    let text = state.shown(&["audit", "verify", "one"]);
+    assert!(
+        text.starts_with("exit code: 1\n") && text.contains("there is no report.json"),
+        "{text}"
+    );
+    fs::write(run.at("report.json"), report).unwrap();
+    // One of two is enough.
+    fs::remove_file(other.at("plan.json")).unwrap();
+    let text = state.shown(&["audit", "verify", "--all"]);
+    assert!(text.starts_with("exit code: 1\n"), "{text}");
+    assert!(
+        text.contains("ok: one (11111111)") && text.contains("broken: two (22222222): cannot read"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_run_that_goes_on_holds_as_far_as_it_reported() {
+    let state = State::new();
+    let run = state
+        .run(1, "one")
+        .with(json!({"outcome": null, "endedMs": null}));
+    let _alive = run.alive();
+    let text = state.shown(&["audit", "verify", "one"]);
+    assert!(
+        text.starts_with("exit code: 0\n") && text.contains("; the run goes on"),
+        "{text}"
+    );
+    fs::remove_file(run.at("report.json")).unwrap();
+    let text = state.shown(&["audit", "verify", "one"]);
+    assert!(
+        text.starts_with("exit code: 0\n") && text.contains(": 0 receipts"),
+        "{text}"
+    );
+}
+
+#[test]
+fn verify_needs_one_thing_to_verify() {
+    let state = State::new();
+    for arguments in [
+        &["audit"][..],
+        &["audit", "verify"],
+        &["audit", "verify", "--all", "one"],
+        &["audit", "verify", "--file", "x"],
+        &["audit", "verify", "one", "--head", "sha256:0"],
+    ] {
+        let output = state.sympozium(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            shown(&output)
+        );
+    }
+    let help = state.sympozium(&["audit", "--help"]);
+    assert!(
+        stdout(&help).contains("sympozium audit verify RUN..."),
+        "{}",
+        stdout(&help)
+    );
+    assert!(
+        stdout(&help).contains("sympozium audit [-o FORMAT] RUN"),
+        "{}",
+        stdout(&help)
+    );
+}
+
+fn said() -> Vec<Value> {
+    vec![
+        json!({"atMs": 0, "kind": "task", "system": "You are careful.", "task": "Count the files."}),
+        json!({"atMs": 5, "kind": "answer", "round": 0, "durationMs": 1500, "inputTokens": 1200, "outputTokens": 34,
+            "message": {"role": "assistant", "content": [
+                {"type": "text", "text": "I list them."},
+                {"type": "tool_use", "id": "t", "name": "execute_command", "input": {"command": "ls | wc -l"}}]}}),
+        json!({"atMs": 9, "kind": "result", "round": 0, "id": "t", "tool": "execute_command", "failed": false, "text": "3\n", "durationMs": 12}),
+        json!({"atMs": 10, "kind": "note", "text": "nearly done"}),
+        json!({"atMs": 11, "kind": "end", "answer": "There are 3 files."}),
+    ]
+}
+
+#[test]
+fn what_was_said_is_printed() {
+    let state = State::new();
+    let run = state.run(1, "one");
+    run.transcript(&said());
+    insta::assert_snapshot!(state.shown(&["logs", "one"]), @r#"
+    exit code: 0
+    ----- stdout -----
+    task (and 16 characters of instructions):
+      Count the files.
+    model (round 0, 1.5s, 1200 tokens read, 34 written):
+      I list them.
+      calls execute_command {"command":"ls | wc -l"}
+    execute_command (12ms):
+      | 3
+    note: nearly done
+    answer:
+      There are 3 files.
+    ----- stderr -----
+    the run is over: succeeded
+    "#);
+    // Of a run that is over, there is nothing to wait for.
+    assert_eq!(
+        state.shown(&["logs", "-f", "one"]),
+        state.shown(&["logs", "one"])
+    );
+    let jsonl = state.sympozium(&["logs", "one", "-o", "jsonl"]);
+    assert_eq!(
+        stdout(&jsonl),
+        fs::read_to_string(run.at("transcript.jsonl")).unwrap()
+    );
+    run.report(events());
+    fs::remove_file(run.at("transcript.jsonl")).unwrap();
+    assert!(
+        state
+            .shown(&["logs", "one"])
+            .contains("nothing was said yet")
+    );
+}
+
+#[test]
+fn a_run_is_followed_to_its_end() {
+    let state = State::new();
+    let run = state
+        .run(1, "one")
+        .with(json!({"outcome": null, "endedMs": null}));
+    let alive = run.alive();
+    let mut events: Vec<Value> = (said().into_iter())
+        .map(|line| json!({"atMs": 1, "event": "transcript", "line": line}))
+        .collect();
+    events.push(json!({"atMs": 2, "event": "asked", "question": crate::records::question("q1", 'a', "shell: git push")}));
+    events.push(json!({"atMs": 3, "event": "answered", "approval": "q1", "decision": "approved", "by": "ada"}));
+    events.push(json!({"atMs": 4, "event": "warning", "text": "careful\u{1b}"}));
+    let ended = json!({"atMs": 9, "event": "ended", "outcome": {"is": "timedOut"}, "leftovers": [],
+        "usage": {"modelRequests": 0, "inputTokens": 0, "outputTokens": 0, "estimated": false, "toolCalls": 0}});
+    events.push(ended);
+    let listener = bound(&run.at("control.sock"));
+    let served = std::thread::spawn(move || {
+        let _alive = alive;
+        for events in [&events[..], &events[..], &events[..2]] {
+            let (stream, _) = listener.accept().unwrap();
+            assert_eq!(attend(&stream, events), json!({"request": "follow"}));
+        }
+    });
+    insta::assert_snapshot!(state.shown(&["logs", "-f", "one"]), @r#"
+    exit code: 0
+    ----- stdout -----
+    task (and 16 characters of instructions):
+      Count the files.
+    model (round 0, 1.5s, 1200 tokens read, 34 written):
+      I list them.
+      calls execute_command {"command":"ls | wc -l"}
+    execute_command (12ms):
+      | 3
+    note: nearly done
+    answer:
+      There are 3 files.
+    question q1, which waits for `sympozium approve`:
+      shell: git push
+    question q1: approved by ada
+    warning: careful\u{1b}
+    ----- stderr -----
+    the run is over: timed out
+    "#);
+    let jsonl = state.sympozium(&["logs", "-f", "one", "-o", "jsonl"]);
+    let lines: Vec<Value> = stdout(&jsonl)
+        .lines()
+        .map(|it| serde_json::from_str(it).unwrap())
+        .collect();
+    assert_eq!(lines, said());
+    let text = state.shown(&["logs", "-f", "one"]);
+    assert!(text.starts_with("exit code: 1\n"), "{text}");
+    assert!(
+        text.contains("error: whoever ran it is gone without a word\n"),
+        "{text}"
+    );
+    served.join().unwrap();
+}
+
+#[test]
+fn a_run_that_ends_before_it_says_so_is_read_to_its_end() {
+    let state = State::new();
+    let run = state.run(1, "one");
+    run.transcript(&said());
+    let alive = run.alive();
+    let first: Vec<Value> = (said().into_iter().take(2))
+        .map(|line| json!({"atMs": 1, "event": "transcript", "line": line}))
+        .collect();
+    let listener = bound(&run.at("control.sock"));
+    let served = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        attend(&stream, &first);
+        drop(alive);
+    });
+    let followed = state.shown(&["logs", "-f", "one"]);
+    served.join().unwrap();
+    assert_eq!(followed, state.shown(&["logs", "one"]));
+}
+
+#[test]
+fn what_a_part_logged_is_printed() {
+    let state = State::new();
+    let run = state.run(1, "one");
+    fs::write(
+        run.at("logs").join("agent.log"),
+        "one\ntwo\u{1b}[2J\nno end",
+    )
+    .unwrap();
+    fs::write(run.at("logs").join("bridge.log"), "").unwrap();
+    insta::assert_snapshot!(state.shown(&["logs", "one", "--part", "agent"]), @r#"
+    exit code: 0
+    ----- stdout -----
+    one
+    two\u{1b}[2J
+    no end
+    ----- stderr -----
+    "#);
+    for part in ["../run.json", "nobody", "", "../logs/agent"] {
+        let text = state.shown(&["logs", "one", "--part", part]);
+        assert!(
+            text.starts_with("exit code: 1\n") && text.contains("these did: agent, bridge"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! Commands that behave badly in a run: it goes on, nothing of them is left, and they learn nothing (hostile cases 9 to 23).
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sympozium_testkit::model_server::{Answer, Reply, Settings, ToolCall};
+use sympozium_testkit::processes::{new_marker, with_marker};
+use sympozium_testkit::{as_user, probe};
+
+use super::{Ended, Home, PACK, Scenario, Who, as_everybody, as_everybody_with_probe, call, pack};
+
+/// The last command of every run here: the skill still works.
+const AFTERWARDS: &str = "echo it goes on";
+
+#[track_caller]
+fn assert_goes_on(run: &Ended<'_>) {
+    run.assert_well();
+    let results = run.results();
+    assert_eq!(results.last().unwrap(), "it goes on", "{results:#?}");
+}
+
+#[test]
+fn floods_trees_and_daemons_end_with_their_command() {
+    as_everybody_with_probe(|home| {
+        let marker = new_marker();
+        let commands = [
+            "flood both 50M".to_owned(),
+            "invalid-utf8".to_owned(),
+            "daemon 600 exit".to_owned(),
+            "hold-stdout 600 exit".to_owned(),
+            "pass-stdout 600 exit".to_owned(),
+            "fork-tree 7 600 exit".to_owned(),
+            "pid-hopper 600 exit 3".to_owned(),
+            "subreaper 600 exit".to_owned(),
+            "short-lived 200".to_owned(),
+        ]
+        .map(|it| format!("probe do --marker {marker} {it}"));
+        let mut scenario = Scenario::commands(&["probe"], &[]);
+        scenario.turns = commands.iter().map(|it| call(PACK, it)).collect();
+        // Those that stay are ended by their time.
+        for stays in [
+            "ignore-term 600",
+            "fork-tree 5 600 stay",
+            "spin 600",
+            "fork-bomb 2000 600",
+            "stop 600",
+        ] {
+            let command = format!("probe do --marker {marker} {stays}");
+            scenario.turns.push(json!({"call": [{"tool": "execute_command", "arguments": {"command": command, "target": PACK, "timeout": 1}}]}));
+        }
+        scenario
+            .turns
+            .push(call(PACK, "probe attempt see-processes"));
+        scenario.turns.push(call(PACK, AFTERWARDS));
+        let run = home.run(&scenario);
+        assert_goes_on(&run);
+        assert_eq!(with_marker(&marker), Vec::<i32>::new());
+        let results = run.results();
+        assert!(
+            results[0].contains("the command wrote more than"),
+            "{}",
+            results[0]
+        );
+        for result in &results[commands.len()..commands.len() + 5] {
+            assert!(
+                result.contains("timed out") || result.contains("exit code"),
+                "{result}"
+            );
+        }
+        // Our own five, and nobody who was left by an earlier command.
+        let seen = &results[results.len() - 2];
+        assert!(
+            seen.contains("[1, 2, 3, 4, 5]") || seen.contains("5 processes"),
+            "{seen}"
+        );
+    });
+}
+
+#[test]
+fn scratch_space_and_processes_are_bounded() {
+    as_everybody_with_probe(|home| {
+        let attempts = [
+            "fill-directory=/tmp:1G",
+            "fill-shared-memory=1G",
+            "make-processes=600",
+            "open-files=100000",
+        ];
+        let commands: Vec<String> = (attempts.iter())
+            .map(|it| format!("probe attempt {it}"))
+            .chain([AFTERWARDS.to_owned()])
+            .collect();
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let run = home.run(&Scenario::commands(&["probe"], &commands));
+        assert_goes_on(&run);
+        for (attempt, result) in attempts.iter().zip(run.results()) {
+            // Whoever fills memory-backed space may be ended for it before the space is full.
+            if !result.contains("exit code: 137") {
+                run_findings(&result).assert_refused([*attempt]);
+            }
+        }
+    });
+}
+
+fn run_findings(result: &str) -> sympozium_testkit::probe::Findings {
+    sympozium_testkit::probe::Findings::parse(result.as_bytes())
+}
+
+#[test]
+fn a_skill_that_uses_too_much_memory_hurts_itself_alone() {
+    // Only control groups hold memory, and an ordinary user has none as a rule: the run says so.
+    if !as_user::is_root() {
+        sympozium_testkit::skip!("no control group for memory");
+    }
+    let home = Home::new(Who::Root);
+    home.install(probe::path(), "probe");
+    let mut scenario = Scenario::commands(&["probe"], &["probe do allocate 512 5"]);
+    scenario.packs.push(("other".to_owned(), pack(&[])));
+    scenario.turns.push(call("other", AFTERWARDS));
+    scenario.turns.push(call(PACK, AFTERWARDS));
+    let run = home.run(&scenario);
+    let held = &run.record()["isolation"]["skill-shell"]["guarantees"]["memory"]["state"];
+    if held != "enforced" {
+        sympozium_testkit::skip!("no control group for memory");
+    }
+    assert_goes_on(&run);
+    let results = run.results();
+    assert_eq!(results[1], "it goes on");
+    assert!(results[0].contains("exit code"), "{}", results[0]);
+}
+
+#[test]
+fn hostile_arguments_are_refused_and_the_run_goes_on() {
+    as_everybody(|home| {
+        let hostile = [
+            json!({"command": "echo a\u{0}b", "target": PACK}),
+            json!({"command": "", "target": PACK}),
+            json!({"command": "x".repeat(200_000), "target": PACK}),
+            json!({"command": "echo ran", "target": PACK, "timeout": 0}),
+            json!({"command": "echo ran", "target": PACK, "timeout": -1}),
+            json!({"command": "echo ran", "target": PACK, "timeout": 1_000_000_000_u64}),
+            json!({"command": "echo ran", "target": PACK, "timeout": 1.5}),
+            json!({"command": "echo ran", "target": PACK, "timeout": "1"}),
+            json!({"command": "echo ran", "target": "ipc-bridge"}),
+            json!({"command": "echo ran", "target": "../other"}),
+            json!({"command": "echo ran", "target": "s\u{4bb}ell"}),
+            json!({"command": "echo ran", "target": PACK, "workdir": "/proc/self/root/ipc"}),
+            json!({"command": "echo ran", "target": PACK, "workdir": "/proc/1/root"}),
+            json!({"command": "echo ran", "target": PACK, "workdir": "/none"}),
+            json!({"command": ["echo", "ran"], "target": PACK}),
+            json!({"command": {"a": 1}, "target": PACK}),
+            json!({"command": "echo ran", "target": PACK, "env": {"LD_PRELOAD": "/workspace/evil.so"}}),
+            json!({}),
+        ];
+        let turn = |arguments: &Value| json!({"call": [{"tool": "execute_command", "arguments": arguments}]});
+        let mut scenario = Scenario::commands(&[], &[]);
+        scenario.turns = hostile.iter().map(turn).collect();
+        scenario.turns.push(
+            json!({"call": [{"tool": "execute_command", "arguments": "{\"command\": \"echo ran"}]}),
+        );
+        scenario.turns.push(call(PACK, AFTERWARDS));
+        let run = home.run(&scenario);
+        assert_goes_on(&run);
+        for (arguments, result) in hostile.iter().zip(run.results()) {
+            // A variable nobody asked for may be left out; nothing of the rest may have run.
+            assert!(
+                result != "ran" || arguments.get("env").is_some(),
+                "{arguments}: {result}"
+            );
+        }
+    });
+}
+
+/// Looks for a text in everything that it can read, without having it in its own command line.
+const SEARCH: &str = "\
+for process in /proc/[0-9]*; do cat $process/environ $process/cmdline 2>/dev/null; done | tr '\\0' '\\n' | grep 'hidden-[k]ey'; \
+grep -rlI 'hidden-[k]ey' /secrets /run /etc /opt /tmp /workspace /ipc /dev/shm /var 2>/dev/null; env | grep 'hidden-[k]ey'; \
+ls /secrets /run/sympozium 2>/dev/null; echo searched";
+
+#[test]
+fn secrets_of_one_skill_are_seen_by_no_other() {
+    as_everybody(|home| {
+        let programs = ["cat", "grep", "tr", "env", "ls"];
+        let mut owner = pack(&programs);
+        owner["sidecar"]["secretRef"] = json!("of-owner");
+        owner["sidecar"]["env"] = json!([{"name": "OWN_KEY", "valueFrom": {"secretKeyRef": {"name": "of-owner", "key": "key"}}}]);
+        let scenario = Scenario {
+            turns: vec![
+                call("owner", "cat /secrets/of-owner/key; echo; sleep 0"),
+                call(PACK, SEARCH),
+                json!({"call": [
+                    {"tool": "read_file", "arguments": {"path": "/secrets/of-owner/key"}},
+                    {"tool": "list_directory", "arguments": {"path": "/secrets"}},
+                ]}),
+                call(PACK, AFTERWARDS),
+            ],
+            packs: vec![
+                (PACK.to_owned(), pack(&programs)),
+                ("owner".to_owned(), owner),
+            ],
+            others: vec![
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "of-owner"}, "stringData": {"key": "hidden-key-of-owner"}}),
+            ],
+            ..Scenario::commands(&[], &[])
+        };
+        let run = home.run(&scenario);
+        assert_goes_on(&run);
+        let results = run.results();
+        assert_eq!(results[1], "searched");
+        for result in &results[1..] {
+            assert!(!result.contains("hidden-key"), "{result}");
+        }
+        // Of what is kept, only the results of its owner's commands may have it.
+        assert_eq!(
+            mentioning(&run.directory, "hidden-key-of-owner")
+                .into_iter()
+                .filter(|it| it != "transcript.jsonl")
+                .collect::<Vec<_>>(),
+            Vec::<String>::new()
+        );
+    });
+}
+
+#[test]
+fn the_models_key_is_seen_by_nobody() {
+    const KEY: &str = "sk-hidden-key-of-model";
+    as_everybody(|home| {
+        let server = Settings::new().key(KEY).start().unwrap();
+        let command = json!({"command": SEARCH, "target": PACK});
+        server.push(Answer::text("I search.").tool(ToolCall::new("execute_command", &command)));
+        for path in [
+            "/proc/self/environ",
+            "/proc/1/environ",
+            "/run/sympozium/plan.json",
+        ] {
+            server.push(Answer::text("").tool(ToolCall::new("read_file", &json!({"path": path}))));
+        }
+        server.set_default(Reply::text("It is done."));
+        let mut scenario = Scenario::commands(&["cat", "grep", "tr", "env", "ls"], &[]);
+        let port = server.address().port();
+        scenario.others = vec![
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "of-model"}, "stringData": {"OPENAI_API_KEY": KEY}}),
+            json!({
+                "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy", "metadata": {"name": "policy"},
+                "spec": {"networkPolicy": {"allowedEgress": [{"host": "localhost", "port": port}]}},
+            }),
+        ];
+        scenario.run = json!({"model": {"provider": "openai", "model": "gpt-4o-mini", "authSecretRef": "of-model", "baseURL": format!("http://localhost:{port}/v1")}});
+        let run = home.run(&scenario);
+        run.assert_well();
+        let results = run.results();
+        assert_eq!(results.len(), 4, "{results:#?}");
+        assert_eq!(results[0], "searched");
+        assert_eq!(
+            mentioning(&home.at("state"), "hidden-key-of-model"),
+            Vec::<String>::new()
+        );
+        let said = [run.output.stdout.as_slice(), &run.output.stderr].concat();
+        assert!(!String::from_utf8_lossy(&said).contains("hidden-key"));
+    });
+}
+
+/// Files below a directory that have this text in them.
+fn mentioning(directory: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(&next).unwrap().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            if kind.is_dir() {
+                waiting.push(path);
+            } else if kind.is_file() {
+                let bytes = fs::read(&path).unwrap();
+                if String::from_utf8_lossy(&bytes).contains(text) {
+                    let name = path.strip_prefix(directory).unwrap();
+                    found.push(name.display().to_string());
+                }
+            }
+        }
+    }
+    found
+}
