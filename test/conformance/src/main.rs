@@ -1,0 +1,7 @@
+//! The `sympozium` program, as it is tested here.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sympozium::main()
+}

@@ -1,0 +1,140 @@
+//! Receipts in words, call by call.
+//!
+//! What is written of one call keeps its order; that of two calls does not: the report of a file tool comes when nobody waits
+//! for it any more. So the receipts are told by call, in the order in which the calls were made.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome, Receipt};
+
+/// How a run ended whose receipts have no end: whoever writes them was killed, or never began.
+pub const NEVER: &str = "never";
+
+/// The receipts that are expected.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReceiptsExpected {
+    /// Every call, such as `execute_command of tools: allowed, exited 0 by skill`.
+    pub calls: Vec<String>,
+    /// What each request to the model came to: a status, or `failed`. Nothing where it depends on the moment.
+    #[serde(default)]
+    pub model: Option<Vec<String>>,
+    /// How the run ended: `done`, `failed`, `timedOut`, `cancelled`; `never` where whoever writes receipts was killed.
+    pub ended: String,
+}
+
+/// What the receipts say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Every call.
+    pub calls: Vec<String>,
+    /// Every request to the model.
+    pub model: Vec<String>,
+    /// How the run ended.
+    pub ended: String,
+}
+
+/// The receipts in words.
+pub fn told(receipts: &[Receipt]) -> Told {
+    let mut calls: BTreeMap<u64, (String, Vec<String>)> = BTreeMap::new();
+    let mut model = Vec::new();
+    let mut ended = NEVER.to_owned();
+    for receipt in receipts {
+        let mut say = |call: u64, word: String| calls.entry(call).or_default().1.push(word);
+        match &receipt.event {
+            Event::Started { .. } => {}
+            Event::Called {
+                call,
+                tool,
+                pack,
+                decided,
+                ..
+            } => {
+                say(*call, decided_word(*decided).to_owned());
+                let name = match pack {
+                    Some(pack) => format!("{tool} of {pack}"),
+                    None => tool.clone(),
+                };
+                calls.entry(*call).or_default().0 = name;
+            }
+            Event::Asked { call, .. } => say(*call, "asked".to_owned()),
+            Event::Answered { call, decided, .. } => say(*call, decided_word(*decided).to_owned()),
+            Event::Acted {
+                call, by, outcome, ..
+            } => say(
+                *call,
+                format!("{} by {}", outcome_word(outcome), actor(*by)),
+            ),
+            Event::Model { status, error, .. } => model.push(match (status, error) {
+                (Some(status), None) => status.to_string(),
+                _ => "failed".to_owned(),
+            }),
+            Event::Ended { outcome, .. } => ended = outcome_word(outcome),
+        }
+    }
+    let calls = calls.into_values();
+    Told {
+        calls: calls
+            .map(|(name, words)| format!("{name}: {}", words.join(", ")))
+            .collect(),
+        model,
+        ended,
+    }
+}
+
+impl ReceiptsExpected {
+    /// What is wrong with what the receipts say.
+    pub fn problems(&self, told: &Told) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.calls != told.calls {
+            problems.push(format!(
+                "the receipts say of the calls {:#?}, and should say {:#?}",
+                told.calls, self.calls
+            ));
+        }
+        if let Some(model) = &self.model
+            && *model != told.model
+        {
+            problems.push(format!(
+                "the receipts say of the model {:?}, and should say {model:?}",
+                told.model
+            ));
+        }
+        if self.ended != told.ended {
+            problems.push(format!(
+                "the receipts say that the run ended {:?}, and should say {:?}",
+                told.ended, self.ended
+            ));
+        }
+        problems
+    }
+}
+
+const fn decided_word(decided: Decided) -> &'static str {
+    match decided {
+        Decided::Allowed => "allowed",
+        Decided::Waiting => "waiting",
+        Decided::Denied => "denied",
+        Decided::Refused => "refused",
+        Decided::Expired => "expired",
+    }
+}
+
+const fn actor(by: Actor) -> &'static str {
+    match by {
+        Actor::Agent => "agent",
+        Actor::Bridge => "bridge",
+        Actor::Skill => "skill",
+    }
+}
+
+fn outcome_word(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done => "done".to_owned(),
+        Outcome::Exited { code } => format!("exited {code}"),
+        Outcome::TimedOut => "timedOut".to_owned(),
+        Outcome::Cancelled => "cancelled".to_owned(),
+        Outcome::Failed { .. } => "failed".to_owned(),
+    }
+}
