@@ -25,7 +25,7 @@ use tempfile::TempDir;
 /// Runs of each kind.
 const ROUNDS: usize = 21;
 /// Commands of a run with many.
-const COMMANDS: usize = 100;
+const COMMANDS: usize = 40;
 
 fn main() {
     let world = World::new();
@@ -105,7 +105,7 @@ kind: SkillPack
 metadata: {name: first}
 spec:
   skills: [{name: first, description: First., content: '# First', requires: {bins: [sleep]}}]
-  sidecar: {image: 'example.com/first:1', mountWorkspace: true}
+  sidecar: {image: 'example.com/first:1', mountWorkspace: true, resources: {cpu: '2', memory: 128Mi}}
 ---
 apiVersion: sympozium.ai/v1alpha1
 kind: SkillPack
@@ -158,7 +158,12 @@ fn whole_run(suite: &mut Suite, world: &World) {
 /// What each further command of a run takes, the model's turn included: a run with many less a run with one.
 fn further_commands(suite: &mut Suite, world: &World) -> Duration {
     let one = world.manifests("one.yaml", &["echo hello"]);
-    let many = world.manifests("many.yaml", &["echo hello"; COMMANDS + 1]);
+    // An agent stops itself that makes the same call again and again.
+    let all: Vec<String> = (0..=COMMANDS)
+        .map(|number| format!("echo {number}"))
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let many = world.manifests("many.yaml", &all);
     let raw = || {
         let start = Instant::now();
         for _ in 0..COMMANDS {

@@ -24,7 +24,10 @@ fn the_answer_alone_is_on_stdout() {
     let told = fs::read_to_string(stderr).unwrap();
     assert!(!told.contains('\u{1b}') && !told.contains('\r'), "{told:?}");
     assert!(told.contains("--approve all says yes\n"), "{told}");
-    assert!(told.contains(" approved by ") && !told.contains("by ada"), "{told}");
+    assert!(
+        told.contains(" approved by ") && !told.contains("by ada"),
+        "{told}"
+    );
     assert!(
         told.contains("  execute_command in shell  true\n"),
         "{told}"
