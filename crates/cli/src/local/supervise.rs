@@ -268,6 +268,7 @@ fn ran(result: Result<sympozium_exec::Outcome, RunError>) -> How {
         Ok(outcome) if outcome.timed_out => How::TimedOut,
         Ok(outcome) if outcome.oom_killed => How::OutOfMemory,
         Ok(outcome) => How::Ended(outcome.ending),
+        Err(RunError::Cancelled) => How::Cancelled,
         Err(error) => How::Lost(error),
     }
 }

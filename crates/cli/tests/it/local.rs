@@ -8,6 +8,7 @@ mod killed;
 mod leftovers;
 mod many;
 mod network;
+mod ours;
 mod sidecar;
 mod state_directory;
 
