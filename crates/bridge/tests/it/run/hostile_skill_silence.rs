@@ -49,7 +49,7 @@ async fn b27_b34_no_answer_in_time() {
     );
     let name = &world.plan.run.name;
     let message = format!(
-        "timed out waiting for command execution result; see `sympozium logs {name} skill-cluster`"
+        "timed out waiting for command execution result; see `sympozium logs {name} --part skill-cluster`"
     );
     use RefusalCode::{Unavailable, Unknown};
     for (answer, code) in [
