@@ -263,6 +263,9 @@ fn a_run_is_held_by_what_is_left() {
         "read-file=/etc/passwd".to_owned(),
         "read-file=/proc/self/environ".to_owned(),
         "see-processes".to_owned(),
+        // Nor the terminals of people.
+        "read-file=/dev/ptmx".to_owned(),
+        "list-directory=/dev/pts".to_owned(),
         // Nobody else.
         "signal".to_owned(),
         "signal-by-pidfd".to_owned(),
@@ -275,9 +278,12 @@ fn a_run_is_held_by_what_is_left() {
     let possible = ["list-directory=.", "list-directory=/usr/bin"];
     let attempts = refused.iter().map(String::as_str).chain(possible);
     let attempts: Vec<&str> = attempts.collect();
+    let secret = home.join("secret");
+    let before = fs::metadata(&secret).unwrap();
     // In place of the shell, so that it is started by whoever looks after it.
     let look = format!(
-        "echo $HOME > $TMPDIR/x && cat $TMPDIR/x > home && exec probe attempt {} > found 2>&1",
+        "/usr/bin/chmod 666 {0}; /usr/bin/touch -c -d 2001-01-01 {0}; /usr/bin/touch ./touched; echo $HOME > $TMPDIR/x && cat $TMPDIR/x > home && exec probe attempt {1} > found 2>&1",
+        secret.display(),
         attempts.join(" ")
     );
     let output = machine.run(&manifest(&look, "", ""), &[]);
@@ -295,6 +301,11 @@ fn a_run_is_held_by_what_is_left() {
     let found = Findings::parse(&found);
     found.assert_refused(refused.iter().map(String::as_str));
     found.assert_possible(possible);
+    // What it may not open it may not change either: Landlock does not look at that.
+    let after = fs::metadata(&secret).unwrap();
+    assert_eq!(after.permissions(), before.permissions());
+    assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+    assert!(directory.join("workspace/touched").exists());
     let by_agent = fs::read_to_string(directory.join("workspace/by-agent"));
     assert_eq!(by_agent.unwrap(), "written");
     let its_home = fs::read_to_string(directory.join("workspace/home")).unwrap();

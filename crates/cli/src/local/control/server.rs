@@ -76,7 +76,7 @@ fn is_ours(stream: &UnixStream) -> bool {
 }
 
 /// Whether a process descends from this one. One that cannot be looked at counts as such.
-fn is_below_us(pid: i32) -> bool {
+pub(super) fn is_below_us(pid: i32) -> bool {
     let us = std::process::id().cast_signed();
     if pid == us {
         return false;

@@ -384,3 +384,28 @@ fn another_user_is_not_heard() {
     assert_eq!(said.join().unwrap(), b"");
     assert_eq!(run.client().questions().unwrap(), Vec::new());
 }
+
+#[test]
+fn who_descends_from_this_process_is_not_heard() {
+    use super::server::is_below_us;
+    let us = std::process::id().cast_signed();
+    let parent = rustix::process::getppid().unwrap().as_raw_pid();
+    assert!(!is_below_us(us) && !is_below_us(parent) && !is_below_us(1));
+    // A child, and a child of it.
+    let mut child = sympozium_testkit::command("sh")
+        .args(["-c", "sleep 60 & echo $!; wait"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let grandchild: i32 = line.trim().parse().unwrap();
+    assert!(is_below_us(child.id().cast_signed()) && is_below_us(grandchild));
+    let grandchild = rustix::process::Pid::from_raw(grandchild).unwrap();
+    rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
+    child.wait().unwrap();
+    // One that is gone cannot be looked at.
+    assert!(is_below_us(child.id().cast_signed()));
+}
