@@ -15,13 +15,14 @@ use sympozium_gateway::run_api::local::Says;
 
 use crate::failure::{FAILED, Failure};
 use crate::local::event::{Event, Question};
-use crate::local::realise::{self, LocalRun};
+use crate::local::realise::LocalRun;
 use crate::local::record::Outcome;
 use crate::local::state::{State, replace};
 use crate::output::answer;
 use crate::run::arguments::RunArguments;
 use crate::run::compose::compose;
 use crate::run::signals::{Asks, Signals};
+use crate::run::start_patiently;
 use steps::{CallResult, STEPS, Step};
 
 const MANIFESTS: &str = include_str!("demo/demo.yaml");
@@ -80,7 +81,16 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         .build()
         .context("cannot start")
         .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
-    runtime.block_on(async { show(realise::start(prepared, &state).await?).await })
+    runtime.block_on(async {
+        // Before anything is there that would have to be taken away.
+        let mut signals = Signals::listen()
+            .context("cannot listen for signals")
+            .map_err(|error| {
+                Failure::new(error, "try again in another terminal, and report this")
+            })?;
+        let run = start_patiently(prepared, &state, &mut signals).await?;
+        show(run, signals).await
+    })
 }
 
 #[derive(Debug, Parser)]
@@ -89,12 +99,9 @@ struct OfRun {
     run: RunArguments,
 }
 
-async fn show(run: LocalRun) -> Result<ExitCode, Failure> {
+async fn show(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> {
     let mut told = Telling::default();
     let mut events = run.handle.events.reader();
-    let mut signals = Signals::listen()
-        .context("cannot listen for signals")
-        .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
     loop {
         let timed = tokio::select! {
             timed = events.next() => timed,

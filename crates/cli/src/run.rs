@@ -81,7 +81,7 @@ async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Ou
 }
 
 /// Starts the run. Whoever wants it to end meanwhile is heard, and it ends as soon as it could: half a start is never left.
-async fn start_patiently(
+pub(crate) async fn start_patiently(
     prepared: Prepared,
     state: &State,
     signals: &mut Signals,
