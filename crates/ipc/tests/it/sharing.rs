@@ -240,7 +240,8 @@ fn executors_that_race_run_each_request_once_while_it_is_being_taken() {
             });
         }
         let requester = Requester::open(&fixture.volume, WatchMode::Automatic);
-        let end = std::time::Instant::now() + crate::fixture::DEADLINE;
+        // As long as something comes: how fast is the machine's affair.
+        let mut end = std::time::Instant::now() + crate::fixture::DEADLINE;
         let mut next = 0;
         let mut waiting = BTreeSet::new();
         while taken < COUNT && std::time::Instant::now() < end {
@@ -255,11 +256,13 @@ fn executors_that_race_run_each_request_once_while_it_is_being_taken() {
                 match requester.take(&id(*number)).expect("results are good") {
                     Some(_) => {
                         taken += 1;
+                        end = std::time::Instant::now() + crate::fixture::DEADLINE;
                         false
                     }
                     None => true,
                 }
             });
+            std::thread::yield_now();
         }
         over.store(true, Ordering::Relaxed);
     });

@@ -92,7 +92,8 @@ fn a_memory_hog_is_killed_by_the_kernel_and_counted() {
     // tail must keep all of it, for there is no line end before the end.
     let status = wait(start(&cgroup, "head -c 256M /dev/zero | tail -n 1"));
     assert!(!status.success());
-    wait_for("the kernel's count", || cgroup.oom_kills() == 1);
+    // At least one: the kernel may have to kill another of them before the first has given its memory back.
+    wait_for("the kernel's count", || cgroup.oom_kills() >= 1);
     cgroup.kill().unwrap();
     remove(cgroup);
 }
