@@ -22,7 +22,8 @@ mod task;
 
 pub use status::{
     AgentRunStatus, ContainerFailure, CostEstimate, CostSource, Delegate, GateVerdict, GrantRecord,
-    IsolationRecord, Phase, ResolvedObject, Revocation, RunReport, TokenUsage,
+    IsolationRecord, Phase, ReportedEnding, ReportedPhase, ResolvedObject, Revocation, RunReport,
+    TIME_IS_UP, TokenUsage, condition, reason,
 };
 pub use task::{StructuredTask, Task};
 

@@ -27,6 +27,7 @@ pub mod duration;
 pub mod environment;
 pub mod feature;
 pub mod guarantee;
+pub mod installation;
 pub mod labels;
 pub mod lifecycle;
 pub mod limits;

@@ -60,6 +60,8 @@ pub const PORTS: usize = 16;
 pub const CONDITIONS: usize = 32;
 /// People and groups that may approve, and votes on one request.
 pub const APPROVERS: usize = 64;
+/// Groups that one vote is given in the name of.
+pub const APPROVER_GROUPS: usize = 16;
 /// Approvals that a policy may ask for.
 pub const APPROVALS: i32 = 10;
 /// The shortest life of a request for approval, in seconds.
@@ -70,8 +72,11 @@ pub const APPROVAL_SECONDS_MOST: i32 = 86_400;
 pub const APPROVAL_SUMMARY: usize = 4096;
 /// Lines in one segment of a record.
 pub const RECORD_LINES: usize = 256;
-/// Characters of such a line. With [`RECORD_LINES`] a segment stays below the size that etcd takes.
-pub const RECORD_LINE: usize = 4096;
+/// Characters of such a line. One of them fits into what etcd takes, however it is escaped; who writes a segment sees to it that
+/// all of them do.
+pub const RECORD_LINE: usize = 128 << 10;
+/// Characters of a receipt, which is a line of a record.
+pub const RECEIPT_LINE: usize = 4096;
 /// Characters of the log tail that a failed container leaves in the status.
 pub const LOG_TAIL: usize = 4096;
 /// Objects that a run made and that must go with it, as the status records them.

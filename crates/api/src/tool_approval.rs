@@ -164,6 +164,11 @@ pub struct ApprovalVote {
     /// Who, as the API server knows them.
     #[schemars(length(min = 1, max = 512))]
     pub by: String,
+    /// The groups in whose name they vote, where a policy names groups as approvers. Who votes says which; the API server
+    /// must hold that against the groups that it knows them in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::APPROVER_GROUPS), inner(length(min = 1, max = 512)))]
+    pub groups: Vec<String>,
     /// `approved` or `denied`.
     pub decision: ApprovalDecision,
     /// When.

@@ -41,8 +41,7 @@ use names::Names;
 pub(crate) use container::{OWN_CPU, OWN_MEMORY};
 pub use inputs::key;
 pub use object::{Object, Sandbox};
-#[cfg(test)]
-pub(crate) use settings::TTL_SECONDS;
+pub use settings::TTL_SECONDS;
 pub use settings::{GatewayAddress, RenderSettings, SandboxVersion};
 #[cfg(test)]
 pub(crate) use volumes::{EMPTY_DIR_SIZE, EXECUTOR_SIZE, TOKEN_SECONDS as BRIDGE_TOKEN_SECONDS};

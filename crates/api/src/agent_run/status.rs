@@ -9,6 +9,31 @@ use crate::limits;
 use crate::names::{Digest, NamespaceName, ObjectName, RunName, Uid};
 use crate::schema;
 
+/// What a run's error begins with when its time was up.
+pub const TIME_IS_UP: &str = "the run's time is up";
+
+/// The conditions of a run.
+pub mod condition {
+    /// Whether it may exist.
+    pub const ADMITTED: &str = "Admitted";
+    /// Whether its parts have their rights.
+    pub const GRANTED: &str = "Granted";
+    /// Whether all its containers have begun.
+    pub const STARTED: &str = "Started";
+    /// Whether its NetworkPolicy holds.
+    pub const NETWORK_ENFORCED: &str = "NetworkEnforced";
+    /// Whether everything that it had was taken back.
+    pub const REVOKED: &str = "Revoked";
+}
+
+/// Reasons of conditions that others than people read.
+pub mod reason {
+    /// Of [`condition::ADMITTED`](super::condition::ADMITTED): a rule or a policy says no.
+    pub const DENIED: &str = "Denied";
+    /// Of [`condition::ADMITTED`](super::condition::ADMITTED): it may exist, and cannot be made here.
+    pub const IMPOSSIBLE: &str = "Impossible";
+}
+
 /// What has become of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -88,6 +113,12 @@ pub struct AgentRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::GRANTS))]
     pub grants: Vec<GrantRecord>,
+    /// When the run got its rights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_at: Option<Time>,
+    /// When the last of them was taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<Time>,
     /// The isolation that was live, part by part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::CONTAINERS))]
@@ -160,6 +191,12 @@ pub struct TokenUsage {
     pub total_tokens: i64,
     /// Tools that it called.
     pub tool_calls: i64,
+    /// Requests that were made to it.
+    #[serde(default)]
+    pub model_requests: i64,
+    /// Whether some of the tokens are estimates, because the provider did not count them.
+    #[serde(default)]
+    pub estimated: bool,
     /// Milliseconds from first to last.
     pub duration_ms: i64,
 }
@@ -352,9 +389,26 @@ pub struct Revocation {
 pub struct RunReport {
     /// When it came.
     pub reported_at: Time,
+    /// How many reports there were.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub reports: i64,
+    /// The digest of the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_report: Option<Digest>,
+    /// What the run is doing: `starting`, `working`, `waiting` or `ended`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<ReportedPhase>,
+    /// What the agent last said it is doing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::VALUE))]
+    pub progress: Option<String>,
     /// Whether the agent has ended.
     #[serde(default)]
     pub finished: bool,
+    /// How it ended: `answered`, `failed`, `crashed`, `neverCame`, `timedOut` or `stopped`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<ReportedEnding>,
     /// The agent's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::LONG_TEXT))]
@@ -381,4 +435,53 @@ pub struct RunReport {
     /// The hash of the last receipt; it covers all before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipts_head: Option<Digest>,
+    /// How many `RunRecord`s hold the receipts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub receipt_segments: Option<i64>,
+    /// How many `RunRecord`s hold the transcript.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub transcript_segments: Option<i64>,
+    /// Bytes of the transcript that are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub transcript_bytes: Option<i64>,
+    /// Whether there was more of it than is kept.
+    #[serde(default)]
+    pub transcript_cut: bool,
+}
+
+/// What a run says it is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub enum ReportedPhase {
+    /// The bridge waits for the agent.
+    Starting,
+    /// The agent is there.
+    Working,
+    /// A person is asked.
+    Waiting,
+    /// It is over.
+    Ended,
+}
+
+/// How a run says it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::nested)]
+pub enum ReportedEnding {
+    /// With an answer.
+    Answered,
+    /// The agent said why there is none.
+    Failed,
+    /// The agent left without a word.
+    Crashed,
+    /// The agent never came.
+    NeverCame,
+    /// Its time was up.
+    TimedOut,
+    /// It was told to end.
+    Stopped,
 }

@@ -95,8 +95,13 @@ fn template(
     };
     let host_network = access(|access| access.host_network);
     let host_pid = access(|access| access.host_pid);
+    // What the nodes can is known of their usual runtime only: another may be without.
+    let host_users = match &plan.isolation.runtime_class {
+        Some(_) => run.settings.host_users.filter(|it| *it),
+        None => run.settings.host_users,
+    };
     // Kubernetes has no such pod; who wants both has to say which.
-    if run.settings.host_users == Some(false)
+    if host_users == Some(false)
         && let Some(part) = host_network.or(host_pid)
     {
         return Err(RenderError::HostAccessInUserNamespace {
@@ -117,7 +122,7 @@ fn template(
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         share_process_namespace: Some(false),
-        host_users: run.settings.host_users,
+        host_users,
         host_network: host_network.map(|_| true),
         host_pid: host_pid.map(|_| true),
         runtime_class_name: (plan.isolation.runtime_class.as_ref())
