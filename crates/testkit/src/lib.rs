@@ -5,6 +5,7 @@
 //! - [`processes`], [`wait_until`]: who is still alive, and waiting without sleeping.
 //! - [`as_user`]: what must hold for an ordinary user, tested by root as well.
 //! - [`cluster`]: a real Kubernetes, shared by the tests of one run.
+//! - [`daemon`]: a program of ours with probes, as a child.
 //! - [`objects`]: objects as JSON, and what they lost on the way.
 //! - [`cases`]: whole matrices in `make test-full`, a seeded sample of them otherwise.
 //! - [`runs`]: runs made from a number, with everything around them.
@@ -19,6 +20,7 @@ pub mod as_user;
 pub mod bench;
 pub mod cases;
 pub mod cluster;
+pub mod daemon;
 pub mod ipc_cases;
 pub mod model_server;
 pub mod objects;

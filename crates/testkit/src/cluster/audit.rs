@@ -70,6 +70,11 @@ impl AuditLog {
         Ok(Mark(data.len()))
     }
 
+    /// The moment at which the cluster was started.
+    pub fn beginning(&self) -> Mark {
+        Mark(0)
+    }
+
     /// Every call that was answered after `mark` and before this call, of everybody.
     ///
     /// # Errors

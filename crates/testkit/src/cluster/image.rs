@@ -7,6 +7,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use anyhow::{Context as _, Result, bail};
 
 use super::lease::{Lease, xtask};
+use crate::static_build;
 
 /// What comes before the names of our own images in a test cluster, and their tag: one that nobody pulls.
 const OUR_PREFIX: &str = "sympozium.test/";
@@ -23,8 +24,10 @@ pub struct Image {
 enum Content {
     /// A shell, the usual tools, and some programs, each with its path in the image.
     Programs(Vec<(String, PathBuf)>),
-    /// An image that we ship.
-    Ours(String),
+    /// These files, each with its path in the image, and what is started.
+    Files(Vec<(String, PathBuf)>, Vec<String>),
+    /// An image that we ship, with its tag.
+    Ours { name: String, tag: String },
 }
 
 impl Image {
@@ -37,11 +40,37 @@ impl Image {
         }
     }
 
-    /// The image `name` as `cargo xtask images` makes it.
-    pub fn of_ours(name: &str) -> Self {
+    /// An image with nothing in it but what is added, that starts this. Everything is on the path in `/bin`.
+    pub fn of_files(name: &str, entrypoint: &[&str]) -> Self {
+        let entrypoint = entrypoint.iter().map(|word| (*word).to_owned());
         Self {
-            name: format!("{OUR_PREFIX}{name}:{OUR_TAG}"),
-            content: Content::Ours(name.to_owned()),
+            name: name.to_owned(),
+            content: Content::Files(Vec::new(), entrypoint.collect()),
+        }
+    }
+
+    /// Adds a file; an image that we ship stays as it is.
+    #[must_use]
+    pub fn with_file(mut self, inside: &str, file: &Path) -> Self {
+        if let Content::Programs(files) | Content::Files(files, _) = &mut self.content {
+            files.push((inside.to_owned(), file.to_owned()));
+        }
+        self
+    }
+
+    /// The image `name` as `cargo xtask images` makes it, with programs that were built for tests.
+    pub fn of_ours(name: &str) -> Self {
+        Self::of_ours_tagged(name, OUR_TAG)
+    }
+
+    /// As [`Image::of_ours`], with a tag of its own.
+    pub fn of_ours_tagged(name: &str, tag: &str) -> Self {
+        Self {
+            name: format!("{OUR_PREFIX}{name}:{tag}"),
+            content: Content::Ours {
+                name: name.to_owned(),
+                tag: tag.to_owned(),
+            },
         }
     }
 
@@ -71,24 +100,39 @@ impl Image {
         let folder = tempfile::tempdir().context("creating a folder for the image")?;
         let mut write = xtask()?;
         let archive = match &self.content {
-            Content::Programs(programs) => {
+            Content::Programs(files) | Content::Files(files, _) => {
                 let archive = folder.path().join("image.tar");
-                write.args(["kube", "image", &self.name, "--shell"]);
                 write
-                    .args(["--entrypoint", "/bin/sh", "--out"])
+                    .args(["kube", "image", &self.name, "--out"])
                     .arg(&archive);
-                for (inside, file) in programs {
+                match &self.content {
+                    Content::Files(_, entrypoint) => {
+                        for word in entrypoint {
+                            write.arg(format!("--entrypoint={word}"));
+                        }
+                    }
+                    _ => {
+                        write.args(["--shell", "--entrypoint=/bin/sh"]);
+                    }
+                }
+                for (inside, file) in files {
                     write
                         .arg("--add")
                         .arg(format!("{inside}={}", file.display()));
                 }
                 archive
             }
-            Content::Ours(name) => {
+            Content::Ours { name, tag } => {
                 write.args([
-                    "images", name, "--prefix", OUR_PREFIX, "--tag", OUR_TAG, "--out",
+                    "images", name, "--prefix", OUR_PREFIX, "--tag", tag, "--out",
                 ]);
                 write.arg(folder.path());
+                for (_, program) in static_build::PROGRAMS {
+                    let file = static_build::program(program)?;
+                    write
+                        .arg("--binary")
+                        .arg(format!("{program}={}", file.display()));
+                }
                 folder.path().join(format!("{name}.tar"))
             }
         };

@@ -47,6 +47,12 @@ impl Kubectl {
         self
     }
 
+    /// The same, as a member of a group; only together with [`Kubectl::impersonating`].
+    pub fn in_group(mut self, group: &str) -> Self {
+        self.options.push(format!("--as-group={group}"));
+        self
+    }
+
     /// A command to start and control oneself, such as a port-forward.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = crate::command(&self.program);

@@ -1,6 +1,5 @@
 //! Gets a cluster from `cargo xtask kube` and keeps it as long as this process lives.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
@@ -56,8 +55,8 @@ impl Lease {
     }
 }
 
-/// Starts or finds the cluster of this test run for a tier. The inner error is what the machine lacks.
-pub fn take(tier: Tier) -> Result<Result<Lease, String>> {
+/// Starts or finds the cluster of this test run for a tier, or the one with a label of its own. The inner error is what the machine lacks.
+pub fn take(tier: Tier, label: Option<&str>) -> Result<Result<Lease, String>> {
     for _ in 0..ATTEMPTS {
         let mut command = xtask()?;
         command.args([
@@ -66,7 +65,7 @@ pub fn take(tier: Tier) -> Result<Result<Lease, String>> {
             "--tier",
             tier.name(),
             "--name",
-            &cluster_name(tier),
+            &cluster_name(tier, label),
         ]);
         let output = command
             .stdin(Stdio::null())
@@ -114,7 +113,7 @@ fn hold(lease: &Lease) -> Option<File> {
 }
 
 /// One cluster per run and tier. A run without a name is known by its checkout, so that runs close to each other share.
-fn cluster_name(tier: Tier) -> String {
+fn cluster_name(tier: Tier, label: Option<&str>) -> String {
     let run = std::env::var(RUN_VARIABLE).unwrap_or_else(|_| {
         let mut hasher = DefaultHasher::new();
         workspace_root().hash(&mut hasher);
@@ -126,7 +125,10 @@ fn cluster_name(tier: Tier) -> String {
         Tier::Gvisor => "gvisor",
         Tier::AgentSandbox => "sandbox",
     };
-    format!("test-{run}-{short}")
+    match label {
+        Some(label) => format!("test-{run}-{label}-{short}"),
+        None => format!("test-{run}-{short}"),
+    }
 }
 
 /// The project's tooling itself, not by way of cargo: a test that kills it must hit it.
@@ -142,15 +144,8 @@ pub fn xtask() -> Result<Command> {
     if let Some(built) = BUILT.get() {
         return Ok(crate::command(built));
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut build = crate::command(cargo);
-    build.current_dir(workspace_root()).args([
-        "build",
-        "--quiet",
-        "--locked",
-        "--package",
-        "xtask",
-    ]);
+    let mut build = crate::static_build::cargo();
+    build.args(["build", "--quiet", "--locked", "--package", "xtask"]);
     let output = build.output().context("starting cargo")?;
     if !output.status.success() {
         bail!(

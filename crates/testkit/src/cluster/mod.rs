@@ -21,10 +21,17 @@
 //! (image import, audit log) are then skipped and counted.
 
 mod audit;
+pub mod faults;
 mod image;
+mod installation;
 mod kubectl;
 mod lease;
 mod namespace;
+#[cfg(feature = "kube")]
+pub mod played;
+pub mod runs;
+#[cfg(feature = "kube")]
+pub mod samples;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -37,6 +44,7 @@ use anyhow::{Context as _, Result, bail};
 
 pub use audit::{AuditLog, Call, Mark};
 pub use image::Image;
+pub use installation::{Installation, SYSTEM_NAMESPACE};
 pub use kubectl::{Kubectl, Printed};
 pub use lease::xtask;
 pub use namespace::{Namespace, Security};
@@ -117,6 +125,26 @@ impl Cluster {
         }
     }
 
+    /// A cluster that only the callers with this label share, for tests that must be alone: whatever watches a whole
+    /// cluster disturbs others there. `None` and a recorded skip when there can be none, and on a given cluster.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::shared`].
+    pub fn apart(tier: Tier, label: &str) -> Result<Option<Self>> {
+        if std::env::var_os(KUBECONFIG_VARIABLE).is_some() {
+            crate::skips::record("no cluster apart when one is given");
+            return Ok(None);
+        }
+        match lease::take(tier, Some(label))? {
+            Ok(lease) => Self::leased(lease).map(Some),
+            Err(missing) => {
+                crate::skips::record(&missing);
+                Ok(None)
+            }
+        }
+    }
+
     /// The inner error is what this machine, or the cluster we were told to use, lacks.
     fn find(tier: Tier) -> Result<Result<Self, String>> {
         if let Some(kubeconfig) = std::env::var_os(KUBECONFIG_VARIABLE) {
@@ -126,11 +154,11 @@ impl Cluster {
             .ok()
             .and_then(|name| Tier::from_name(&name));
         if let Some(preferred) = preferred.filter(|preferred| *preferred > tier)
-            && let Ok(lease) = lease::take(preferred)?
+            && let Ok(lease) = lease::take(preferred, None)?
         {
             return Self::leased(lease).map(Ok);
         }
-        match lease::take(tier)? {
+        match lease::take(tier, None)? {
             Ok(lease) => Self::leased(lease).map(Ok),
             Err(missing) => Ok(Err(missing)),
         }
@@ -218,6 +246,36 @@ impl Cluster {
             Some(lease) => image.import(lease).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// The folder of the node's `/var/lib` on this machine, where volumes of pods are; `None` and a recorded skip on a cluster
+    /// that is not ours.
+    pub fn node_folder(&self) -> Option<PathBuf> {
+        let lease = self.internals("folder of the node")?;
+        let state = lease.kubeconfig.ancestors().nth(2)?;
+        Some(state.join("var/lib"))
+    }
+
+    /// Runs a command as root of the node, with the cluster's programs (`ctr`) on its path; `None` and a recorded skip on a
+    /// cluster that is not ours.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub fn on_node(&self, arguments: &[&str]) -> Result<Option<Printed>> {
+        let Some(lease) = self.internals("way into the node") else {
+            return Ok(None);
+        };
+        let mut command = xtask()?;
+        command
+            .args(["kube", "exec", "--name", &lease.name, "--"])
+            .args(arguments);
+        let output = command.output().context("starting cargo xtask kube")?;
+        Ok(Some(Printed {
+            success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }))
     }
 
     fn internals(&self, what: &str) -> Option<&lease::Lease> {

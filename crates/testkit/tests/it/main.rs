@@ -1,5 +1,6 @@
 //! The testing ground tested: a probe that sees nothing would make every sandbox look tight.
 #![expect(
+    clippy::expect_used,
     clippy::unwrap_used,
     reason = "all of this is tests; clippy sees that only in the test functions themselves"
 )]
@@ -7,6 +8,7 @@
 mod actions;
 mod attempts;
 mod examples;
+mod faults;
 mod harness;
 mod model_server;
 mod tool_executor;
