@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use sympozium_ipc::door::RunResult;
+use sympozium_ipc::door::{ASKED_TO_END, RunResult};
 use sympozium_program::{Failure, start_logging};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -182,17 +182,14 @@ fn last_line(result: &RunResult) -> Line<'_> {
     }
 }
 
-/// How a run ends that was given up.
-const CANCELLED: &str = "the agent was asked to end before it had an answer";
-
 fn cancelled() -> RunResult {
     RunResult::Failure {
-        error: CANCELLED.to_owned(),
+        error: ASKED_TO_END.to_owned(),
     }
 }
 
 fn is_cancelled(result: &RunResult) -> bool {
-    matches!(result, RunResult::Failure { error } if error == CANCELLED)
+    matches!(result, RunResult::Failure { error } if error == ASKED_TO_END)
 }
 
 fn unusable(error: UnusableView) -> Failure {

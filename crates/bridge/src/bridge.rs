@@ -33,6 +33,8 @@ use crate::upward::Upward;
 
 /// How long an agent that has said how it ended may take to close its connection.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+/// How far apart the parts of a run may hear that they are to end.
+const SIGNALS_APART: Duration = Duration::from_secs(2);
 /// How long a command that nobody wants any more may take to end by itself.
 const END_BY_ITSELF: Duration = Duration::from_millis(200);
 /// How far the agent's count of the time may be ahead of the bridge's: what a message takes on a busy machine.
@@ -252,7 +254,7 @@ async fn listen(session: &Arc<Session>, agent: UnixStream, told: &mut Told) -> E
     let serving = door::serve(session, agent);
     tokio::pin!(serving);
     let over = tokio::select! {
-        () = &mut serving => return End::Left,
+        () = &mut serving => return stopped_or_left(session, told).await,
         () = session.clock.run_out() => return End::TimedOut,
         () = told.stop() => return End::Stopped,
         over = session.over() => over,
@@ -263,8 +265,18 @@ async fn listen(session: &Arc<Session>, agent: UnixStream, told: &mut Told) -> E
             _ = timeout(LEAVE_PATIENCE, serving) => {}
             () = told.stop() => return End::Stopped,
         }
+        return stopped_or_left(session, told).await;
     }
     of_over(over)
+}
+
+/// Whoever ends a pod tells all of its parts, and the agent may have heard it a moment before the bridge. Its word alone does
+/// not make a failure anything else.
+async fn stopped_or_left(session: &Session, told: &mut Told) -> End {
+    if session.agent_was_asked_to_end() && timeout(SIGNALS_APART, told.stop()).await.is_ok() {
+        return End::Stopped;
+    }
+    End::Left
 }
 
 fn of_over(over: Over) -> End {

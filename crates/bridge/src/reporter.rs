@@ -18,6 +18,9 @@ const WORDS_TOGETHER: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest such pause.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// How long a token that the gateway does not know is shown again, while none of its reports was taken: the gateway may not
+/// have heard of a run that has just begun. One that has been reported of is known, and then the run is over.
+const UNKNOWN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How reporting came to its end.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +34,7 @@ pub enum Reported {
 /// Reports whatever there is to report, until the run's end has been taken.
 pub async fn report(records: &Records, upward: &Upward, usage: impl Fn() -> Usage) -> Reported {
     let mut pause = FIRST_PAUSE;
+    let mut standing = Standing::New;
     loop {
         due(records).await;
         let Some(report) = records.next_report(&usage) else {
@@ -44,6 +48,7 @@ pub async fn report(records: &Records, upward: &Upward, usage: impl Fn() -> Usag
         let problem = match answer {
             Ok(Ok(_)) => {
                 pause = FIRST_PAUSE;
+                standing = Standing::Known;
                 if records.taken() {
                     return Reported::Everything;
                 }
@@ -51,6 +56,7 @@ pub async fn report(records: &Records, upward: &Upward, usage: impl Fn() -> Usag
             }
             Ok(Err(Unanswered::Refused(refusal))) => match refusal.code {
                 ApiRefusalCode::Busy | ApiRefusalCode::Failed => refusal.message,
+                ApiRefusalCode::Token if standing.may_become_known() => refusal.message,
                 // The same report would be refused again.
                 _ => return Reported::Unwanted(refusal.message),
             },
@@ -67,6 +73,31 @@ pub async fn report(records: &Records, upward: &Upward, usage: impl Fn() -> Usag
         );
         sleep(pause).await;
         pause = (2 * pause).min(MAX_PAUSE);
+    }
+}
+
+/// What the gateway has said of the run's token so far.
+#[derive(Debug, Clone, Copy)]
+enum Standing {
+    /// Nothing.
+    New,
+    /// That it does not know it, since then, and nothing else.
+    Unknown(Instant),
+    /// It has taken a report.
+    Known,
+}
+
+impl Standing {
+    /// The gateway does not know the token. Whether that may be because it has not heard of the run yet.
+    fn may_become_known(&mut self) -> bool {
+        match *self {
+            Self::New => {
+                *self = Self::Unknown(Instant::now());
+                true
+            }
+            Self::Unknown(since) => since.elapsed() < UNKNOWN_PATIENCE,
+            Self::Known => false,
+        }
     }
 }
 
@@ -88,5 +119,21 @@ async fn due(records: &Records) {
             () = sleep_until(since + together) => return,
             () = records.news() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_becomes_known_within_its_time_or_never() {
+        let mut standing = Standing::New;
+        assert!(standing.may_become_known());
+        sleep(UNKNOWN_PATIENCE / 2).await;
+        assert!(standing.may_become_known());
+        sleep(UNKNOWN_PATIENCE / 2).await;
+        assert!(!standing.may_become_known());
+        assert!(!Standing::Known.may_become_known());
     }
 }

@@ -15,7 +15,7 @@ use sympozium_api::names::Digest;
 use sympozium_api::run_plan::SkillSource;
 use sympozium_ipc::VolumeError;
 use sympozium_ipc::credential::Credential;
-use sympozium_ipc::door::{Refusal, RefusalCode, RunResult};
+use sympozium_ipc::door::{ASKED_TO_END, Refusal, RefusalCode, RunResult};
 use sympozium_ipc::receipt::{Actor, Event, IsolationSeen, MAX_NUMBER, Outcome, Transferred};
 use sympozium_ipc::run_api::Usage;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
@@ -365,6 +365,11 @@ impl Session {
         drop(kept);
         self.end(Over::Finished);
         true
+    }
+
+    /// Whether the agent says that it was told to end.
+    pub(crate) fn agent_was_asked_to_end(&self) -> bool {
+        matches!(&*lock(&self.result), Some(RunResult::Failure { error }) if error == ASKED_TO_END)
     }
 
     /// What the agent said in the end.

@@ -133,6 +133,9 @@ pub struct Progress {
     pub text: String,
 }
 
+/// What an agent says failed when it was told to end: whoever tells one part of a run so tells the others.
+pub const ASKED_TO_END: &str = "the agent was asked to end before it had an answer";
+
 /// How the agent ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", deny_unknown_fields)]

@@ -20,4 +20,4 @@ pub use verify::{Broken, Problem, Verified, Verifier, verify};
 /// The domain of the hash of a line.
 pub const DOMAIN: &str = "sympozium.ai/receipt/v1";
 /// Most bytes of a line.
-pub const MAX_LINE_BYTES: usize = sympozium_api::limits::RECORD_LINE;
+pub const MAX_LINE_BYTES: usize = sympozium_api::limits::RECEIPT_LINE;

@@ -1,7 +1,8 @@
 //! What commands get to see: the executor of a skill container, from the command line and the container itself.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -23,6 +24,9 @@ pub fn executor(config: Config) -> Result<Executor, Failure> {
 
 /// Where no command needs to write, even if the container could: the kernel's own, and what the runtime puts in.
 const NOT_VOLUMES: [&str; 5] = ["/dev", "/etc", "/proc", "/sys", "/run"];
+
+/// Where every client of the Kubernetes API looks for a token.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// What both front ends have in common: the view, the floor, the environment that the container declares.
 ///
@@ -80,7 +84,7 @@ pub fn config(
     if workspace.is_dir() {
         config = config.working_in(workspace);
     }
-    config.environment = Environment::declared(std::env::vars_os()).with_scratch(scratch);
+    config.environment = Environment::declared(declared()).with_scratch(scratch);
     config.search_path = search_path(config.environment.get("PATH"));
     match exposed(&config) {
         Some((hidden, writable)) => Err(Failure::new(
@@ -93,6 +97,17 @@ pub fn config(
         )),
         None => Ok(config),
     }
+}
+
+/// What the container declares for commands. The kubelet adds where the API server is, to every container of a pod: that is
+/// for those that have a token for it.
+fn declared() -> impl Iterator<Item = (OsString, OsString)> {
+    let has_token = Path::new(TOKEN).exists();
+    std::env::vars_os().filter(move |(name, _)| has_token || !is_of_api_server(name))
+}
+
+fn is_of_api_server(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b"KUBERNETES_")
 }
 
 /// What is meant by a path that may be relative, now and later.

@@ -26,8 +26,7 @@ struct Pod {
 
 impl Pod {
     fn start(arguments: &[&str]) -> Self {
-        let binary =
-            static_build::binary("sympozium-sidecar", "skill-sidecar").expect("a static binary");
+        let binary = static_build::program("skill-sidecar").expect("a static binary");
         let directory = tempfile::tempdir().expect("a directory");
         for name in ["ipc", "workspace", "bin", "skills"] {
             let path = directory.path().join(name);

@@ -34,7 +34,7 @@ struct Sidecar {
 
 impl Sidecar {
     fn start(run: &Run) -> Self {
-        let binary = static_build::binary("sympozium-sidecar", "skill-sidecar").expect("a sidecar");
+        let binary = static_build::program("skill-sidecar").expect("a sidecar");
         for name in ["image", "image/bin", "image/skills"] {
             fs::create_dir(run.at(name)).expect("a directory");
             fs::set_permissions(run.at(name), PermissionsExt::from_mode(0o755)).expect("a mode");
@@ -95,7 +95,7 @@ impl Drop for Sidecar {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_model_looks_up_an_order_and_answers() {
     // Before the run: it may have to be built, and the bridge does not wait for an agent that long.
-    static_build::binary("sympozium-sidecar", "skill-sidecar").expect("a sidecar");
+    static_build::program("skill-sidecar").expect("a sidecar");
     let mut run = Run::new(planned(&format!("{PACK}---\n{RUN}")), NoScheduler);
     let sidecar = Sidecar::start(&run);
     for arguments in [

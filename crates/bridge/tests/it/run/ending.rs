@@ -1,19 +1,20 @@
 //! However a run ends: it is reported, the skills are told last, and the bridge is gone.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sympozium_ipc::door::{RefusalCode, SOCKET, path};
 use sympozium_ipc::receipt::{Event, Outcome};
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::run_api::{Ending, RUN};
 use sympozium_testkit::model_server::{Gate, Reply};
+use sympozium_testkit::wait_until;
 use tokio::net::UnixStream;
 
-use super::agent::Agent;
+use super::agent::{Agent, PATIENCE};
 use super::skills::Executor;
-use super::world::{PACKS, World, is_file};
+use super::world::{KEY, PACKS, World, is_file, open_plan, signed};
 
 async fn over(world: &mut World) {
     assert_eq!(world.ended().await, 0, "{}", world.log());
@@ -225,4 +226,38 @@ async fn with_an_answer_of_the_model_still_coming() {
         })
         .collect();
     assert_eq!(kinds, ["started", "model", "ended"]);
+}
+
+/// The gateway may hear of a run after its bridge has begun to report.
+#[tokio::test(flavor = "multi_thread")]
+async fn not_because_the_gateway_does_not_know_the_run_yet() {
+    let key = [("OPENAI_API_KEY", KEY)];
+    let mut world = World::prepared(open_plan(), &key, |directory| {
+        let unknown = signed("unknown", RUN);
+        fs::write(directory.join("input/token"), unknown).expect("a file");
+    })
+    .await;
+    let refused = || world.log().contains("a report was not taken");
+    assert!(tokio::task::block_in_place(|| wait_until(
+        PATIENCE, refused
+    )));
+    let agent = world.agent().await;
+    let known = signed(world.plan.run.uid.as_str(), RUN);
+    fs::write(world.at("input/token"), known).expect("a file");
+    assert_eq!(agent.finish("42").await.status, 204);
+    drop(agent);
+    over(&mut world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn because_the_gateway_has_ended_a_run_that_it_knew() {
+    let mut world = World::start(|_| ()).await;
+    let agent = world.agent().await;
+    world.first_report().await;
+    let ended = Instant::now();
+    assert!(world.gateway.plans().end(world.plan.run.uid.as_str()));
+    let _ = agent.post("/v1/progress", "{\"text\":\"here\"}").await;
+    assert_eq!(world.ended().await, 1, "{}", world.log());
+    // Nobody waits for it to become known.
+    assert!(ended.elapsed() < PATIENCE / 2, "{}", world.log());
 }

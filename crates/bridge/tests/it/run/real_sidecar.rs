@@ -181,7 +181,7 @@ async fn commands_run(
 #[tokio::test(flavor = "multi_thread")]
 async fn our_sidecar_runs_what_the_agent_calls() {
     // Before the world: it may have to be built, and an agent is not waited for that long.
-    let binary = static_build::binary("sympozium-sidecar", "skill-sidecar").expect("a sidecar");
+    let binary = static_build::program("skill-sidecar").expect("a sidecar");
     let mut world = world().await;
     let sidecar = Sidecar::start(&world, program(&world, &binary));
     let acted = commands_run(&mut world, sidecar).await;

@@ -336,7 +336,8 @@ fn keys() -> KeyRing {
     KeyRing::parse(&format!("k1 {}\n", "5a".repeat(KEY_BYTES))).expect("keys")
 }
 
-fn signed(run: &str, name: &str) -> String {
+/// A credential of a run, as its file has it.
+pub fn signed(run: &str, name: &str) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .expect("after 1970");
