@@ -1,10 +1,11 @@
 //! What can be typed. Settings that have a flag have a variable `SYMPOZIUM_*` too.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_plan::host::Host;
 use sympozium_program::LogArguments;
 
@@ -28,6 +29,10 @@ Examples:
     sympozium-gateway serve --plans plans --key-file keys --listen 127.0.0.1:3128 &
     kill -HUP %1
 
+  Serve the runs of a cluster, with files that the kubelet mounts:
+    sympozium-gateway serve --kubernetes --listen 0.0.0.0:8443 --canary 8444 --probe-listen 0.0.0.0:8081 \\
+      --tls-cert tls/tls.crt --tls-key tls/tls.key --plain-proxy --key-file keys/keys
+
   Be a part of a run, to see what it may reach:
     export HTTPS_PROXY=$(sympozium-gateway sign --key-file keys --run UID --name web)
     curl -sS https://example.org
@@ -48,7 +53,8 @@ pub struct Arguments {
 pub enum Command {
     /// Serve runs until asked to end.
     ///
-    /// SIGHUP reads plans and keys again. A run whose plan is gone is over: what it has open is cut.
+    /// SIGHUP reads plans, keys and certificates again. A run whose plan is gone is over: what it has open is cut. In a
+    /// cluster keys and certificates are read again by themselves when their files change.
     Serve(Box<ServeArguments>),
     /// Print the proxy's address with the credential of one part of a run in it.
     ///
@@ -67,7 +73,22 @@ pub struct ServeArguments {
     pub listen: GatewayAddress,
     /// The directory of plans: each *.json in it is the plan of a run that is not over.
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_GATEWAY_PLANS")]
-    pub plans: PathBuf,
+    pub plans: Option<PathBuf>,
+    /// Serve the runs of a Kubernetes cluster instead: AgentRuns are watched, reports become RunRecords and a run's
+    /// status.report, and people answer ToolApprovals.
+    #[arg(long, env = "SYMPOZIUM_GATEWAY_KUBERNETES")]
+    pub kubernetes: bool,
+    /// How to reach the cluster [default: the pod's own service account, or else $KUBECONFIG or ~/.kube/config].
+    #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace that Sympozium is installed in.
+    #[arg(
+        long,
+        value_name = "NS",
+        env = "SYMPOZIUM_GATEWAY_SYSTEM_NAMESPACE",
+        default_value = SYSTEM_NAMESPACE
+    )]
+    pub system_namespace: String,
     /// The keys of credentials: a line each of an id, a space and 64 hexadecimal digits.
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_KEY_FILE")]
     pub key_file: PathBuf,
@@ -90,10 +111,14 @@ pub struct ServeArguments {
         requires = "tls_cert"
     )]
     pub tls_key: Option<PathBuf>,
+    /// Serve the proxy, and only that, to clients that speak no TLS too: few programs can speak TLS to a proxy. Their
+    /// credential, good for one part of one run, travels in clear text to here.
+    #[arg(long, env = "SYMPOZIUM_GATEWAY_PLAIN_PROXY", requires = "tls_cert")]
+    pub plain_proxy: bool,
     /// A port that says hello to everybody. A pod that can reach it is not held in by its NetworkPolicy.
     #[arg(long, value_name = "PORT", env = "SYMPOZIUM_GATEWAY_CANARY")]
     pub canary: Option<u16>,
-    /// Where GET /healthz is answered, without a credential.
+    /// Where GET /healthz, /readyz and /metrics are answered, without a credential.
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_PROBE_LISTEN")]
     pub probe_listen: Option<SocketAddr>,
     /// A name server; up to three [default: those of /etc/resolv.conf].
@@ -150,7 +175,54 @@ pub struct BoundArguments {
     pub idle_limit: u64,
 }
 
+/// Where runs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source<'a> {
+    /// Files in this directory.
+    Plans(&'a Path),
+    /// The AgentRuns of a cluster.
+    Kubernetes,
+}
+
+/// Why it is not clear where runs come from, and what to do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Unclear {
+    what: &'static str,
+    /// What to do.
+    pub hint: &'static str,
+}
+
 impl ServeArguments {
+    /// Where runs come from.
+    ///
+    /// # Errors
+    ///
+    /// When that is not said, or twice, or something is chosen that belongs to the other.
+    pub fn source(&self) -> Result<Source<'_>, Unclear> {
+        let wrong = |what, hint| Unclear { what, hint };
+        match (&self.plans, self.kubernetes) {
+            (None, false) => Err(wrong(
+                "nobody says where runs come from",
+                "choose --plans DIR, or --kubernetes in a cluster",
+            )),
+            (Some(_), true) => Err(wrong(
+                "runs come from --plans or from --kubernetes, and not from both",
+                "leave one of them out",
+            )),
+            (Some(_), false) if self.kubeconfig.is_some() => Err(wrong(
+                "--kubeconfig says how to reach a cluster, and --plans serves none",
+                "leave one of them out",
+            )),
+            (None, true) if self.records.is_some() => Err(wrong(
+                "--records keeps reports as files, and in a cluster they are kept there",
+                "leave --records out",
+            )),
+            (Some(directory), false) => Ok(Source::Plans(directory)),
+            (None, true) => Ok(Source::Kubernetes),
+        }
+    }
+
     /// What they choose.
     pub fn settings(&self) -> Settings {
         let bounds = &self.bounds;
@@ -246,6 +318,37 @@ mod tests {
             panic!("it was asked to serve");
         };
         assert_eq!(serve.settings(), Settings::default());
+    }
+
+    #[test]
+    fn runs_come_from_one_place() {
+        let chosen = |more: &[&str]| {
+            let words = [&["x", "serve", "--key-file", "k"], more].concat();
+            let Command::Serve(serve) = Arguments::parse_from(words).command else {
+                panic!("it was asked to serve");
+            };
+            let source = serve.source().map_err(|unclear| unclear.to_string());
+            source.map(|it| format!("{it:?}"))
+        };
+        assert_eq!(chosen(&["--plans", "p"]), Ok("Plans(\"p\")".to_owned()));
+        assert_eq!(chosen(&["--kubernetes"]), Ok("Kubernetes".to_owned()));
+        for (wrong, expected) in [
+            (&[][..], "nobody says where runs come from"),
+            (
+                &["--plans", "p", "--kubernetes"],
+                "runs come from --plans or from --kubernetes, and not from both",
+            ),
+            (
+                &["--plans", "p", "--kubeconfig", "c"],
+                "--kubeconfig says how to reach a cluster, and --plans serves none",
+            ),
+            (
+                &["--kubernetes", "--records", "r"],
+                "--records keeps reports as files, and in a cluster they are kept there",
+            ),
+        ] {
+            assert_eq!(chosen(wrong), Err(expected.to_owned()));
+        }
     }
 
     #[test]

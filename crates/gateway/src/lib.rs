@@ -12,19 +12,22 @@
 //! no power: that is done when a plan is made. When it ends, everything that is open ends.
 //!
 //! Start reading at [`egress`] for the order of a decision, at [`run_api`] for that of a request, and at [`plans`] for what
-//! is allowed; [`server`] is the program around it, and [`forward`] the other end for programs that know no proxy.
+//! is allowed; [`cluster`] is what makes runs of AgentRuns, [`server`] is the program around it, and [`forward`] the other end for programs that know no proxy.
 
 #![warn(missing_docs)]
 
 pub mod arguments;
+pub mod cluster;
 pub mod egress;
 pub mod events;
 pub mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod metrics;
 pub mod outside;
 pub mod plans;
 pub mod resolve;
+pub mod rights;
 pub mod run_api;
 pub mod server;
 pub mod settings;

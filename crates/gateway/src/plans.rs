@@ -198,6 +198,14 @@ impl Plans {
         run.is_some_and(|run| !run.over.send_replace(true))
     }
 
+    /// The run has reported its end, here or at another gateway: it asks for nothing any more.
+    pub fn reported_end(&self, uid: &str) {
+        let run = self.lock().active.get(uid).map(Arc::clone);
+        if let Some(run) = run {
+            run.state.set_ended();
+        }
+    }
+
     /// The UIDs of the runs that are not over.
     pub fn active(&self) -> Vec<String> {
         self.lock().active.keys().cloned().collect()

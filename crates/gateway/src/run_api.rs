@@ -62,9 +62,12 @@ pub const MAX_STREAMS: u32 = sympozium_ipc::run_api::MAX_REQUESTS + 8;
 /// Bytes of the head of a request, as HTTP/2 counts them: the longest token, and the rest.
 pub const MAX_HEAD: u32 = sympozium_ipc::run_api::MAX_TOKEN as u32 + (8 << 10);
 /// Bodies of one run that are read at a time, reports until they are kept. Further ones wait.
-pub const MAX_BODIES_OF_RUN: usize = 4;
-/// Bodies of all runs that are read at a time.
-pub const MAX_BODIES: usize = 64;
+pub const MAX_BODIES_OF_RUN: usize = 2;
+/// Bytes of the bodies of all runs that are read at a time, reports until they are kept; a body of unknown length has as many
+/// as it may. A report is in memory about four times while it is kept, and the gateway's pod has 256 MiB.
+pub const MAX_BODY_BYTES: usize = 24 << 20;
+/// In which steps they are counted.
+const BODY_STEP: usize = 1 << 10;
 /// How long a body may take to arrive.
 pub const BODY_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a request may wait for room to be read: longer than those that take it may.
@@ -103,7 +106,7 @@ pub(crate) struct Service<I, D, R, S> {
     api: RunApi<I, D, R, S>,
     plans: Arc<Plans>,
     events: Arc<Events>,
-    bodies: Semaphore,
+    bodies: Arc<Semaphore>,
 }
 
 /// What a request is answered with.
@@ -141,7 +144,7 @@ impl<I, D, R, S> Service<I, D, R, S> {
             api,
             plans,
             events,
-            bodies: Semaphore::new(MAX_BODIES),
+            bodies: Arc::new(Semaphore::new(MAX_BODY_BYTES / BODY_STEP)),
         }
     }
 
@@ -285,25 +288,28 @@ where
         }
     }
 
-    /// The body, whole and understood, with the room that it takes of its run's.
+    /// The body, whole and understood, with the room that it takes.
     async fn read(
         &self,
         kind: Kind,
         body: Incoming,
         run: &Run,
-    ) -> Result<(Wish, OwnedSemaphorePermit), ApiRefusal> {
+    ) -> Result<(Wish, Room), ApiRefusal> {
         if body.size_hint().lower() > MAX_REQUEST as u64 {
             return Err(too_large());
         }
         let room = async {
             let of_run = Arc::clone(&run.state.bodies).acquire_owned().await;
-            Ok((
-                of_run.map_err(no_room)?,
-                self.bodies.acquire().await.map_err(no_room)?,
-            ))
+            let of_run = of_run.map_err(no_room)?;
+            let steps = body_steps(body.size_hint().exact());
+            let of_all = Arc::clone(&self.bodies).acquire_many_owned(steps).await;
+            Ok(Room {
+                _of_run: of_run,
+                _of_all: of_all.map_err(no_room)?,
+            })
         };
         let room = timeout(ROOM_DEADLINE, room).await;
-        let (of_run, _of_all) = room.unwrap_or_else(|late| Err(no_room(late)))?;
+        let room = room.unwrap_or_else(|late| Err(no_room(late)))?;
         let reading = timeout(BODY_DEADLINE, Limited::new(body, MAX_REQUEST).collect());
         let broken = |message: &str| Err(refuse(ApiRefusalCode::Request, message));
         let bytes = match reading.await {
@@ -312,8 +318,22 @@ where
             Ok(Err(_)) => return broken("the request broke off"),
             Err(_) => return broken("the request did not arrive in time"),
         };
-        Ok((kind.read(&bytes)?, of_run))
+        Ok((kind.read(&bytes)?, room))
     }
+}
+
+/// The room that a body takes, of its run's and of all.
+#[derive(Debug)]
+struct Room {
+    _of_run: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+/// The room of a body, in steps of [`BODY_STEP`].
+fn body_steps(bytes: Option<u64>) -> u32 {
+    let bytes = bytes.and_then(|it| usize::try_from(it).ok());
+    let bytes = bytes.unwrap_or(MAX_REQUEST).min(MAX_REQUEST);
+    u32::try_from(bytes.div_ceil(BODY_STEP).max(1)).unwrap_or(u32::MAX)
 }
 
 /// Whose a connection is, seen from a request on it.

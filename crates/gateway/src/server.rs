@@ -12,14 +12,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
 use clap::Parser as _;
+use sympozium_api::installation::GATEWAY;
 use sympozium_ipc::credential::{Claims, Credential};
 use sympozium_program::{Failure, start_logging};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
+use tokio_rustls::TlsAcceptor;
 
-use crate::arguments::{Arguments, Command, ForwardArguments, ServeArguments, SignArguments};
+use crate::arguments::{
+    Arguments, Command, ForwardArguments, ServeArguments, SignArguments, Source,
+};
+use crate::cluster::{self, Cluster};
 use crate::egress::Gateway;
 use crate::forward::Forwarder;
+use crate::metrics::Metrics;
 use crate::outside::Network;
 use crate::plans::load_directory;
 use crate::resolve::Resolver;
@@ -55,37 +62,52 @@ fn run(arguments: &ServeArguments) -> Result<(), Failure> {
 }
 
 async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
+    let source = arguments.source();
+    let source = source.map_err(|unclear| Failure::new(unclear, unclear.hint))?;
     let settings = arguments.settings();
     listen::make_room(settings.connections)?;
     let keys = files::keys(&arguments.key_file)?;
     let resolver = Resolver::new(&arguments.dns, arguments.cluster_domain.as_deref());
     let resolver = resolver.map_err(|error| Failure::new(error, "name one with --dns"))?;
     let gateway = Gateway::new(keys, settings, Network::new(resolver));
-    reload_plans(&gateway, &arguments.plans).map_err(|error| {
-        Failure::new(
-            error,
-            "--plans is a directory with a file UID.json for each run",
-        )
-    })?;
-    if let Some(directory) = &arguments.records {
-        serve_run_api(&gateway, directory)?;
-    }
-    let tls = files::tls(arguments, gateway.protocols())?;
+    let metrics = Metrics::new();
+    tokio::spawn(Arc::clone(&metrics).count(Arc::clone(gateway.events())));
+    let cluster = match source {
+        Source::Plans(directory) => {
+            serve_directory(&gateway, directory, arguments.records.as_deref())?;
+            None
+        }
+        Source::Kubernetes => Some(serve_cluster(&gateway, arguments, &metrics).await?),
+    };
+    let tls = files::tls(arguments, gateway.protocols())?.map(watch::Sender::new);
     // Before anybody is told that we are there.
     let mut signals = Signals::new()?;
     let (close, closing) = watch::channel(false);
     // Each connection holds a sender; when the last is dropped, the receiver knows.
     let (open, mut all_closed) = mpsc::channel::<()>(1);
 
-    let address = listen::serve(arguments, &gateway, tls, closing.clone(), open).await?;
+    let served = tls.as_ref().map(watch::Sender::subscribe);
+    let address = listen::serve(arguments, &gateway, served, closing.clone(), open).await?;
     if let Some(port) = arguments.canary {
         listen::canary(address, port, closing.clone()).await?;
     }
     if let Some(probes) = arguments.probe_listen {
-        listen::probes(probes, closing).await?;
+        let probed = Arc::new(Probes {
+            gateway: Arc::clone(&gateway),
+            metrics,
+            cluster,
+            closing: closing.clone(),
+        });
+        listen::probes(probes, closing, probed).await?;
     }
 
-    signals.end(&gateway, arguments).await;
+    let reload = Reload {
+        gateway: Arc::clone(&gateway),
+        arguments,
+        source,
+        tls,
+    };
+    signals.end(&reload).await;
     tracing::info!("ending: no new connections are taken");
     close.send_replace(true);
     if tokio::time::timeout(SHUTDOWN_GRACE, all_closed.recv())
@@ -97,6 +119,42 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         let _ = tokio::time::timeout(SHUTDOWN_LIMIT, all_closed.recv()).await;
     }
     Ok(())
+}
+
+/// Serves the runs whose plans are in a directory.
+fn serve_directory(
+    gateway: &Gateway<Network>,
+    plans: &Path,
+    records: Option<&Path>,
+) -> Result<(), Failure> {
+    reload_plans(gateway, plans).map_err(|error| {
+        Failure::new(
+            error,
+            "--plans is a directory with a file UID.json for each run",
+        )
+    })?;
+    records.map_or(Ok(()), |directory| serve_run_api(gateway, directory))
+}
+
+/// Serves the runs of a cluster.
+async fn serve_cluster(
+    gateway: &Gateway<Network>,
+    arguments: &ServeArguments,
+    metrics: &Arc<Metrics>,
+) -> Result<Cluster, Failure> {
+    let client = cluster::connect(arguments.kubeconfig.as_deref()).await;
+    let client = client.map_err(|error| {
+        Failure::new(
+            error.context("there is no way to the cluster"),
+            "in a pod its service account is used; elsewhere name a file with --kubeconfig",
+        )
+    })?;
+    let cluster = Cluster::serve(gateway, client, metrics).map_err(anyhow::Error::from)?;
+    tracing::info!(
+        account = format!("{}:{GATEWAY}", arguments.system_namespace),
+        "the runs of a cluster are served; its service account needs the rights of the manifests"
+    );
+    Ok(cluster)
 }
 
 /// Serves the run API with what there is without a cluster: files for reports, and nobody who can be asked.
@@ -148,29 +206,101 @@ impl Signals {
         })
     }
 
-    /// Until it shall end. SIGHUP reads keys and plans again.
-    async fn end(&mut self, gateway: &Arc<Gateway<Network>>, arguments: &ServeArguments) {
+    /// Until it shall end. SIGHUP reads files again; in a cluster also when they change by themselves.
+    async fn end(&mut self, reload: &Reload<'_>) {
+        let mut state = reload.state();
+        let mut look = tokio::time::interval(files::LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hang_up.recv() => {
-                    match files::keys(&arguments.key_file) {
-                        Ok(keys) => gateway.set_keys(keys),
-                        Err(error) => tracing::warn!(
-                            error = format!("{error:#}"),
-                            "the keys cannot be used; those before stay in use"
-                        ),
-                    }
-                    if let Err(error) = reload_plans(gateway, &arguments.plans) {
-                        tracing::warn!(
-                            error = format!("{error:#}"),
-                            "the plans cannot be read; those before stay in use"
-                        );
+                    state = reload.state();
+                    reload.everything();
+                }
+                _ = look.tick(), if reload.source == Source::Kubernetes => {
+                    let now = reload.state();
+                    if now != state {
+                        state = now;
+                        reload.everything();
+                        tracing::info!("files were changed, and read again");
                     }
                 }
             }
         }
+    }
+}
+
+/// What is read again while the gateway serves. What cannot be used leaves what was before in use.
+struct Reload<'a> {
+    gateway: Arc<Gateway<Network>>,
+    arguments: &'a ServeArguments,
+    source: Source<'a>,
+    tls: Option<watch::Sender<TlsAcceptor>>,
+}
+
+impl Reload<'_> {
+    fn state(&self) -> files::State {
+        let files = [&self.arguments.tls_cert, &self.arguments.tls_key];
+        let files = files
+            .into_iter()
+            .flatten()
+            .chain([&self.arguments.key_file]);
+        files::State::of(files.into_iter().map(AsRef::as_ref))
+    }
+
+    fn everything(&self) {
+        match files::keys(&self.arguments.key_file) {
+            Ok(keys) => self.gateway.set_keys(keys),
+            Err(error) => tracing::warn!(
+                error = format!("{error:#}"),
+                "the keys cannot be used; those before stay in use"
+            ),
+        }
+        if let Some(tls) = &self.tls {
+            match files::tls(self.arguments, self.gateway.protocols()) {
+                Ok(Some(acceptor)) => drop(tls.send_replace(acceptor)),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the certificate cannot be used; the one before stays in use"
+                ),
+            }
+        }
+        if let Source::Plans(directory) = self.source
+            && let Err(error) = reload_plans(&self.gateway, directory)
+        {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "the plans cannot be read; those before stay in use"
+            );
+        }
+    }
+}
+
+/// What probes ask about.
+struct Probes {
+    gateway: Arc<Gateway<Network>>,
+    metrics: Arc<Metrics>,
+    cluster: Option<Cluster>,
+    closing: watch::Receiver<bool>,
+}
+
+impl listen::Probed for Probes {
+    fn ready(&self) -> Result<(), &'static str> {
+        if *self.closing.borrow() {
+            return Err("it is ending");
+        }
+        let ready = self.cluster.as_ref().is_none_or(Cluster::is_ready);
+        ready
+            .then_some(())
+            .ok_or("the runs of the cluster were not listed yet")
+    }
+
+    fn metrics(&self) -> String {
+        let runs = self.gateway.plans().active().len();
+        self.metrics.text(self.gateway.clients(), runs)
     }
 }
 

@@ -70,6 +70,14 @@ impl<O: Outside> Gateway<O> {
         self.serve_as(stream, Spoken::ByFirstBytes).await;
     }
 
+    /// As [`Self::serve`], and the run API is not there: what bridges say is for encrypted connections.
+    pub async fn serve_proxy<C>(&self, stream: C)
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        self.serve_as(stream, Spoken::Proxy).await;
+    }
+
     /// As [`Self::serve`], where TLS has agreed on what is spoken: one of [`Self::protocols`], or nothing, which means the
     /// proxy.
     pub fn serve_encrypted<C>(&self, stream: TlsStream<C>) -> impl Future<Output = ()> + Send

@@ -3,7 +3,8 @@
 use sympozium_api::RunPlan;
 use sympozium_api::digest::NoJson;
 use sympozium_api::names::Digest;
-use sympozium_api::run_plan::{ApprovalPlan, Gate, RunIdentity, SubagentPlan};
+use sympozium_api::run_plan::{ApprovalPlan, Gate, Role, RunIdentity, SubagentPlan};
+use sympozium_ipc::receipt::Actor;
 
 /// What a plan says about reports, questions, and what a run asks others for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,14 @@ pub struct RunFacts {
     /// Most bytes of the transcript that are kept.
     pub transcript_bytes: u64,
     tools: Vec<ToolFact>,
+    parts: Vec<PartFact>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PartFact {
+    name: String,
+    actor: Actor,
+    pack: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +51,19 @@ impl RunFacts {
             pack: tool.pack.clone(),
             gate: tool.gate,
         });
+        let parts = plan.parts.iter().filter_map(|part| {
+            let actor = match part.role {
+                Role::Agent => Actor::Agent,
+                Role::Bridge => Actor::Bridge,
+                Role::Skill { .. } | Role::Sandbox => Actor::Skill,
+                Role::PreRun { .. } | Role::PostRun { .. } => return None,
+            };
+            Some(PartFact {
+                name: part.name.0.clone(),
+                actor,
+                pack: part.role.pack().map(str::to_owned),
+            })
+        });
         Ok(Self {
             run: plan.run.clone(),
             plan: RunPlan::digest_of(&plan.to_bytes()?),
@@ -50,12 +72,21 @@ impl RunFacts {
             subagents: plan.subagents.clone(),
             transcript_bytes: plan.limits.transcript_bytes,
             tools: tools.collect(),
+            parts: parts.collect(),
         })
     }
 
     /// The run's UID.
     pub fn uid(&self) -> &str {
         self.run.uid.as_str()
+    }
+
+    /// The part that acts: the agent, the bridge, or the sidecar of a pack.
+    pub fn part(&self, actor: Actor, pack: Option<&str>) -> Option<&str> {
+        let is_it = |part: &&PartFact| {
+            part.actor == actor && (actor != Actor::Skill || part.pack.as_deref() == pack)
+        };
+        self.parts.iter().find(is_it).map(|it| it.name.as_str())
     }
 
     /// The gate of a tool, if the plan has it.

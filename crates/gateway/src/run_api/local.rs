@@ -13,6 +13,7 @@ use super::traits::{Decider, Question, Scheduler, Unable};
 use crate::plans::RunFacts;
 
 pub use desk::{Counted, Desk, MAX_AT_DESK, Pending, Person, Says, Undecidable, Verdict};
+pub(crate) use records::one_line;
 pub use records::{MAX_RECEIPT_BYTES, Records, RecordsError, RunReport, files};
 
 /// Where nobody can be asked: every answer is no, at once.

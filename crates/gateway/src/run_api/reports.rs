@@ -5,18 +5,20 @@ use std::sync::Arc;
 use sympozium_api::digest::digest;
 use sympozium_ipc::receipt::{Receipt, Verifier};
 use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, Noted, Report};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::request::refuse;
 use super::state::Seat;
-use super::traits::{Kept, Reporter};
-use super::{Service, WORK_DEADLINE, run_is_over};
+use super::traits::{Kept, Reporter, Unable};
+use super::{Room, Service, WORK_DEADLINE, run_is_over};
 use crate::events::{EndingKind, Outcome};
 use crate::plans::Run;
 
 /// The domain of a report's digest.
 pub const DOMAIN: &str = "sympozium.ai/report/v1";
+
+/// How often a report is held against what is kept, where another gateway takes reports of the same run.
+const MAX_ATTEMPTS: u32 = 3;
 
 /// What a report is to what is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +92,7 @@ where
         connection: u64,
         run: &Arc<Run>,
         report: Report,
-        room: (Seat, Option<OwnedSemaphorePermit>),
+        room: (Seat, Option<Room>),
     ) -> Result<Noted, ApiRefusal> {
         let (service, run) = (Arc::clone(self), Arc::clone(run));
         let taking = tokio::spawn(async move {
@@ -122,26 +124,45 @@ where
         if run.is_over() {
             return Err(run_is_over());
         }
-        let before = match known.take() {
-            Some(kept) => kept,
-            None => {
-                let kept = self.api.reporter.kept(facts).await?;
-                kept.unwrap_or_else(|| Kept::nothing(facts.plan.clone()))
-            }
-        };
-        let before = known.insert(before);
-        if before.has_ended() {
-            run.state.set_ended();
-        }
-        let (kept, receipts) = match step(before, &report)? {
-            Step::Again => {
-                let receipts = before.receipts;
-                return Ok(Noted { receipts });
-            }
-            Step::Next { kept, receipts } => (kept, receipts),
-        };
         let (phase, ending) = (report.phase, report.ending.as_ref().map(EndingKind::of));
-        self.api.reporter.take(facts, report, &kept).await?;
+        let mut attempt = 0;
+        let (before, kept, receipts) = loop {
+            attempt += 1;
+            let (before, is_fresh) = match known.take() {
+                Some(kept) => (kept, false),
+                None => {
+                    let kept = self.api.reporter.kept(facts).await?;
+                    let kept = kept.unwrap_or_else(|| Kept::nothing(facts.plan.clone()));
+                    (kept, true)
+                }
+            };
+            if before.has_ended() {
+                run.state.set_ended();
+            }
+            let (kept, receipts) = match step(&before, &report) {
+                Ok(Step::Next { kept, receipts }) => (kept, receipts),
+                Ok(Step::Again) => {
+                    let receipts = before.receipts;
+                    *known = Some(before);
+                    return Ok(Noted { receipts });
+                }
+                // It may follow from what another gateway has taken.
+                Err(_) if !is_fresh && attempt < MAX_ATTEMPTS => continue,
+                Err(refusal) => {
+                    *known = Some(before);
+                    return Err(refusal);
+                }
+            };
+            match self.api.reporter.take(facts, report.clone(), &kept).await {
+                Ok(()) => break (before, kept, receipts),
+                Err(Unable::Overtaken) if attempt < MAX_ATTEMPTS => {}
+                Err(Unable::Overtaken) => return Err(Unable::Overtaken.into()),
+                Err(unable) => {
+                    *known = Some(before);
+                    return Err(unable.into());
+                }
+            }
+        };
         let tell = |outcome| self.tell(connection, run.uid(), outcome);
         for receipt in receipts {
             tell(Outcome::Receipt {
@@ -152,7 +173,7 @@ where
             tell(Outcome::Phase { phase });
         }
         let count = kept.receipts;
-        *before = kept;
+        *known = Some(kept);
         if let Some(ending) = ending {
             run.state.set_ended();
             tell(Outcome::RunEnded { ending });

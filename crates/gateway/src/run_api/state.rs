@@ -57,7 +57,7 @@ impl RunState {
         *self.ended.borrow()
     }
 
-    pub(super) fn set_ended(&self) {
+    pub(crate) fn set_ended(&self) {
         self.ended.send_replace(true);
     }
 

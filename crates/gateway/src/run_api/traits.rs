@@ -64,8 +64,9 @@ pub struct Question {
 
 /// Keeps what runs report.
 pub trait Reporter: Send + Sync + 'static {
-    /// What is kept of a run already. Asked once for each run that this process serves, before its first report: after a
-    /// restart the chain goes on where it was.
+    /// What is kept of a run already. Asked before the first report of each run that this process serves: after a restart
+    /// the chain goes on where it was. Asked again when a report does not follow from what is known, and after
+    /// [`Unable::Overtaken`]: another gateway may have taken reports meanwhile.
     fn kept(
         &self,
         run: &Arc<RunFacts>,
@@ -157,6 +158,9 @@ pub enum Unable {
     /// There is no room for it now.
     #[error("{0}")]
     Busy(String),
+    /// Somebody else has taken reports of the run meanwhile: what was thought to be kept is not what is kept.
+    #[error("reports of this run are taken by several gateways at once")]
+    Overtaken,
     /// It went wrong, and trying again may help.
     #[error("{message}")]
     Failed {
@@ -173,7 +177,9 @@ impl From<Unable> for ApiRefusal {
         if let Some(cause) = unable.source() {
             tracing::warn!(error = %unable, cause, "a request of a run failed");
         }
+        let overtaken = unable.to_string();
         let (code, message) = match unable {
+            Unable::Overtaken => (ApiRefusalCode::Failed, overtaken),
             Unable::Unavailable(message) => (ApiRefusalCode::Unavailable, message),
             Unable::Denied(message) => (ApiRefusalCode::Denied, message),
             Unable::Busy(message) => (ApiRefusalCode::Busy, message),

@@ -1,9 +1,10 @@
 //! What the program reads from files: keys and certificates.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use rustix::fs::{Mode, OFlags};
@@ -14,6 +15,26 @@ use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 use crate::arguments::ServeArguments;
+
+/// How often files are looked at, where they change by themselves. The kubelet takes up to a minute to bring a new one.
+pub const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// What tells one state of files from another: where each leads, and when that was written. The kubelet swaps the link that
+/// all of them lead through.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct State(Vec<Option<(PathBuf, SystemTime, u64)>>);
+
+impl State {
+    /// Of these files, now.
+    pub fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
+        let state = |path: &Path| {
+            let target = fs::canonicalize(path).ok()?;
+            let metadata = fs::metadata(&target).ok()?;
+            Some((target, metadata.modified().ok()?, metadata.len()))
+        };
+        Self(paths.into_iter().map(state).collect())
+    }
+}
 
 /// Bytes of such a file.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -62,4 +83,34 @@ pub fn tls(
         .context("the certificate and its key cannot be used")?;
     config.alpn_protocols = protocols;
     Ok(Some(TlsAcceptor::from(Arc::new(config))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// As the kubelet does it: a directory for each version, a link to it that is renamed, and links through that.
+    #[test]
+    fn files_that_the_kubelet_swaps_are_other_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for version in ["..1", "..2"] {
+            fs::create_dir(at(version)).unwrap();
+            fs::write(at(version).join("keys"), "same").unwrap();
+        }
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/keys", at("keys")).unwrap();
+        let keys = at("keys");
+        let state = || State::of([keys.as_path()]);
+        let first = state();
+        assert_eq!(first, state());
+        symlink("..2", at("..data_tmp")).unwrap();
+        fs::rename(at("..data_tmp"), at("..data")).unwrap();
+        let second = state();
+        assert_ne!(first, second);
+        fs::remove_file(at("..2/keys")).unwrap();
+        assert_ne!(second, state());
+    }
 }

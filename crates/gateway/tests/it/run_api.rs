@@ -61,7 +61,7 @@ struct World {
     plan: RunPlan,
 }
 
-fn plan(uid: &str, change: impl FnOnce(&mut RunPlan)) -> RunPlan {
+pub fn plan(uid: &str, change: impl FnOnce(&mut RunPlan)) -> RunPlan {
     let mut plan = RunPlan::read(PLAN.trim_ascii()).expect("a plan");
     plan.run.uid = Uid::new(uid);
     // Whoever is at the desk.
@@ -204,13 +204,13 @@ fn token_until(run: &str, name: &str, expires: u64) -> String {
 
 /// Makes the reports of a run.
 #[derive(Clone)]
-struct Reporting {
-    chain: Chain,
-    number: u64,
+pub struct Reporting {
+    pub chain: Chain,
+    pub number: u64,
 }
 
 impl Reporting {
-    fn next(&mut self, receipts: u64) -> Report {
+    pub fn next(&mut self, receipts: u64) -> Report {
         let first_receipt = self.chain.len();
         let line = |number| {
             let event = Event::Started {
@@ -234,7 +234,7 @@ impl Reporting {
         }
     }
 
-    fn last(&mut self) -> Report {
+    pub fn last(&mut self) -> Report {
         let ending = Ending::Answered {
             text: "the answer".to_owned(),
         };
@@ -248,7 +248,7 @@ impl Reporting {
 
 /// A client of HTTP/2 with a token.
 #[derive(Clone)]
-struct Client {
+pub struct Client {
     sender: SendRequest<Full<Bytes>>,
     token: String,
     /// Ends the connection when the last clone is dropped.
@@ -264,7 +264,7 @@ impl Drop for Connection {
 }
 
 impl Client {
-    async fn over(
+    pub async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         token: &str,
     ) -> Self {
@@ -279,7 +279,7 @@ impl Client {
         }
     }
 
-    fn with_token(&self, token: &str) -> Self {
+    pub fn with_token(&self, token: &str) -> Self {
         Self {
             token: token.to_owned(),
             ..self.clone()
@@ -287,12 +287,12 @@ impl Client {
     }
 
     /// Status and body of the answer.
-    async fn post(&self, path: &str, body: &impl Serialize) -> (u16, Value) {
+    pub async fn post(&self, path: &str, body: &impl Serialize) -> (u16, Value) {
         let body = serde_json::to_vec(body).expect("JSON");
         self.send(path, body).await.expect("an answer")
     }
 
-    async fn send(&self, path: &str, body: Vec<u8>) -> hyper::Result<(u16, Value)> {
+    pub async fn send(&self, path: &str, body: Vec<u8>) -> hyper::Result<(u16, Value)> {
         let request = http::Request::post(format!("http://gateway{path}"))
             .header("authorization", format!("Bearer {}", self.token))
             .body(Full::new(Bytes::from(body)))
@@ -305,7 +305,7 @@ impl Client {
     }
 
     /// Of a report: how many receipts are kept, or the code of the refusal.
-    async fn report(&self, report: &Report) -> Result<u64, String> {
+    pub async fn report(&self, report: &Report) -> Result<u64, String> {
         let (status, body) = self.post(path::REPORTS, report).await;
         match status {
             200 => Ok(body["receipts"].as_u64().expect("a number")),
@@ -314,17 +314,17 @@ impl Client {
     }
 }
 
-fn code(body: &Value) -> String {
+pub fn code(body: &Value) -> String {
     body["code"].as_str().expect("a code").to_owned()
 }
 
-fn question(name: &str) -> Value {
+pub fn question(name: &str) -> Value {
     json!({
         "approval": name, "tool": "execute_command", "pack": "cluster",
         "action": hash("0"), "shown": "shell: ls", "waitSeconds": 300,
     })
 }
 
-fn hash(digit: &str) -> String {
+pub fn hash(digit: &str) -> String {
     format!("sha256:{}", digit.repeat(64))
 }

@@ -271,7 +271,7 @@ fn fitting(lines: &[String], room: u64) -> (String, bool) {
 }
 
 /// A line of JSON as it is. Anything else, for the agent wrote it, as a JSON text: it must not look like two lines.
-fn one_line(line: &str) -> String {
+pub(crate) fn one_line(line: &str) -> String {
     let is_json = serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
     if is_json && !line.contains(['\n', '\r']) {
         return line.to_owned();

@@ -5,11 +5,12 @@ use std::fs;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame};
 use sympozium_gateway::plans::RunFacts;
-use sympozium_gateway::run_api::{Kept, MAX_BODIES_OF_RUN, Unable};
+use sympozium_gateway::run_api::{Kept, MAX_BODIES_OF_RUN, MAX_BODY_BYTES, Unable};
 use sympozium_ipc::receipt::verify;
 use sympozium_ipc::run_api::{MAX_RECEIPTS, MAX_REQUEST};
 use tokio::sync::Semaphore;
@@ -164,6 +165,60 @@ async fn what_could_not_be_kept_comes_again() {
     assert_eq!(receipts.iter().filter(|it| *it == "receipt").count(), 2);
 }
 
+/// What two gateways keep together: each takes a report only when nobody has taken another meanwhile.
+#[derive(Clone, Default)]
+struct Shared(Arc<std::sync::Mutex<Option<Kept>>>);
+
+impl Reporter for Shared {
+    async fn kept(&self, _: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+        Ok(self.0.lock().expect("whole").clone())
+    }
+
+    async fn take(&self, _: &Arc<RunFacts>, _: Report, kept: &Kept) -> Result<(), Unable> {
+        let mut known = self.0.lock().expect("whole");
+        if known.as_ref().map_or(0, |it| it.reports) + 1 != kept.reports {
+            return Err(Unable::Overtaken);
+        }
+        *known = Some(kept.clone());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn two_gateways_that_keep_reports_together_agree_on_what_is_kept() {
+    let shared = Shared::default();
+    let first = World::new(|_| {});
+    let (gateways, plan) = (
+        [(); 2].map(|()| gateway(Desk::new(), shared.clone(), NoScheduler)),
+        first.plan.clone(),
+    );
+    let mut clients = Vec::new();
+    for gateway in gateways {
+        gateway.plans().add(&plan).expect("a plan");
+        let world = World {
+            gateway,
+            ..World::new(|_| {})
+        };
+        clients.push((world.client().await, world));
+    }
+    let mut reports = first.reports();
+    for number in 0..4 {
+        let report = reports.next(1);
+        let (here, there) = (&clients[number % 2].0, &clients[(number + 1) % 2].0);
+        let count = Ok(number as u64 + 1);
+        assert_eq!(here.report(&report).await, count);
+        assert_eq!(there.report(&report).await, count);
+    }
+    // What does not follow is refused by both.
+    reports.number += 1;
+    let gap = reports.next(1);
+    for (client, _) in &clients {
+        assert_eq!(client.report(&gap).await, Err("chain".to_owned()));
+    }
+    let kept = shared.0.lock().expect("whole").clone();
+    assert_eq!(kept.map(|it| (it.reports, it.receipts)), Some((4, 4)));
+}
+
 /// Says when it begins, and goes on when it is let.
 #[derive(Clone)]
 struct Slow {
@@ -302,5 +357,42 @@ impl Body for Pieces {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.0.next().map(|it| Ok(Frame::data(it))))
+    }
+}
+
+/// A report is in memory until it is kept, so that long it takes its room of what all runs have.
+#[tokio::test(start_paused = true)]
+async fn reports_that_are_being_kept_have_so_many_bytes_together() {
+    let (world, slow) = slow_world();
+    let at_once = MAX_BODY_BYTES / MAX_REQUEST;
+    let mut sending = Vec::new();
+    for number in 0..=at_once {
+        let uid = format!("{number:08}-77f4-4c62-9f0e-0123456789ab");
+        let plan = plan(&uid, |_| {});
+        world.gateway.plans().add(&plan).expect("a plan");
+        let mut reports = Reporting {
+            chain: Chain::new(RunPlan::digest_of(&plan.to_bytes().expect("JSON"))),
+            number: 0,
+        };
+        let mut body = serde_json::to_vec(&reports.next(1)).expect("JSON");
+        body.resize(MAX_REQUEST, b' ');
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let gateway = Arc::clone(&world.gateway);
+        tokio::spawn(async move { gateway.serve(theirs).await });
+        let client = Client::over(ours, &token(&uid, RUN)).await;
+        sending.push(tokio::spawn(async move {
+            client.send(path::REPORTS, body).await.map(|it| it.0)
+        }));
+    }
+    let begun = u32::try_from(at_once).expect("a number");
+    slow.began.acquire_many(begun).await.expect("open").forget();
+    // Time passes when nothing else happens.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(slow.began.available_permits(), 0);
+    slow.lets.add_permits(1);
+    slow.began.acquire().await.expect("open").forget();
+    slow.lets.add_permits(at_once);
+    for sent in sending {
+        assert_eq!(sent.await.expect("it ends").expect("an answer"), 200);
     }
 }

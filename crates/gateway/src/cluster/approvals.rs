@@ -1,0 +1,352 @@
+//! Questions to people: one `ToolApproval` each, decided through its status by whoever may write that.
+//!
+//! An answer is about the object that was created for the question, by its UID: one that was deleted and made again is
+//! another, whatever it says. Objects are never removed or changed here. They say when they expire, their run owns them,
+//! and nothing happens on account of one that nobody waits for.
+
+mod rule;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use sympozium_api::labels::field_manager::GATEWAY;
+use sympozium_api::names::SkillPackName;
+use sympozium_api::{ToolApproval, ToolApprovalSpec};
+use sympozium_ipc::run_api::{ApprovalAnswer, ApprovalRequest, Decision};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::rule::Outcome;
+use super::objects::{approval_name, metadata, reference};
+use super::runs::{Runs, chain, now};
+use super::{PAGE, REQUEST_DEADLINE};
+use crate::metrics::Metrics;
+use crate::run_api::{Decider, Question, Unable};
+
+/// Questions of all runs that wait at a time. Further ones are told that there is no room.
+pub const MAX_WAITING: usize = 4096;
+
+/// Questions as objects. Clones are the same.
+#[derive(Clone)]
+pub struct Approvals {
+    client: Client,
+    runs: Arc<Runs>,
+    metrics: Arc<Metrics>,
+    waiting: Arc<Mutex<HashMap<Key, watch::Sender<Seen>>>>,
+    ready: watch::Sender<bool>,
+}
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// What was seen of an object that somebody waits for.
+#[derive(Debug, Clone, Default)]
+enum Seen {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// This, at last.
+    There(Arc<ToolApproval>),
+    /// That it is gone: the UID that it had.
+    Gone(Option<String>),
+}
+
+impl Approvals {
+    /// Of the runs of this cluster.
+    pub fn new(client: Client, runs: Arc<Runs>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            client,
+            runs,
+            metrics,
+            waiting: Arc::default(),
+            ready: watch::Sender::new(false),
+        }
+    }
+
+    /// Whether all requests for approval were listed once.
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Watches for as long as it is polled.
+    pub async fn watch(self) {
+        let api: Api<ToolApproval> = Api::all(self.client.clone());
+        let events = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
+        pin_mut!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                    self.see(object);
+                }
+                Ok(watcher::Event::Delete(object)) => {
+                    let told = self.lock().get(&key(&object)).cloned();
+                    if let Some(told) = told {
+                        told.send_replace(Seen::Gone(object.uid()));
+                    }
+                }
+                Ok(watcher::Event::Init) => {}
+                Ok(watcher::Event::InitDone) => {
+                    self.ready.send_replace(true);
+                }
+                Err(error) => tracing::warn!(
+                    error = chain(&error),
+                    "the watch of ToolApprovals was cut; it is taken up again"
+                ),
+            }
+        }
+    }
+
+    /// Tells whoever waits. Of those that nobody waits for nothing is kept.
+    fn see(&self, object: ToolApproval) {
+        let told = self.lock().get(&key(&object)).cloned();
+        let Some(told) = told else { return };
+        told.send_if_modified(|seen| {
+            // An answer to our own request may be read after a later one that the watch brought.
+            let is_older = |before: &ToolApproval| {
+                before.uid() == object.uid() && version(before) > version(&object)
+            };
+            if matches!(seen, Seen::There(before) if is_older(before)) {
+                return false;
+            }
+            *seen = Seen::There(Arc::new(object));
+            true
+        });
+    }
+
+    /// Puts the question. Gives the object, which may have been there: the same question of the same run, put before a restart
+    /// or by way of another gateway.
+    async fn put(&self, question: &Question, name: &str) -> Result<ToolApproval, Unable> {
+        let run = &question.run.run;
+        let left = question.deadline.saturating_duration_since(Instant::now());
+        let spec = spec(question, left);
+        let mut object = ToolApproval::new(name, spec);
+        object.metadata = metadata(run, name.to_owned());
+        let api: Api<ToolApproval> = Api::namespaced(self.client.clone(), run.namespace.as_str());
+        let parameters = PostParams {
+            field_manager: Some(GATEWAY.to_owned()),
+            ..PostParams::default()
+        };
+        match timeout(REQUEST_DEADLINE, api.create(&parameters, &object)).await {
+            Ok(Ok(created)) => return Ok(created),
+            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {}
+            Ok(Err(error)) => return Err(failed(chain(&error))),
+            Err(_) => return Err(failed("the API server did not answer in time".to_owned())),
+        }
+        let found = match timeout(REQUEST_DEADLINE, api.get(name)).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => return Err(failed(chain(&error))),
+            Err(_) => return Err(failed("the API server did not answer in time".to_owned())),
+        };
+        if !is_same(&found.spec, &object.spec) {
+            tracing::error!(
+                run = question.run.uid(),
+                approval = name,
+                "a ToolApproval of that name is there, and asks something else"
+            );
+            let message = "another question has the name of this one";
+            return Err(Unable::Denied(message.to_owned()));
+        }
+        Ok(found)
+    }
+
+    /// Waits until enough people have said something about this object.
+    async fn wait(
+        &self,
+        question: &Question,
+        object: &ToolApproval,
+        seen: &mut watch::Receiver<Seen>,
+    ) -> ApprovalAnswer {
+        let request = &question.request;
+        let rule = &question.run.approval;
+        let uid = object.uid();
+        loop {
+            // A timer may be late: what is there by now may have come after the time was up.
+            if until(&object.spec.expires_at).is_zero() {
+                return nobody(request);
+            }
+            let current = seen.borrow_and_update().clone();
+            let replaced = "the request for approval was deleted, or replaced by another";
+            match current {
+                Seen::Nothing => {}
+                Seen::Gone(gone) if gone == uid => return denied(request, None, replaced),
+                // Of one that was there before.
+                Seen::Gone(_) => {}
+                Seen::There(now) if now.uid() != uid || !is_same(&now.spec, &object.spec) => {
+                    return denied(request, None, replaced);
+                }
+                Seen::There(now) => {
+                    let author = self.runs.author(question.run.uid());
+                    let status = now.status.clone().unwrap_or_default();
+                    match rule::judge(rule, author.as_deref(), &status) {
+                        Outcome::Open => {}
+                        Outcome::Yes {
+                            by,
+                            for_the_run,
+                            reason,
+                        } => {
+                            return ApprovalAnswer {
+                                decision: Decision::Approved,
+                                by: Some(by.join(", ")),
+                                reason,
+                                for_the_run,
+                                ..nobody(request)
+                            };
+                        }
+                        Outcome::No { by, reason } => {
+                            return ApprovalAnswer {
+                                decision: Decision::Denied,
+                                by,
+                                reason,
+                                ..nobody(request)
+                            };
+                        }
+                    }
+                }
+            }
+            if seen.changed().await.is_err() {
+                return denied(request, None, "nobody can be asked any more");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, watch::Sender<Seen>>> {
+        // A panic elsewhere leaves the map whole.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Decider for Approvals {
+    async fn decide(&self, question: Question) -> Result<ApprovalAnswer, Unable> {
+        let author = self.runs.author(question.run.uid());
+        if !rule::is_decidable(&question.run.approval, author.as_deref()) {
+            tracing::warn!(
+                run = question.run.uid(),
+                "nobody is asked: the run's author may not approve, and who that is was not recorded"
+            );
+            let reason = "the policy of this run does not let its author approve, and nobody recorded who started it";
+            return Ok(denied(&question.request, None, reason));
+        }
+        let run = &question.run.run;
+        let name = approval_name(run, &question.request.approval);
+        let key = (run.namespace.as_str().to_owned(), name.clone());
+        let mut seen = {
+            let mut waiting = self.lock();
+            if waiting.len() >= MAX_WAITING {
+                let message = format!("{MAX_WAITING} questions wait for a person already");
+                return Err(Unable::Busy(message));
+            }
+            if waiting.contains_key(&key) {
+                return Err(Unable::Busy("this question waits already".to_owned()));
+            }
+            // Before it is there, so that no answer is missed.
+            let (told, seen) = watch::channel(Seen::Nothing);
+            waiting.insert(key.clone(), told);
+            seen
+        };
+        self.metrics.waiting(1);
+        let _waits = Waits {
+            approvals: self,
+            key,
+        };
+        let object = self.put(&question, &name).await?;
+        self.see(object.clone());
+        let left = until(&object.spec.expires_at);
+        tokio::select! {
+            // What comes too late is none.
+            biased;
+            () = sleep(left) => Ok(nobody(&question.request)),
+            answer = self.wait(&question, &object, &mut seen) => Ok(answer),
+        }
+    }
+}
+
+/// Forgets a question that nobody waits for any more.
+struct Waits<'a> {
+    approvals: &'a Approvals,
+    key: Key,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.approvals.lock().remove(&self.key);
+        self.approvals.metrics.waiting(-1);
+    }
+}
+
+fn spec(question: &Question, left: Duration) -> ToolApprovalSpec {
+    let request = &question.request;
+    let requested_at = now();
+    // Times are written in whole seconds, and one must be after the other.
+    let left = left.as_secs_f64().ceil().max(1.0);
+    let left = SignedDuration::try_from_secs_f64(left).unwrap_or(SignedDuration::from_secs(1));
+    let expires_at = requested_at.0.checked_add(left).unwrap_or(Timestamp::MAX);
+    ToolApprovalSpec {
+        run: reference(&question.run.run),
+        tool: request.tool.clone(),
+        pack: request.pack.as_deref().map(SkillPackName::from),
+        action_hash: request.action.clone(),
+        summary: request.shown.clone(),
+        requested_at,
+        expires_at: Time(expires_at),
+    }
+}
+
+/// Whether two ask the same, whenever they do.
+fn is_same(one: &ToolApprovalSpec, other: &ToolApprovalSpec) -> bool {
+    let at_once = ToolApprovalSpec {
+        requested_at: other.requested_at.clone(),
+        expires_at: other.expires_at.clone(),
+        ..one.clone()
+    };
+    at_once == *other
+}
+
+fn until(time: &Time) -> Duration {
+    let left = time.0.as_millisecond() - Timestamp::now().as_millisecond();
+    Duration::from_millis(u64::try_from(left).unwrap_or(0))
+}
+
+/// The answer when there was none in time.
+fn nobody(request: &ApprovalRequest) -> ApprovalAnswer {
+    ApprovalAnswer {
+        approval: request.approval.clone(),
+        action: request.action.clone(),
+        decision: Decision::Expired,
+        by: None,
+        reason: None,
+        for_the_run: false,
+    }
+}
+
+fn denied(request: &ApprovalRequest, by: Option<String>, reason: &str) -> ApprovalAnswer {
+    ApprovalAnswer {
+        decision: Decision::Denied,
+        by,
+        reason: Some(reason.to_owned()),
+        ..nobody(request)
+    }
+}
+
+fn failed(cause: String) -> Unable {
+    Unable::Failed {
+        message: "the question could not be put to anybody".to_owned(),
+        cause: Some(cause.into()),
+    }
+}
+
+fn key(object: &ToolApproval) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Versions of one kind are numbers that grow (KEP-5504).
+fn version(object: &ToolApproval) -> u64 {
+    let version = object.metadata.resource_version.as_deref();
+    version.and_then(|it| it.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,160 @@
+//! What people have said, held against the rule of the plan. Values to values.
+//!
+//! Who wrote a vote is not in the object: that `by` and `groups` are the writer's own is the API server's to hold, by a
+//! ValidatingAdmissionPolicy that an installation comes with. What is decided here is who of them counts.
+
+use std::collections::BTreeSet;
+
+use sympozium_api::policy::{Approver, ApproverKind};
+use sympozium_api::run_plan::ApprovalPlan;
+use sympozium_api::tool_approval::{ApprovalDecision, ApprovalScope, ToolApprovalStatus};
+
+use crate::cluster::ACCOUNT;
+
+/// What came of it so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// More people must say something.
+    Open,
+    /// Enough have said yes.
+    Yes {
+        /// Who, in order.
+        by: Vec<String>,
+        /// Whether all of them mean the identical action as often as the run repeats it.
+        for_the_run: bool,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// Somebody has said no, or a yes was given that cannot count and cannot be taken back.
+    No {
+        /// Who.
+        by: Option<String>,
+        /// Why.
+        reason: Option<String>,
+    },
+}
+
+/// One person's word, from wherever it stands in the status.
+#[derive(Debug, Clone, Copy)]
+struct Word<'a> {
+    by: &'a str,
+    groups: &'a [String],
+    decision: ApprovalDecision,
+    reason: Option<&'a str>,
+    scope: Option<ApprovalScope>,
+    /// Whether it is the decision itself, which stands for ever.
+    is_final: bool,
+}
+
+/// Why a yes does not count.
+fn disqualified(rule: &ApprovalPlan, author: Option<&str>, word: &Word<'_>) -> Option<String> {
+    let is_named = |kind: ApproverKind, name: &str| match kind {
+        ApproverKind::User => name == word.by,
+        ApproverKind::Group => word.groups.iter().any(|it| it == name),
+    };
+    if let Some(named) = &rule.approvers
+        && !named.iter().any(|it| is_named(it.kind, &it.name))
+    {
+        return Some(format!(
+            "{} said yes, and the policy of this run does not name them as an approver",
+            word.by
+        ));
+    }
+    // Whoever may make accounts may make as many as votes are wanted: one counts when somebody has named it.
+    let named = rule.approvers.as_deref().unwrap_or_default();
+    let is_it = |it: &Approver| it.kind == ApproverKind::User && it.name == word.by;
+    if word.by.starts_with(ACCOUNT) && !named.iter().any(is_it) {
+        return Some(format!(
+            "{} said yes, and the policy of this run does not name that service account as an approver",
+            word.by
+        ));
+    }
+    if !rule.run_author && author.is_none_or(|author| author == word.by) {
+        return Some(format!(
+            "{} said yes, and the policy of this run does not let its author approve what it does",
+            word.by
+        ));
+    }
+    None
+}
+
+/// Whether the rule can be kept at all: an author who may not approve must be known.
+pub(super) fn is_decidable(rule: &ApprovalPlan, author: Option<&str>) -> bool {
+    rule.run_author || author.is_some()
+}
+
+/// What has been decided.
+pub(super) fn judge(
+    rule: &ApprovalPlan,
+    author: Option<&str>,
+    status: &ToolApprovalStatus,
+) -> Outcome {
+    let words: Vec<Word<'_>> = words(status);
+    // One no is enough, whoever may write it: it opens nothing.
+    if let Some(no) = words
+        .iter()
+        .find(|it| it.decision == ApprovalDecision::Denied)
+    {
+        return Outcome::No {
+            by: Some(no.by.to_owned()),
+            reason: no.reason.map(str::to_owned),
+        };
+    }
+    let mut by = BTreeSet::new();
+    let (mut for_the_run, mut reason) = (true, None);
+    for word in &words {
+        if let Some(why) = disqualified(rule, author, word) {
+            // Everybody who looks sees a yes that nobody can take back: better a no at once than one by waiting.
+            if word.is_final {
+                return Outcome::No {
+                    by: None,
+                    reason: Some(why),
+                };
+            }
+            continue;
+        }
+        by.insert(word.by.to_owned());
+        for_the_run &= word.scope == Some(ApprovalScope::Run);
+        reason = word.reason.or(reason);
+    }
+    let enough = usize::try_from(rule.required.max(1)).unwrap_or(usize::MAX);
+    if by.len() < enough {
+        return Outcome::Open;
+    }
+    Outcome::Yes {
+        by: by.into_iter().collect(),
+        for_the_run: for_the_run && rule.run_scope,
+        reason: reason.map(str::to_owned),
+    }
+}
+
+fn words(status: &ToolApprovalStatus) -> Vec<Word<'_>> {
+    let mut words: Vec<Word<'_>> = status
+        .votes
+        .iter()
+        .map(|vote| Word {
+            by: &vote.by,
+            groups: &vote.groups,
+            decision: vote.decision,
+            reason: vote.reason.as_deref(),
+            scope: vote.scope,
+            is_final: false,
+        })
+        .collect();
+    if let (Some(decision), Some(by)) = (status.decision, &status.decided_by) {
+        // Their vote, where there is one, says in whose name they decided.
+        let vote = status.votes.iter().find(|it| it.by == *by);
+        words.push(Word {
+            by,
+            groups: vote.map_or(&[], |it| &it.groups),
+            decision,
+            reason: status.reason.as_deref(),
+            scope: status.scope,
+            is_final: true,
+        });
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! What receipts say about calls that have not ended: whose they are, and which wait for a person.
+
+use std::collections::BTreeMap;
+
+use sympozium_api::agent_run::IsolationRecord;
+use sympozium_api::guarantee::Guarantee;
+use sympozium_api::limits::CONTAINERS;
+use sympozium_ipc::receipt::{Event, IsolationSeen, Receipt};
+
+use crate::plans::RunFacts;
+
+/// Calls that are remembered at a time. A run has far fewer under way.
+const MAX_CALLS: usize = 256;
+
+/// Calls that have not ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Calls {
+    /// The pack of each.
+    called: BTreeMap<u64, Option<String>>,
+    /// The question of each that waits for a person.
+    asked: BTreeMap<u64, String>,
+}
+
+impl Calls {
+    /// Takes the next receipt, and what it says about isolation.
+    pub fn follow(
+        &mut self,
+        facts: &RunFacts,
+        receipt: &Receipt,
+        isolation: &mut Vec<IsolationRecord>,
+    ) {
+        match &receipt.event {
+            Event::Called { call, pack, .. } => {
+                self.called.insert(*call, pack.clone());
+            }
+            Event::Asked { call, approval, .. } => {
+                self.asked.insert(*call, approval.clone());
+            }
+            Event::Answered { call, .. } => {
+                self.asked.remove(call);
+            }
+            Event::Acted {
+                call,
+                by,
+                isolation: seen,
+                ..
+            } => {
+                let pack = self.called.remove(call).flatten();
+                self.asked.remove(call);
+                if let Some(seen) = seen
+                    && let Some(part) = facts.part(*by, pack.as_deref())
+                {
+                    merge(isolation, part, seen);
+                }
+            }
+            Event::Started { .. } | Event::Model { .. } | Event::Ended { .. } => {}
+        }
+        while self.called.len() > MAX_CALLS {
+            self.called.pop_first();
+        }
+        while self.asked.len() > MAX_CALLS {
+            self.asked.pop_first();
+        }
+    }
+
+    /// The questions that wait, oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &str> {
+        self.asked.values().map(String::as_str)
+    }
+}
+
+/// One record for each part and profile. Of several commands only what was around all of them counts.
+fn merge(isolation: &mut Vec<IsolationRecord>, part: &str, seen: &IsolationSeen) {
+    let is_named =
+        |guarantee: &Guarantee| seen.guarantees.iter().any(|it| it == guarantee.as_str());
+    let guarantees: Vec<Guarantee> = Guarantee::ALL.into_iter().filter(is_named).collect();
+    let same = |it: &IsolationRecord| it.part == part && it.profile == seen.profile;
+    let count = isolation.len();
+    match isolation.iter().position(same) {
+        Some(place) => isolation[place]
+            .guarantees
+            .retain(|it| guarantees.contains(it)),
+        None if count < CONTAINERS => isolation.push(IsolationRecord {
+            part: part.to_owned(),
+            profile: seen.profile.clone(),
+            guarantees,
+        }),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sympozium_api::names::Digest;
+    use sympozium_ipc::receipt::{Actor, Decided, Outcome, Transferred};
+
+    use super::*;
+
+    fn receipt(event: Event) -> Receipt {
+        Receipt {
+            number: 0,
+            previous: Digest::default(),
+            at_ms: 0,
+            event,
+        }
+    }
+
+    fn called(call: u64, pack: Option<&str>) -> Event {
+        Event::Called {
+            call,
+            tool: "t".to_owned(),
+            pack: pack.map(str::to_owned),
+            arguments: Digest::default(),
+            gate: None,
+            decided: Decided::Waiting,
+            reason: None,
+        }
+    }
+
+    fn acted(call: u64, by: Actor, guarantees: &[&str]) -> Event {
+        Event::Acted {
+            call,
+            by,
+            action: Digest::default(),
+            outcome: Outcome::Done,
+            output: Transferred::default(),
+            duration_ms: 1,
+            isolation: Some(IsolationSeen {
+                profile: "container".to_owned(),
+                guarantees: guarantees.iter().map(|it| (*it).to_owned()).collect(),
+            }),
+        }
+    }
+
+    #[test]
+    fn isolation_is_told_by_part_and_is_what_was_around_all_of_its_commands() {
+        let facts = RunFacts::example(|_| {});
+        let (mut calls, mut isolation) = (Calls::default(), Vec::new());
+        for event in [
+            called(1, Some("cluster")),
+            called(2, Some("cluster")),
+            called(3, Some("nobody")),
+            acted(2, Actor::Skill, &["filesystem", "network", "magic"]),
+            acted(1, Actor::Skill, &["network", "pids"]),
+            acted(3, Actor::Skill, &["network"]),
+            called(4, None),
+            acted(4, Actor::Agent, &["syscalls"]),
+        ] {
+            calls.follow(&facts, &receipt(event), &mut isolation);
+        }
+        let part = |name: &str, guarantees: &[Guarantee]| IsolationRecord {
+            part: name.to_owned(),
+            profile: "container".to_owned(),
+            guarantees: guarantees.to_vec(),
+        };
+        let expected = [
+            part("skill-cluster", &[Guarantee::Network]),
+            part("agent", &[Guarantee::Syscalls]),
+        ];
+        assert_eq!(isolation, expected);
+        assert_eq!(calls, Calls::default());
+    }
+
+    #[test]
+    fn questions_wait_until_they_are_answered() {
+        let facts = RunFacts::example(|_| {});
+        let mut calls = Calls::default();
+        let asked = |call, approval: &str| Event::Asked {
+            call,
+            action: Digest::default(),
+            approval: approval.to_owned(),
+        };
+        let answered = Event::Answered {
+            call: 1,
+            action: Digest::default(),
+            decided: Decided::Allowed,
+            by: None,
+        };
+        for event in [asked(1, "a"), asked(2, "b"), answered] {
+            calls.follow(&facts, &receipt(event), &mut Vec::new());
+        }
+        assert_eq!(calls.waiting().collect::<Vec<_>>(), ["b"]);
+    }
+}

@@ -1,0 +1,273 @@
+//! Lines in pieces that an object can hold. Values to values: the same report gives the same pieces, whoever makes them.
+
+use serde_json::json;
+use sympozium_api::digest::{NoJson, digest};
+use sympozium_api::limits::{RECORD_LINE, RECORD_LINES};
+use sympozium_api::names::Digest;
+use sympozium_api::run_record::RecordKind;
+use sympozium_ipc::receipt::{Problem, Verifier};
+
+use crate::run_api::local::one_line;
+
+/// Bytes of the lines of one piece, as they are stored. etcd takes 1.5 MiB, and there is more in an object than its lines.
+pub const MAX_SEGMENT_BYTES: usize = 1 << 20;
+/// Characters of a line that was too long and is kept in part, with what says so around it.
+const KEPT_OF_LINE: usize = RECORD_LINE - 128;
+/// The domain of the hash of a line of a transcript: of it and the hash of the one before, which is the plan's digest for the
+/// first.
+const TRANSCRIPT: &str = "sympozium.ai/transcript/v1";
+
+/// A piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub kind: RecordKind,
+    /// Which, from 0.
+    pub number: i64,
+    /// The number of its first line.
+    pub first_line: i64,
+    pub lines: Vec<String>,
+    /// The hash that covers everything before it; none before the first.
+    pub previous_head: Option<Digest>,
+    /// The hash that covers everything up to its end.
+    pub head: Digest,
+}
+
+/// Where the next piece goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub kind: RecordKind,
+    /// Pieces so far.
+    pub segments: i64,
+    /// Lines so far.
+    pub lines: i64,
+    /// The hash that covers them.
+    pub head: Digest,
+}
+
+/// Puts lines, each with the hash that covers it, into pieces.
+fn pieces(place: Place, lines: Vec<(String, Digest)>) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut bytes = 0;
+    let mut place = place;
+    for (line, head) in lines {
+        let more = stored_bytes(&line);
+        let fits = bytes + more <= MAX_SEGMENT_BYTES;
+        match segments.last_mut() {
+            Some(last) if fits && last.lines.len() < RECORD_LINES => {
+                last.lines.push(line);
+                last.head = head.clone();
+                bytes += more;
+            }
+            _ => {
+                segments.push(Segment {
+                    kind: place.kind,
+                    number: place.segments,
+                    first_line: place.lines,
+                    lines: vec![line],
+                    previous_head: (place.segments > 0).then(|| place.head.clone()),
+                    head: head.clone(),
+                });
+                place.segments += 1;
+                bytes = more;
+            }
+        }
+        place.lines += 1;
+        place.head = head;
+    }
+    segments
+}
+
+/// The pieces of receipts.
+///
+/// # Errors
+///
+/// When they do not follow from those before.
+pub(super) fn receipts(place: Place, lines: &[String]) -> Result<Vec<Segment>, Problem> {
+    let number = u64::try_from(place.lines).unwrap_or(u64::MAX);
+    let mut verifier = Verifier::resume(number, place.head.clone());
+    let mut hashed = Vec::with_capacity(lines.len());
+    for line in lines {
+        verifier.read(line)?;
+        hashed.push((line.clone(), verifier.head().clone()));
+    }
+    Ok(pieces(place, hashed))
+}
+
+/// What is kept of a transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Transcript {
+    pub segments: Vec<Segment>,
+    /// Bytes of the lines in them.
+    pub bytes: i64,
+    /// Whether there was more.
+    pub cut: bool,
+}
+
+/// The pieces of a transcript: the lines that fit into `room` bytes, up to the first that does not.
+///
+/// # Errors
+///
+/// Never, for lines are texts.
+pub(super) fn transcript(place: Place, lines: &[String], room: u64) -> Result<Transcript, NoJson> {
+    let (mut bytes, mut cut) = (0, false);
+    let mut head = place.head.clone();
+    let mut hashed = Vec::new();
+    for line in lines {
+        let line = short_line(&one_line(line));
+        let more = line.len() as u64 + 1;
+        if bytes + more > room {
+            cut = true;
+            break;
+        }
+        bytes += more;
+        head = digest(TRANSCRIPT, &(&head, &line))?;
+        hashed.push((line, head.clone()));
+    }
+    Ok(Transcript {
+        segments: pieces(place, hashed),
+        bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
+        cut,
+    })
+}
+
+/// A line of JSON that an object can hold: itself, or its beginning as a text in an object that says so.
+fn short_line(line: &str) -> String {
+    if line.len() <= RECORD_LINE || line.chars().count() <= RECORD_LINE {
+        return line.to_owned();
+    }
+    let (mut characters, mut end) = (0, 0);
+    for (place, letter) in line.char_indices() {
+        // As the text of a JSON string.
+        characters += match letter {
+            '"' | '\\' => 2,
+            '\0'..='\x1f' => 6,
+            _ => 1,
+        };
+        if characters > KEPT_OF_LINE {
+            break;
+        }
+        end = place + letter.len_utf8();
+    }
+    json!({ "cut": line[..end], "bytes": line.len() }).to_string()
+}
+
+/// Bytes of a text as the API server stores it: it escapes more than JSON asks for.
+pub(super) fn stored_bytes(text: &str) -> usize {
+    // Two quotes and a comma.
+    text.chars().map(stored_character).sum::<usize>() + 3
+}
+
+pub(super) fn stored_character(letter: char) -> usize {
+    match letter {
+        '"' | '\\' => 2,
+        '\0'..='\x1f' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => 6,
+        other => other.len_utf8(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sympozium_ipc::receipt::{Chain, Event};
+
+    use super::*;
+
+    fn place(kind: RecordKind) -> Place {
+        Place {
+            kind,
+            segments: 0,
+            lines: 0,
+            head: Digest::new("sha256:00"),
+        }
+    }
+
+    fn chain(count: u64) -> (Vec<String>, Digest) {
+        let mut chain = Chain::new(Digest::new("sha256:00"));
+        let line = |number| {
+            let (run, by) = ("u".to_owned(), "b".to_owned());
+            chain.add(number, Event::Started { run, by }).unwrap().text
+        };
+        let lines = (0..count).map(line).collect();
+        (lines, chain.head().clone())
+    }
+
+    #[test]
+    fn pieces_follow_from_each_other_and_hold_every_line_once() {
+        let (lines, head) = chain(600);
+        let all = receipts(place(RecordKind::Receipts), &lines).unwrap();
+        assert_eq!(
+            all.iter().map(|it| it.lines.len()).collect::<Vec<_>>(),
+            [256, 256, 88]
+        );
+        assert_eq!(
+            all.iter().map(|it| it.first_line).collect::<Vec<_>>(),
+            [0, 256, 512]
+        );
+        let joined: Vec<String> = all.iter().flat_map(|it| it.lines.clone()).collect();
+        assert_eq!(joined, lines);
+        let heads: Vec<_> = all.iter().map(|it| it.previous_head.clone()).collect();
+        assert_eq!(
+            heads,
+            [None, Some(all[0].head.clone()), Some(all[1].head.clone())]
+        );
+        assert_eq!(all[2].head, head);
+        // In two reports they are other pieces of the same chain.
+        let first = receipts(place(RecordKind::Receipts), &lines[..100]).unwrap();
+        let next = Place {
+            segments: 1,
+            lines: 100,
+            head: first[0].head.clone(),
+            ..place(RecordKind::Receipts)
+        };
+        let second = receipts(next.clone(), &lines[100..200]).unwrap();
+        assert_eq!((second[0].number, second[0].first_line), (1, 100));
+        assert_eq!(second[0].previous_head.as_ref(), Some(&first[0].head));
+        assert!(receipts(next, &lines[101..]).is_err());
+    }
+
+    #[test]
+    fn a_piece_stays_below_what_is_stored_whatever_is_in_it() {
+        let line = format!("\"{}\"", "<".repeat(RECORD_LINE - 2));
+        let lines = vec![line; 100];
+        let kept = transcript(place(RecordKind::Transcript), &lines, u64::MAX).unwrap();
+        assert!(kept.segments.len() > 1 && !kept.cut);
+        for segment in &kept.segments {
+            let bytes: usize = segment.lines.iter().map(|it| stored_bytes(it)).sum();
+            assert!(bytes <= MAX_SEGMENT_BYTES, "{bytes}");
+        }
+        let count: usize = kept.segments.iter().map(|it| it.lines.len()).sum();
+        assert_eq!(count, 100);
+    }
+
+    #[test]
+    fn long_lines_are_cut_and_say_so() {
+        let fits = format!("\"{}\"", "é".repeat(RECORD_LINE - 2));
+        assert_eq!(short_line(&fits), fits);
+        for filling in ["x", "é", "\\\"", "\u{10ffff}"] {
+            let line = format!("\"{}\"", filling.repeat(RECORD_LINE));
+            let short = short_line(&line);
+            assert!(short.chars().count() <= RECORD_LINE, "{filling}");
+            let read: serde_json::Value = serde_json::from_str(&short).unwrap();
+            let beginning = read["cut"].as_str().unwrap();
+            assert!(
+                line.starts_with(beginning) && beginning.len() > 1000,
+                "{filling}"
+            );
+            assert_eq!(read["bytes"], line.len());
+        }
+    }
+
+    #[test]
+    fn a_transcript_ends_where_there_is_no_room() {
+        let lines = ["{}", "{\"a\":1}", "{}"].map(str::to_owned);
+        let kept = |room| {
+            let kept = transcript(place(RecordKind::Transcript), &lines, room).unwrap();
+            let count: usize = kept.segments.iter().map(|it| it.lines.len()).sum();
+            (count, kept.bytes, kept.cut)
+        };
+        assert_eq!(kept(14), (3, 14, false));
+        assert_eq!(kept(13), (2, 11, true));
+        // What comes later would look as if nothing were missing before it.
+        assert_eq!(kept(10), (1, 3, true));
+        assert_eq!(kept(0), (0, 0, true));
+    }
+}

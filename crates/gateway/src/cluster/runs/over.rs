@@ -1,0 +1,51 @@
+//! Which runs are over.
+
+use std::collections::{HashSet, VecDeque};
+
+use sympozium_api::agent_run::Phase;
+
+use super::SeenRun;
+
+/// Runs that are over and remembered as such: what a look brings may be older than what the watch has brought.
+pub const MAX_OVER: usize = 4096;
+
+/// The UIDs of the runs that were seen to be over last.
+#[derive(Debug, Default)]
+pub(super) struct OverRuns {
+    set: HashSet<String>,
+    order: VecDeque<String>,
+}
+
+impl OverRuns {
+    pub(super) fn contains(&self, uid: &str) -> bool {
+        self.set.contains(uid)
+    }
+
+    pub(super) fn add(&mut self, uid: &str) {
+        if !self.set.insert(uid.to_owned()) {
+            return;
+        }
+        self.order.push_back(uid.to_owned());
+        if self.order.len() > MAX_OVER
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.set.remove(&oldest);
+        }
+    }
+}
+
+/// Why a run is over; nothing when it is not. A phase that this release does not know is none that it serves.
+pub(super) fn is_over(run: &SeenRun) -> Option<&'static str> {
+    if run.metadata.deletion_timestamp.is_some() {
+        return Some("it is being deleted");
+    }
+    let status = run.status.as_ref()?;
+    if status.revoked_at.is_some() {
+        return Some("its rights were taken back");
+    }
+    let phase = status.phase.as_ref()?;
+    match serde_json::from_value::<Phase>(phase.as_str().into()) {
+        Ok(phase) => phase.is_terminal().then_some("it has ended"),
+        Err(_) => Some("its phase is not one that this release knows"),
+    }
+}

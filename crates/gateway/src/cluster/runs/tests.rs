@@ -1,0 +1,135 @@
+use std::collections::BTreeMap;
+
+use kube::core::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn seen(status: Value) -> SeenRun {
+    seen_of("uid", "team", status)
+}
+
+fn seen_of(uid: &str, namespace: &str, status: Value) -> SeenRun {
+    let run = json!({
+        "metadata": { "name": "n", "namespace": namespace, "uid": uid },
+        "spec": { "task": "a long text", "unknown": [1, 2] },
+        "status": status,
+    });
+    serde_json::from_value(run).unwrap()
+}
+
+/// With a client that nobody asks anything: no test here has a plan to fetch.
+fn runs() -> Arc<Runs> {
+    let config = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
+    Runs::new(Client::try_from(config).unwrap(), Arc::default())
+}
+
+impl Runs {
+    /// The watch brings a run of namespace `team`.
+    pub(in crate::cluster) fn sees(self: &Arc<Self>, uid: &str, status: Value) {
+        self.see(&seen_of(uid, "team", status), By::Watch);
+    }
+
+    /// The watch has brought all there were.
+    pub(in crate::cluster) fn listed(&self) {
+        self.ready.send_replace(true);
+    }
+}
+
+#[test]
+fn a_run_is_over_when_it_has_ended_is_revoked_or_goes() {
+    for (status, over) in [
+        (json!(null), false),
+        (json!({}), false),
+        (json!({ "phase": "Pending" }), false),
+        (json!({ "phase": "PostRunning" }), false),
+        (
+            json!({ "phase": "Running", "report": { "finished": true } }),
+            false,
+        ),
+        (json!({ "phase": "Succeeded" }), true),
+        (json!({ "phase": "Cancelled" }), true),
+        (
+            json!({ "phase": "Running", "revokedAt": "2026-01-01T00:00:00Z" }),
+            true,
+        ),
+        (json!({ "phase": "Levitating" }), true),
+    ] {
+        assert_eq!(is_over(&seen(status.clone())).is_some(), over, "{status}");
+    }
+    let mut going = seen(json!({ "phase": "Running" }));
+    going.metadata = ObjectMeta {
+        deletion_timestamp: Some(now()),
+        ..going.metadata
+    };
+    assert!(is_over(&going).is_some());
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_runs_that_are_over() {
+    let runs = runs();
+    for number in 0..10_000 {
+        let uid = format!("u{number}");
+        runs.sees(&uid, json!({ "phase": "Failed", "podUID": uid }));
+    }
+    assert!(runs.is_empty());
+    runs.sees("uid", json!({ "phase": "Pending" }));
+    assert_eq!(runs.len(), 1);
+    runs.sees("uid", json!({ "phase": "Skipped" }));
+    assert!(runs.is_empty() && runs.lock().pods.is_empty());
+}
+
+#[tokio::test]
+async fn a_pod_is_a_runs_a_waiting_runs_or_nobodys() {
+    let runs = runs();
+    let (digest, nobody) = (format!("sha256:{}", "0".repeat(64)), |found| {
+        matches!(found, PodOf::Nobody(_))
+    });
+    let later = |found| matches!(found, PodOf::Later(_));
+    assert!(later(runs.pod("team", "pod")));
+    runs.ready.send_replace(true);
+    assert_eq!(runs.pod("team", "pod"), PodOf::Unknown);
+    runs.sees("uid", json!({ "phase": "Pending" }));
+    assert_eq!(runs.pod("team", "pod"), PodOf::Unknown);
+    runs.sees("uid", json!({ "phase": "Pending", "planDigest": digest }));
+    assert!(later(runs.pod("team", "pod")));
+    assert_eq!(runs.pod("another", "pod"), PodOf::Unknown);
+    runs.sees(
+        "uid",
+        json!({ "phase": "Running", "planDigest": digest, "podUID": "pod" }),
+    );
+    assert!(later(runs.pod("team", "pod")));
+    runs.fetched("uid", Fetched::Yes);
+    assert_eq!(runs.pod("team", "pod"), PodOf::Run("uid".to_owned()));
+    assert!(nobody(runs.pod("another", "pod")));
+    // Another pod of the run is not served.
+    runs.sees(
+        "uid",
+        json!({ "phase": "Running", "planDigest": digest, "podUID": "second" }),
+    );
+    assert_eq!(runs.pod("team", "second"), PodOf::Unknown);
+    assert_eq!(runs.pod("team", "pod"), PodOf::Run("uid".to_owned()));
+    runs.fetched("uid", Fetched::Never);
+    assert!(nobody(runs.pod("team", "pod")));
+    runs.sees("uid", json!({ "phase": "Succeeded" }));
+    assert_eq!(runs.pod("team", "pod"), PodOf::Unknown);
+}
+
+#[tokio::test]
+async fn who_created_a_run_is_known_where_it_was_recorded() {
+    let runs = runs();
+    let mut run = seen(json!({}));
+    runs.see(&run, By::Watch);
+    assert_eq!(runs.author("uid"), None);
+    let author = (annotation::CREATED_BY.to_owned(), "jo".to_owned());
+    run.metadata.annotations = Some(BTreeMap::from([author]));
+    runs.see(&run, By::Watch);
+    assert_eq!(runs.author("uid").as_deref(), Some("jo"));
+    // Nobody has that name, so everybody would be somebody else.
+    for empty in ["", " "] {
+        let author = (annotation::CREATED_BY.to_owned(), empty.to_owned());
+        run.metadata.annotations = Some(BTreeMap::from([author]));
+        runs.see(&run, By::Watch);
+        assert_eq!(runs.author("uid"), None, "{empty:?}");
+    }
+}

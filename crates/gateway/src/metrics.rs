@@ -1,0 +1,227 @@
+//! What is counted, for whoever collects it at `/metrics`.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use sympozium_ipc::run_api::ApiRefusalCode;
+
+use crate::events::{Events, Outcome};
+
+/// How `/metrics` is written.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What is counted.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    connections: Gauge,
+    runs: Gauge,
+    reports: Family<ByOutcome, Counter>,
+    approvals: Gauge,
+    reviews: Family<ByOutcome, Counter>,
+    refusals: Family<ByReason, Counter>,
+    missed: Counter,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It is kept.
+    Kept,
+    /// Another gateway had taken reports of the run meanwhile. It is tried again.
+    Overtaken,
+    /// It could not be kept.
+    Failed,
+}
+
+/// What became of a question about a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Review {
+    /// It is a pod's.
+    Good,
+    /// The same, as was known.
+    Remembered,
+    /// It is nobody's.
+    Bad,
+    /// Nobody could say.
+    Failed,
+}
+
+impl Taken {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Overtaken => "overtaken",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Review {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Remembered => "remembered",
+            Self::Bad => "bad",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+// Outcomes and reasons are our own words: there are as many as we have.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    reason: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("sympozium_gateway");
+        let metrics = Self {
+            connections: Gauge::default(),
+            runs: Gauge::default(),
+            reports: Family::default(),
+            approvals: Gauge::default(),
+            reviews: Family::default(),
+            refusals: Family::default(),
+            missed: Counter::default(),
+            registry: Registry::default(),
+        };
+        registry.register(
+            "connections",
+            "Clients that are connected",
+            metrics.connections.clone(),
+        );
+        registry.register("runs", "Runs that are served", metrics.runs.clone());
+        registry.register("reports", "Reports of runs", metrics.reports.clone());
+        let help = "Questions that wait for a person";
+        registry.register("approvals_waiting", help, metrics.approvals.clone());
+        registry.register(
+            "token_reviews",
+            "Questions about tokens",
+            metrics.reviews.clone(),
+        );
+        let help = "Requests that were refused, of parts and of runs";
+        registry.register("refusals", help, metrics.refusals.clone());
+        let help = "Events that were gone before they were counted";
+        registry.register("events_missed", help, metrics.missed.clone());
+        Self {
+            registry,
+            ..metrics
+        }
+    }
+}
+
+impl Metrics {
+    /// With nothing counted yet.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// A report was taken, or not.
+    pub fn report(&self, outcome: Taken) {
+        let outcome = outcome.as_str();
+        self.reports.get_or_create(&ByOutcome { outcome }).inc();
+    }
+
+    /// A token was asked about.
+    pub fn review(&self, outcome: Review) {
+        let outcome = outcome.as_str();
+        self.reviews.get_or_create(&ByOutcome { outcome }).inc();
+    }
+
+    /// So many more questions wait, or fewer.
+    pub fn waiting(&self, more: i64) {
+        self.approvals.inc_by(more);
+    }
+
+    /// Counts what the gateway refuses, for as long as it is polled.
+    pub async fn count(self: Arc<Self>, events: Arc<Events>) {
+        let mut watcher = events.subscribe(1);
+        loop {
+            match watcher.next().await {
+                Ok(event) => self.event(&event.outcome),
+                Err(missed) => drop(self.missed.inc_by(missed.count)),
+            }
+        }
+    }
+
+    fn event(&self, outcome: &Outcome) {
+        let reason = match outcome {
+            Outcome::Refused { reason, .. } => reason.as_str(),
+            Outcome::RequestRefused { code, .. } => word(*code),
+            _ => return,
+        };
+        self.refusals.get_or_create(&ByReason { reason }).inc();
+    }
+
+    /// All of it, as text, with how much is going on now.
+    pub fn text(&self, connections: usize, runs: usize) -> String {
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.connections.set(gauge(connections));
+        self.runs.set(gauge(runs));
+        let mut text = String::new();
+        // Writing into a text does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+fn word(code: ApiRefusalCode) -> &'static str {
+    match code {
+        ApiRefusalCode::Token => "token",
+        ApiRefusalCode::Request => "request",
+        ApiRefusalCode::Size => "size",
+        ApiRefusalCode::Chain => "chain",
+        ApiRefusalCode::Denied => "denied",
+        ApiRefusalCode::Busy => "busy",
+        ApiRefusalCode::Unavailable => "unavailable",
+        ApiRefusalCode::Failed => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Reason;
+
+    #[test]
+    fn what_is_counted_can_be_collected() {
+        let metrics = Metrics::default();
+        metrics.report(Taken::Kept);
+        metrics.report(Taken::Kept);
+        metrics.review(Review::Bad);
+        metrics.waiting(1);
+        metrics.event(&Outcome::Refused {
+            reason: Reason::NotInPlan,
+            detail: None,
+        });
+        metrics.event(&Outcome::RequestRefused {
+            request: None,
+            code: ApiRefusalCode::Chain,
+            detail: None,
+        });
+        let text = metrics.text(3, 2);
+        for line in [
+            "sympozium_gateway_connections 3",
+            "sympozium_gateway_runs 2",
+            "sympozium_gateway_reports_total{outcome=\"kept\"} 2",
+            "sympozium_gateway_approvals_waiting 1",
+            "sympozium_gateway_token_reviews_total{outcome=\"bad\"} 1",
+            "sympozium_gateway_refusals_total{reason=\"not-in-plan\"} 1",
+            "sympozium_gateway_refusals_total{reason=\"chain\"} 1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+        }
+    }
+}
