@@ -7,6 +7,7 @@
 )]
 
 mod caps;
+mod cluster;
 mod credentials;
 mod dns;
 mod fuzz;

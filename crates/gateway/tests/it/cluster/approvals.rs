@@ -1,0 +1,222 @@
+//! Questions to people, decided through the status of a ToolApproval.
+
+use serde_json::{Value, json};
+use sympozium_api::policy::{Approver, ApproverKind};
+use sympozium_ipc::run_api::path;
+use sympozium_testkit::wait_until;
+
+use super::{Program, Run, World, blocking};
+use crate::run_api::{Client, hash, question};
+use crate::world::PATIENCE;
+
+/// A question that is put, and its object.
+struct Put {
+    answer: tokio::task::JoinHandle<(u16, Value)>,
+    object: String,
+}
+
+async fn put(world: &World, run: &Run, bridge: &Client, name: &str) -> Put {
+    let (bridge, asked) = (bridge.clone(), question(name));
+    let answer = tokio::spawn(async move { bridge.post(path::APPROVALS, &asked).await });
+    let object = run.name(name);
+    let there = || {
+        world
+            .list("toolapprovals")
+            .iter()
+            .any(|it| it["metadata"]["name"] == object[..])
+    };
+    assert!(blocking(|| wait_until(PATIENCE, there)), "{object}");
+    Put { answer, object }
+}
+
+fn decided(decision: &str, by: &str) -> Value {
+    json!({
+        "decision": decision, "decidedBy": by, "decidedAt": "2026-01-01T00:00:00Z",
+        "reason": "because", "scope": "run",
+    })
+}
+
+fn vote(by: &str, groups: &[&str]) -> Value {
+    json!({ "by": by, "decision": "approved", "at": "2026-01-01T00:00:00Z", "groups": groups })
+}
+
+fn answer(name: &str, decision: &str, more: Value) -> (u16, Value) {
+    let mut answer = json!({
+        "approval": name, "action": hash("0"), "decision": decision, "forTheRun": false,
+    });
+    for (field, value) in more.as_object().expect("fields") {
+        answer[field] = value.clone();
+    }
+    (200, answer)
+}
+
+async fn ended(put: Put) -> (u16, Value) {
+    let answer = tokio::time::timeout(PATIENCE, put.answer).await;
+    answer.expect("in time").expect("an answer")
+}
+
+async fn world(label: &str) -> Option<(World, Program)> {
+    let world = World::open(label)?;
+    let gateway = world.gateway("gateway");
+    Some((world, gateway))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn people_decide_and_nobody_else() {
+    let Some((world, gateway)) = world("approvals").await else {
+        return;
+    };
+    let run = world.run("one", |plan| plan.approval.run_scope = true);
+    let bridge = world.served(&gateway, &run).await;
+
+    let yes = put(&world, &run, &bridge, "yes").await;
+    let object = world.get("toolapproval", &yes.object);
+    let uid = run.plan.run.uid.as_str();
+    assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], uid);
+    let mut spec = object["spec"].clone();
+    let fields = spec.as_object_mut().expect("a spec");
+    let times = (fields.remove("requestedAt"), fields.remove("expiresAt"));
+    assert!(times.0.is_some() && times.1.is_some());
+    assert_eq!(
+        spec,
+        json!({
+            "run": { "name": "one", "uid": uid }, "tool": "execute_command", "pack": "cluster",
+            "actionHash": hash("0"), "summary": "shell: ls",
+        })
+    );
+    assert!(
+        gateway
+            .probe("/metrics")
+            .await
+            .contains("approvals_waiting 1")
+    );
+    world.set_status("toolapproval", &yes.object, &decided("approved", "jo"));
+    let expected = answer(
+        "yes",
+        "approved",
+        json!({ "by": "jo", "reason": "because", "forTheRun": true }),
+    );
+    assert_eq!(ended(yes).await, expected);
+
+    let no = put(&world, &run, &bridge, "no").await;
+    world.set_status("toolapproval", &no.object, &decided("denied", "al"));
+    let expected = answer("no", "denied", json!({ "by": "al", "reason": "because" }));
+    assert_eq!(ended(no).await, expected);
+
+    let mut late = question("late");
+    late["waitSeconds"] = json!(1);
+    let (status, expired) = bridge.post(path::APPROVALS, &late).await;
+    assert_eq!((status, expired), answer("late", "expired", json!({})));
+    // What is said after that changes nothing, also where the gateway has forgotten that it asked.
+    world.set_status(
+        "toolapproval",
+        &run.name("late"),
+        &decided("approved", "jo"),
+    );
+    let second = world.gateway("second");
+    let other = world.served(&second, &run).await;
+    let (status, expired) = other.post(path::APPROVALS, &late).await;
+    assert_eq!((status, expired), answer("late", "expired", json!({})));
+
+    // Put to one gateway and, after the connection was lost, to another: one question, and one answer for both.
+    let twice = put(&world, &run, &bridge, "twice").await;
+    let again = put(&world, &run, &other, "twice").await;
+    world.set_status("toolapproval", &twice.object, &decided("approved", "jo"));
+    let expected = answer(
+        "twice",
+        "approved",
+        json!({ "by": "jo", "reason": "because", "forTheRun": true }),
+    );
+    assert_eq!(ended(twice).await, expected);
+    assert_eq!(ended(again).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rule_of_the_plan_is_kept() {
+    let Some((world, gateway)) = world("rules").await else {
+        return;
+    };
+    let named = |kind, name: &str| Approver {
+        kind,
+        name: name.to_owned(),
+    };
+    let run = world.run("two", |plan| {
+        plan.approval.required = 2;
+        plan.approval.approvers = Some(vec![
+            named(ApproverKind::User, "jo"),
+            named(ApproverKind::Group, "sre"),
+        ]);
+    });
+    let bridge = world.served(&gateway, &run).await;
+    let asked = put(&world, &run, &bridge, "q").await;
+    // One of those who may, twice; one who may not; and one who is in the group.
+    let votes = json!({ "votes": [vote("jo", &[]), vote("x", &["dev"])] });
+    world.set_status("toolapproval", &asked.object, &votes);
+    let mut both = decided("approved", "jo");
+    both["votes"] = votes["votes"].clone();
+    world.set_status("toolapproval", &asked.object, &both);
+    let votes = json!({ "votes": [vote("jo", &[]), vote("x", &["dev"]), vote("al", &["sre"])] });
+    world.set_status("toolapproval", &asked.object, &votes);
+    let (status, said) = ended(asked).await;
+    assert_eq!(
+        (status, &said["decision"], &said["by"]),
+        (200, &json!("approved"), &json!("al, jo"))
+    );
+    // The plan does not permit it for the run, whatever they say.
+    assert_eq!(said["forTheRun"], false);
+
+    let asked = put(&world, &run, &bridge, "r").await;
+    world.set_status("toolapproval", &asked.object, &decided("approved", "x"));
+    let (_, said) = ended(asked).await;
+    let reason = "x said yes, and the policy of this run does not name them as an approver";
+    assert_eq!(
+        (&said["decision"], &said["reason"]),
+        (&json!("denied"), &json!(reason))
+    );
+
+    // Nobody recorded who started it, so nobody can be told from its author.
+    let run = world.run("author", |plan| plan.approval.run_author = false);
+    let bridge = world.served(&gateway, &run).await;
+    let (_, said) = bridge.post(path::APPROVALS, &question("q")).await;
+    assert_eq!(said["decision"], "denied");
+    assert!(
+        said["reason"]
+            .as_str()
+            .is_some_and(|it| it.contains("nobody recorded who started it"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_made_is_no_answer() {
+    let Some((world, gateway)) = world("forged").await else {
+        return;
+    };
+    let run = world.run("one", |_| {});
+    let bridge = world.served(&gateway, &run).await;
+    let forged = |name: &str, digit: &str| {
+        world.create(&json!({
+            "apiVersion": "sympozium.ai/v1alpha1", "kind": "ToolApproval",
+            "metadata": { "name": run.name(name) },
+            "spec": {
+                "run": { "name": "one", "uid": run.plan.run.uid },
+                "tool": "execute_command", "pack": "cluster", "actionHash": hash(digit),
+                "summary": "shell: ls",
+                "requestedAt": "2026-01-01T00:00:00Z", "expiresAt": "2099-01-01T00:00:00Z",
+            },
+        }));
+        world.set_status("toolapproval", &run.name(name), &decided("approved", "jo"));
+    };
+    // A yes that waits for the question, and is about something else.
+    forged("before", "1");
+    let (status, refusal) = bridge.post(path::APPROVALS, &question("before")).await;
+    assert_eq!((status, &refusal["code"]), (403, &json!("denied")));
+
+    // The question is taken away, and another put in its place.
+    let asked = put(&world, &run, &bridge, "after").await;
+    world.kubectl(&["delete", "toolapproval", &asked.object]);
+    forged("after", "0");
+    let (status, said) = ended(asked).await;
+    assert_eq!((status, &said["decision"]), (200, &json!("denied")));
+    let reason = "the request for approval was deleted, or replaced by another";
+    assert_eq!(said["reason"], reason);
+}
