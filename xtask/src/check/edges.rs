@@ -54,7 +54,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "sympozium-controller",
-        &["sympozium-api", "sympozium-plan", "sympozium-program"],
+        &[
+            "sympozium-api",
+            "sympozium-plan",
+            "sympozium-ipc",
+            "sympozium-program",
+        ],
     ),
     (
         "sympozium-server",

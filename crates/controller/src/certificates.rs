@@ -1,0 +1,352 @@
+//! The Secrets that controller and gateway work with: the authority, the gateway's certificate, the keys of credentials.
+//!
+//! They are made where they are absent, and never written over while they are good. The certificate is renewed at two
+//! thirds of its life, and made anew when it does not fit the authority: nothing else depends on it. An authority or keys that
+//! cannot be read are left for a person to look at: running runs depend on them, and what is lost cannot be made
+//! again. Until then no run begins; deleting the Secret has a new one made.
+
+mod keys;
+mod make;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{PartialObjectMeta, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use sympozium_api::installation::{
+    AUTHORITY_SECRET, GATEWAY_KEYS_SECRET, GATEWAY_TLS_SECRET, KEYS, gateway_host,
+};
+use sympozium_api::labels;
+use sympozium_ipc::credential::KeyRing;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use zeroize::Zeroizing;
+
+pub use keys::{KEEP_OLD, ROTATE_AFTER, VERIFY_FIRST};
+pub use make::{AUTHORITY_LIFE, CERTIFICATE_LIFE, RENEW_WITH_LEFT};
+
+use crate::metrics::Metrics;
+use crate::random::NoRandomness;
+use make::{Judgement, Pair, Unusable};
+
+/// How often they are looked at when nothing changes.
+pub const CHECK_EVERY: Duration = Duration::from_secs(60 * 60);
+/// How long to wait after a failure.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Changes that come together are looked at together.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Bytes of a value in one of our Secrets.
+const MAX_BYTES: usize = 64 * 1024;
+
+const CERTIFICATE_FILE: &str = "tls.crt";
+const KEY_FILE: &str = "tls.key";
+const TLS_TYPE: &str = "kubernetes.io/tls";
+
+/// What runs need of them.
+#[derive(Clone)]
+pub struct Material {
+    /// The certificate that the gateway's is checked by.
+    pub authority: String,
+    /// What signs credentials.
+    pub keys: Arc<KeyRing>,
+}
+
+/// Keeps the three Secrets.
+pub struct Keeper {
+    secrets: Api<Secret>,
+    host: String,
+    metrics: Arc<Metrics>,
+    /// The keys that were read last, so that the same are not given out as new ones.
+    last: Option<(Zeroizing<String>, Arc<KeyRing>)>,
+}
+
+/// Why the Secrets are not all there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused something.
+    #[error("Secret `{secret}`: {source}")]
+    Api {
+        /// Which.
+        secret: &'static str,
+        /// Why.
+        #[source]
+        source: kube::Error,
+    },
+    /// One cannot be used, and is not ours to replace.
+    #[error(
+        "Secret `{secret}` cannot be used: {why}; put back what was in it, or delete it to have a new one made, which ends the way out of runs that go on"
+    )]
+    Damaged {
+        /// Which.
+        secret: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A certificate could not be made.
+    #[error(transparent)]
+    Make(#[from] Unusable),
+    /// No key could be made.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
+}
+
+impl Keeper {
+    /// Of the Secrets in the system namespace.
+    pub fn new(client: Client, system_namespace: &str, metrics: Arc<Metrics>) -> Self {
+        Self {
+            secrets: Api::namespaced(client, system_namespace),
+            host: gateway_host(system_namespace),
+            metrics,
+            last: None,
+        }
+    }
+
+    /// Looks at them now, after every change, and every hour. What can be used is told.
+    pub async fn keep(mut self, tell: watch::Sender<Option<Material>>) {
+        let changes = stream::select_all(NAMES.map(|name| {
+            let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(
+                self.secrets.clone().into_client(),
+                self.secrets.namespace().unwrap_or_default(),
+            );
+            let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+            watcher(api, config).default_backoff().boxed()
+        }));
+        let mut changes = changes;
+        loop {
+            let pause = match self.check(Timestamp::now()).await {
+                Ok(material) => {
+                    tell.send_replace(Some(material));
+                    CHECK_EVERY
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the gateway's Secrets are not all in order");
+                    RETRY_AFTER
+                }
+            };
+            let damaged = pause == RETRY_AFTER;
+            if let Ok(Some(_)) = timeout(pause, changes.next()).await {
+                // A watch that fails again and again must not make us look again and again.
+                sleep(if damaged { RETRY_AFTER } else { SETTLE }).await;
+                while let Ok(Some(_)) = timeout(Duration::ZERO, changes.next()).await {}
+            }
+        }
+    }
+
+    /// Makes what is absent, renews what is old, and gives what runs need.
+    ///
+    /// # Errors
+    ///
+    /// When one is missing and cannot be made, or cannot be used.
+    pub async fn check(&mut self, now: Timestamp) -> Result<Material, Error> {
+        let authority = self.authority(now).await;
+        self.told(AUTHORITY_SECRET, &authority);
+        let authority = authority?;
+        let certificate = self.certificate(&authority, now).await;
+        self.told(GATEWAY_TLS_SECRET, &certificate);
+        certificate?;
+        let keys = self.keys(now).await;
+        self.told(GATEWAY_KEYS_SECRET, &keys);
+        Ok(Material {
+            authority: authority.certificate,
+            keys: keys?,
+        })
+    }
+
+    async fn authority(&self, now: Timestamp) -> Result<Pair, Error> {
+        let name = AUTHORITY_SECRET;
+        let found = match self.get(name).await? {
+            Some(found) => found,
+            None => {
+                let pair = make::authority(now)?;
+                self.create(name, TLS_TYPE, pair.data()).await?
+            }
+        };
+        let damaged = |why: Unusable| Error::Damaged {
+            secret: name,
+            why: why.to_string(),
+        };
+        let pair = Pair::read(&found).map_err(damaged)?;
+        make::check_authority(&pair).map_err(damaged)?;
+        Ok(pair)
+    }
+
+    async fn certificate(&self, authority: &Pair, now: Timestamp) -> Result<(), Error> {
+        let name = GATEWAY_TLS_SECRET;
+        let Some(found) = self.get(name).await? else {
+            let pair = make::certificate(authority, &self.host, now)?;
+            self.create(name, TLS_TYPE, pair.data()).await?;
+            return Ok(());
+        };
+        let judged = match Pair::read(&found) {
+            Ok(pair) => make::judge(&pair, authority, &self.host, now),
+            Err(error) => Err(error),
+        };
+        let judged = judged.unwrap_or(Judgement::Useless);
+        if judged == Judgement::Good {
+            return Ok(());
+        }
+        if !is_ours(&found) {
+            return Err(Error::Damaged {
+                secret: name,
+                why: "it is not of this authority for this name or has expired, and somebody else put it there"
+                    .to_owned(),
+            });
+        }
+        tracing::info!(secret = name, reason = ?judged, "the gateway gets a new certificate");
+        let pair = make::certificate(authority, &self.host, now)?;
+        self.replace(name, found, pair.data()).await
+    }
+
+    async fn keys(&mut self, now: Timestamp) -> Result<Arc<KeyRing>, Error> {
+        let name = GATEWAY_KEYS_SECRET;
+        let found = match self.get(name).await? {
+            Some(found) => found,
+            None => {
+                let data = BTreeMap::from([(KEYS, keys::first(now)?)]);
+                self.create(name, "Opaque", data).await?
+            }
+        };
+        let damaged = |why: String| Error::Damaged { secret: name, why };
+        let text = text(&found, KEYS).ok_or_else(|| damaged(format!("it has no `{KEYS}`")))?;
+        let rotated = match keys::rotated(&text, now, keys::line) {
+            Ok(rotated) => rotated,
+            Err(keys::Unrotatable::Keys(why)) => return Err(damaged(why.to_string())),
+            Err(keys::Unrotatable::Randomness(why)) => return Err(why.into()),
+        };
+        let text = match rotated {
+            None => text,
+            Some(rotated) => {
+                tracing::info!("the keys of gateway credentials are rotated");
+                let data = BTreeMap::from([(KEYS, rotated.clone())]);
+                self.replace(name, found, data).await?;
+                rotated
+            }
+        };
+        if let Some((last, keys)) = &self.last
+            && *last == text
+        {
+            return Ok(Arc::clone(keys));
+        }
+        let keys = KeyRing::parse(&text).map_err(|why| damaged(why.to_string()))?;
+        let keys = Arc::new(keys);
+        self.last = Some((text, Arc::clone(&keys)));
+        Ok(keys)
+    }
+
+    fn told<T>(&self, secret: &'static str, outcome: &Result<T, Error>) {
+        let faulty = matches!(outcome, Err(Error::Damaged { .. } | Error::Make(_)));
+        self.metrics.certificate_fault(secret, faulty);
+    }
+
+    async fn get(&self, name: &'static str) -> Result<Option<Secret>, Error> {
+        let found = self.secrets.get_opt(name).await;
+        found.map_err(|source| Error::Api {
+            secret: name,
+            source,
+        })
+    }
+
+    /// Where somebody else was quicker, theirs counts.
+    async fn create(
+        &self,
+        name: &'static str,
+        kind: &str,
+        data: BTreeMap<&'static str, Zeroizing<String>>,
+    ) -> Result<Secret, Error> {
+        let labels = [
+            (labels::PART_OF, labels::MANAGER),
+            (labels::APP_MANAGED_BY, labels::CONTROLLER),
+        ];
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some(labels.map(|(key, value)| (key.into(), value.into())).into()),
+                ..ObjectMeta::default()
+            },
+            type_: Some(kind.to_owned()),
+            data: Some(bytes(&data)),
+            ..Secret::default()
+        };
+        let error = |source| Error::Api {
+            secret: name,
+            source,
+        };
+        match self.secrets.create(&PostParams::default(), &secret).await {
+            Ok(made) => {
+                self.metrics.wrote("Secret", "create");
+                tracing::info!(secret = name, "made");
+                Ok(made)
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                self.secrets.get(name).await.map_err(error)
+            }
+            Err(source) => Err(error(source)),
+        }
+    }
+
+    /// Compares and swaps: `found` has the version that was read.
+    async fn replace(
+        &self,
+        name: &'static str,
+        mut found: Secret,
+        data: BTreeMap<&'static str, Zeroizing<String>>,
+    ) -> Result<(), Error> {
+        found.data = Some(bytes(&data));
+        found.metadata.managed_fields = None;
+        let parameters = PostParams::default();
+        let written = self.secrets.replace(name, &parameters, &found).await;
+        self.metrics.wrote("Secret", "update");
+        written.map(|_| ()).map_err(|source| Error::Api {
+            secret: name,
+            source,
+        })
+    }
+}
+
+/// All three.
+pub const NAMES: [&str; 3] = [AUTHORITY_SECRET, GATEWAY_TLS_SECRET, GATEWAY_KEYS_SECRET];
+
+impl Pair {
+    fn read(secret: &Secret) -> Result<Self, Unusable> {
+        let certificate = text(secret, CERTIFICATE_FILE).ok_or(Unusable::Certificate)?;
+        Ok(Self {
+            certificate: certificate.to_string(),
+            key: text(secret, KEY_FILE).ok_or(Unusable::Key)?,
+        })
+    }
+
+    fn data(&self) -> BTreeMap<&'static str, Zeroizing<String>> {
+        let certificate = Zeroizing::new(self.certificate.clone());
+        BTreeMap::from([
+            (CERTIFICATE_FILE, certificate),
+            (KEY_FILE, self.key.clone()),
+        ])
+    }
+}
+
+fn is_ours(secret: &Secret) -> bool {
+    let labels = secret.metadata.labels.as_ref();
+    let manager = labels.and_then(|labels| labels.get(labels::APP_MANAGED_BY));
+    manager.is_some_and(|manager| manager == labels::CONTROLLER)
+}
+
+fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {
+    let bytes = &secret.data.as_ref()?.get(key)?.0;
+    (bytes.len() <= MAX_BYTES).then_some(())?;
+    let text = std::str::from_utf8(bytes).ok()?;
+    Some(Zeroizing::new(text.to_owned()))
+}
+
+fn bytes(data: &BTreeMap<&'static str, Zeroizing<String>>) -> BTreeMap<String, ByteString> {
+    let pair = |(key, value): (&&str, &Zeroizing<String>)| {
+        ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))
+    };
+    data.iter().map(pair).collect()
+}

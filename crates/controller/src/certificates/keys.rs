@@ -1,0 +1,189 @@
+//! The keys of gateway credentials: when there is a new one, and when an old one goes.
+//!
+//! A key's id says when it was made (`k` and seconds of Unix time). A new key is first put at the end, where it verifies
+//! only: the gateway reads a changed Secret minutes later, and what it does not know it refuses. An hour later it comes to the
+//! front and signs. Keys whose ids say nothing were put there by a person, who changes them too.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sympozium_ipc::credential::{KEY_BYTES, KeyRing, MAX_KEYS, UnusableKeys};
+use zeroize::Zeroizing;
+
+use crate::random::{NoRandomness, bytes, hexadecimal};
+
+/// After so long, a key gets a successor.
+pub const ROTATE_AFTER: Duration = Duration::from_secs(30 * 86_400);
+/// For so long a new key verifies before it signs.
+pub const VERIFY_FIRST: Duration = Duration::from_secs(60 * 60);
+/// For so long after that the one before it still verifies: longer than any credential is good for.
+pub const KEEP_OLD: Duration = Duration::from_secs(2 * 86_400);
+
+/// A text with one new key.
+pub fn first(now: Timestamp) -> Result<Zeroizing<String>, NoRandomness> {
+    line(now)
+}
+
+/// What is to come in place of `text`, if anything.
+///
+/// # Errors
+///
+/// When `text` holds no keys.
+pub fn rotated(
+    text: &str,
+    now: Timestamp,
+    make: impl FnOnce(Timestamp) -> Result<Zeroizing<String>, NoRandomness>,
+) -> Result<Option<Zeroizing<String>>, Unrotatable> {
+    let ring = KeyRing::parse(text)?;
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    let made: Vec<Option<Timestamp>> = ring.ids().map(made).collect();
+    let (Some(signing), Some(Some(signing_made))) = (lines.first(), made.first().copied()) else {
+        return Ok(None);
+    };
+    let age = |made: Timestamp| now.duration_since(made).unsigned_abs();
+    let is_past = |made: Timestamp| made <= now;
+    let successor = made
+        .iter()
+        .position(|it| it.is_some_and(|it| it > signing_made));
+
+    let mut keep = Zeroizing::new(String::with_capacity(text.len() + 128));
+    let mut add = |line: &str| {
+        keep.push_str(line);
+        keep.push('\n');
+    };
+    if let Some(at) = successor {
+        let ready = made[at].is_some_and(|it| is_past(it) && age(it) >= VERIFY_FIRST);
+        if !ready {
+            return Ok(None);
+        }
+        add(lines[at]);
+        for (_, line) in lines.iter().enumerate().filter(|(index, _)| *index != at) {
+            add(line);
+        }
+        return Ok(Some(keep));
+    }
+    if is_past(signing_made) && age(signing_made) >= ROTATE_AFTER && lines.len() < MAX_KEYS {
+        let new = make(now)?;
+        for line in &lines {
+            add(line);
+        }
+        add(new.trim_end());
+        return Ok(Some(keep));
+    }
+    // Nothing is newer than what signs: what was before it goes when nobody can hold a credential of it.
+    let old = |index: usize| index > 0 && made[index].is_some();
+    let superseded = is_past(signing_made) && age(signing_made) >= VERIFY_FIRST + KEEP_OLD;
+    if superseded && (0..lines.len()).any(old) {
+        add(signing);
+        for (index, line) in lines.iter().enumerate().skip(1) {
+            if !old(index) {
+                add(line);
+            }
+        }
+        return Ok(Some(keep));
+    }
+    Ok(None)
+}
+
+/// Why there can be no rotation.
+#[derive(Debug, thiserror::Error)]
+pub enum Unrotatable {
+    #[error(transparent)]
+    Keys(#[from] UnusableKeys),
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
+}
+
+/// A new key, as a line.
+pub fn line(now: Timestamp) -> Result<Zeroizing<String>, NoRandomness> {
+    let key = bytes::<KEY_BYTES>()?;
+    let digits = hexadecimal(&*key);
+    Ok(Zeroizing::new(format!(
+        "k{} {}\n",
+        now.as_second(),
+        *digits
+    )))
+}
+
+fn made(id: &str) -> Option<Timestamp> {
+    let digits = id.strip_prefix('k')?;
+    let plain = digits.len() >= 9 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then_some(())?;
+    Timestamp::from_second(digits.parse().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: i64 = 1_790_000_000;
+    const HOUR: i64 = 3_600;
+    const DAY: i64 = 24 * HOUR;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(START + seconds).unwrap()
+    }
+
+    fn after(text: &str, seconds: i64) -> Option<String> {
+        let rotated = rotated(text, at(seconds), line).unwrap();
+        rotated.map(|text| text.to_string())
+    }
+
+    fn ids(text: &str) -> Vec<i64> {
+        let ring = KeyRing::parse(text).unwrap();
+        ring.ids()
+            .map(|id| id.strip_prefix('k').unwrap().parse::<i64>().unwrap() - START)
+            .collect()
+    }
+
+    #[test]
+    fn a_successor_verifies_then_signs_then_is_alone() {
+        let one = first(at(0)).unwrap().to_string();
+        assert_eq!(after(&one, 0), None);
+        assert_eq!(after(&one, 30 * DAY - 1), None);
+        let two = after(&one, 30 * DAY).unwrap();
+        assert_eq!(ids(&two), [0, 30 * DAY]);
+        assert_eq!(after(&two, 30 * DAY + HOUR - 1), None);
+        let turned = after(&two, 30 * DAY + HOUR).unwrap();
+        assert_eq!(ids(&turned), [30 * DAY, 0]);
+        assert_eq!(after(&turned, 32 * DAY + HOUR - 1), None);
+        let alone = after(&turned, 32 * DAY + HOUR).unwrap();
+        assert_eq!(ids(&alone), [30 * DAY]);
+        assert_eq!(after(&alone, 32 * DAY + HOUR), None);
+    }
+
+    #[test]
+    fn an_installation_that_slept_for_months_loses_no_step() {
+        let one = first(at(0)).unwrap().to_string();
+        let two = after(&one, 300 * DAY).unwrap();
+        assert_eq!(ids(&two), [0, 300 * DAY]);
+        let turned = after(&two, 400 * DAY).unwrap();
+        assert_eq!(ids(&turned), [300 * DAY, 0]);
+        // What signs now is old already: it gets a successor first.
+        assert_eq!(
+            ids(&after(&turned, 400 * DAY).unwrap()),
+            [300 * DAY, 0, 400 * DAY]
+        );
+    }
+
+    #[test]
+    fn a_clock_that_went_back_changes_nothing() {
+        let one = first(at(60 * DAY)).unwrap().to_string();
+        assert_eq!(after(&one, 0), None);
+    }
+
+    #[test]
+    fn keys_of_a_person_stay_and_what_is_no_key_is_an_error() {
+        let theirs = format!("# mine\nmine {}\n", "0".repeat(64));
+        assert_eq!(after(&theirs, 900 * DAY), None);
+        assert!(rotated("damaged", at(0), line).is_err());
+        let both = format!("{}spare {}\n", *first(at(0)).unwrap(), "1".repeat(64));
+        let ring = KeyRing::parse(&after(&both, 30 * DAY).unwrap()).unwrap();
+        let ids: Vec<_> = ring.ids().collect();
+        assert_eq!(ids[1], "spare");
+    }
+}

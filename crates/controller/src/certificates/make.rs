@@ -1,0 +1,281 @@
+//! The authority and the gateway's certificate: how they are made, and whether they are still good.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
+};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::ring::default_provider;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// How long the authority is good for.
+pub const AUTHORITY_LIFE: Duration = Duration::from_secs(3_652 * 86_400);
+/// How long the gateway's certificate is good for.
+pub const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 86_400);
+/// With less than this left of it, a new one is made: at two thirds of its life.
+pub const RENEW_WITH_LEFT: Duration = Duration::from_secs(30 * 86_400);
+/// Certificates hold from a little before they are made: clocks differ.
+const EARLIER: Duration = DAY;
+/// What the authority is called.
+const AUTHORITY_NAME: &str = "Sympozium gateway authority";
+
+/// A certificate, with those that signed it behind it, and its key.
+#[derive(Clone)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: Zeroizing<String>,
+}
+
+/// Why a pair cannot be used. The key is never in it.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    #[error("`tls.crt` is not a certificate in PEM")]
+    Certificate,
+    #[error("`tls.key` is not a private key in PEM")]
+    Key,
+    #[error("`tls.key` is not the key of `tls.crt`")]
+    OtherKey,
+    #[error("`tls.crt` is no authority: {0}")]
+    NoAuthority(#[source] rustls::Error),
+    #[error("the authority is not one that this program made: what it signs cannot be verified")]
+    OtherAuthority,
+    #[error("the certificate cannot be made: {0}")]
+    Make(#[from] rcgen::Error),
+    #[error("`{0}` is not a name for a certificate")]
+    Name(String),
+}
+
+/// What is to be done about a certificate.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Nothing.
+    Good,
+    /// It is about to expire, or has.
+    Renew,
+    /// It is not one of this authority for this name.
+    Useless,
+}
+
+/// Makes an authority.
+pub fn authority(now: Timestamp) -> Result<Pair, Unusable> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut parameters = authority_parameters();
+    hold(&mut parameters, now, AUTHORITY_LIFE);
+    let certificate = parameters.self_signed(&key)?.pem();
+    Ok(Pair {
+        certificate,
+        key: Zeroizing::new(key.serialize_pem()),
+    })
+}
+
+/// Everything of the authority that what it signs repeats.
+fn authority_parameters() -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = named(AUTHORITY_NAME);
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    parameters
+}
+
+/// Makes the gateway's certificate for `host`, with the authority's behind it.
+pub fn certificate(authority: &Pair, host: &str, now: Timestamp) -> Result<Pair, Unusable> {
+    let authority_key = KeyPair::from_pem(&authority.key).map_err(|_| Unusable::Key)?;
+    let issuer = Issuer::new(authority_parameters(), authority_key);
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut parameters = CertificateParams::new(vec![host.to_owned()])?;
+    parameters.distinguished_name = named(host);
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    parameters.use_authority_key_identifier_extension = true;
+    hold(&mut parameters, now, CERTIFICATE_LIFE);
+    let leaf = parameters.signed_by(&key, &issuer)?.pem();
+    let pair = Pair {
+        certificate: format!("{leaf}{}", authority.certificate),
+        key: Zeroizing::new(key.serialize_pem()),
+    };
+    // An authority that somebody else made has another name: nobody would believe what we sign for it.
+    match judge(&pair, authority, host, now)? {
+        Judgement::Good => Ok(pair),
+        Judgement::Renew | Judgement::Useless => Err(Unusable::OtherAuthority),
+    }
+}
+
+/// Whether an authority can be used at all.
+pub fn check_authority(authority: &Pair) -> Result<(), Unusable> {
+    keys_match(authority)?;
+    roots(authority).map(|_| ())
+}
+
+/// Whether a certificate is still good.
+pub fn judge(
+    pair: &Pair,
+    authority: &Pair,
+    host: &str,
+    now: Timestamp,
+) -> Result<Judgement, Unusable> {
+    if keys_match(pair).is_err() {
+        return Ok(Judgement::Useless);
+    }
+    let chain = chain(pair)?;
+    let Some((leaf, rest)) = chain.split_first() else {
+        return Ok(Judgement::Useless);
+    };
+    let provider = Arc::new(default_provider());
+    let roots = Arc::new(roots(authority)?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+    let Ok(verifier) = verifier else {
+        return Ok(Judgement::Useless);
+    };
+    let name = ServerName::try_from(host).map_err(|_| Unusable::Name(host.to_owned()))?;
+    let verify = |at: Duration| {
+        let at = UnixTime::since_unix_epoch(at);
+        verifier.verify_server_cert(leaf, rest, &name, &[], at)
+    };
+    let now = unix(now);
+    use rustls::CertificateError::{Expired, ExpiredContext};
+    Ok(match (verify(now), verify(now + RENEW_WITH_LEFT)) {
+        (Ok(_), Ok(_)) => Judgement::Good,
+        (Ok(_), Err(_))
+        | (Err(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })), _) => {
+            Judgement::Renew
+        }
+        (Err(_), _) => Judgement::Useless,
+    })
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
+}
+
+fn hold(parameters: &mut CertificateParams, now: Timestamp, life: Duration) {
+    let now = date_time_ymd(1970, 1, 1) + unix(now);
+    parameters.not_before = now - EARLIER;
+    parameters.not_after = now + life;
+}
+
+fn unix(time: Timestamp) -> Duration {
+    // Before 1970 nothing holds.
+    Duration::from_secs(u64::try_from(time.as_second()).unwrap_or(0))
+}
+
+fn chain(pair: &Pair) -> Result<Vec<CertificateDer<'static>>, Unusable> {
+    let all = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
+    all.collect::<Result<_, _>>()
+        .map_err(|_| Unusable::Certificate)
+}
+
+fn roots(authority: &Pair) -> Result<RootCertStore, Unusable> {
+    let certificate = CertificateDer::from_pem_slice(authority.certificate.as_bytes())
+        .map_err(|_| Unusable::Certificate)?;
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).map_err(Unusable::NoAuthority)?;
+    Ok(roots)
+}
+
+fn keys_match(pair: &Pair) -> Result<(), Unusable> {
+    let chain = chain(pair)?;
+    if chain.is_empty() {
+        return Err(Unusable::Certificate);
+    }
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|_| Unusable::Key)?;
+    let key = any_supported_type(&key).map_err(|_| Unusable::Key)?;
+    let pair = CertifiedKey::new(chain, key);
+    pair.keys_match().map_err(|_| Unusable::OtherKey)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: &str = "sympozium-gateway.sympozium-system.svc";
+
+    fn at(days: u32) -> Timestamp {
+        Timestamp::from_second(1_790_000_000).unwrap() + DAY * days
+    }
+
+    #[test]
+    fn a_certificate_is_good_for_two_thirds_of_its_life_and_then_renewed() {
+        let authority = authority(at(0)).unwrap();
+        check_authority(&authority).unwrap();
+        let pair = certificate(&authority, HOST, at(0)).unwrap();
+        for (days, expected) in [
+            (0, Judgement::Good),
+            (59, Judgement::Good),
+            (61, Judgement::Renew),
+            (91, Judgement::Renew),
+        ] {
+            let judged = judge(&pair, &authority, HOST, at(days)).unwrap();
+            assert_eq!(judged, expected, "after {days} days");
+        }
+        // Near the authority's own end too.
+        let late = certificate(&authority, HOST, at(3_600)).unwrap();
+        assert_eq!(
+            judge(&late, &authority, HOST, at(3_600)).unwrap(),
+            Judgement::Good
+        );
+    }
+
+    #[test]
+    fn what_is_for_another_name_authority_or_key_is_useless() {
+        let authority = super::authority(at(0)).unwrap();
+        let other = super::authority(at(0)).unwrap();
+        let pair = certificate(&authority, HOST, at(0)).unwrap();
+        let judged = |pair: &Pair, authority: &Pair, host: &str| {
+            judge(pair, authority, host, at(0)).unwrap()
+        };
+        assert_eq!(judged(&pair, &other, HOST), Judgement::Useless);
+        let elsewhere = "sympozium-gateway.elsewhere.svc";
+        assert_eq!(judged(&pair, &authority, elsewhere), Judgement::Useless);
+        let mixed = Pair {
+            key: other.key.clone(),
+            ..pair.clone()
+        };
+        assert_eq!(judged(&mixed, &authority, HOST), Judgement::Useless);
+        let empty = Pair {
+            certificate: String::new(),
+            ..pair
+        };
+        assert_eq!(judged(&empty, &authority, HOST), Judgement::Useless);
+    }
+
+    #[test]
+    fn an_authority_of_somebody_else_is_refused() {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut parameters = authority_parameters();
+        parameters.distinguished_name = named("somebody else's");
+        let theirs = Pair {
+            certificate: parameters.self_signed(&key).unwrap().pem(),
+            key: Zeroizing::new(key.serialize_pem()),
+        };
+        let made = certificate(&theirs, HOST, at(0));
+        assert!(matches!(made, Err(Unusable::OtherAuthority)));
+
+        let ours = authority(at(0)).unwrap();
+        let mixed = Pair {
+            key: theirs.key,
+            ..ours.clone()
+        };
+        assert!(matches!(check_authority(&mixed), Err(Unusable::OtherKey)));
+        let damaged = Pair {
+            certificate: "-----BEGIN".to_owned(),
+            ..ours
+        };
+        assert!(matches!(
+            check_authority(&damaged),
+            Err(Unusable::Certificate)
+        ));
+    }
+}

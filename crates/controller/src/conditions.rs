@@ -1,0 +1,135 @@
+//! Conditions in a status: what holds and what does not.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use sympozium_plan::admit::{Denied, Reason};
+
+/// Bytes of a condition's message. The API allows 32 KiB; a status has several.
+pub const MAX_MESSAGE: usize = 8 * 1024;
+
+/// What a condition says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Of what.
+    pub about: &'static str,
+    /// Whether it holds; unknown when absent.
+    pub holds: Option<bool>,
+    /// One word.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// Puts what is said into a list. A condition that says the same as before keeps its time.
+pub fn say(conditions: &mut Vec<Condition>, said: Said, generation: Option<i64>, now: Timestamp) {
+    let status = match said.holds {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "Unknown",
+    };
+    let old = (conditions.iter()).position(|it| it.type_ == said.about);
+    let since = old
+        .map(|at| &conditions[at])
+        .filter(|old| old.status == status)
+        .map(|old| old.last_transition_time.clone());
+    let condition = Condition {
+        type_: said.about.to_owned(),
+        status: status.to_owned(),
+        reason: said.reason.to_owned(),
+        message: cut(said.message),
+        observed_generation: generation,
+        last_transition_time: since.unwrap_or_else(|| whole_seconds(now)),
+    };
+    match old {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// Every finding about an object, as the condition `Admitted`.
+pub fn admitted(findings: &Denied) -> Said {
+    let lines = |reasons: &[Reason], word: &str| -> Vec<String> {
+        let line = |it: &Reason| {
+            format!(
+                "{word}{}: {} [{}]; {}",
+                it.field, it.message, it.rule, it.remedy
+            )
+        };
+        reasons.iter().map(line).collect()
+    };
+    let mut all = lines(&findings.reasons, "");
+    all.extend(lines(&findings.warnings, "warning: "));
+    let denied = !findings.reasons.is_empty();
+    Said {
+        about: "Admitted",
+        holds: Some(!denied),
+        reason: if denied {
+            "Denied"
+        } else if all.is_empty() {
+            "Valid"
+        } else {
+            "Warnings"
+        },
+        message: if all.is_empty() {
+            "nothing is wrong with it".to_owned()
+        } else {
+            all.join("\n")
+        },
+    }
+}
+
+fn cut(mut text: String) -> String {
+    const MORE: &str = " …";
+    if text.len() > MAX_MESSAGE {
+        text.truncate(text.floor_char_boundary(MAX_MESSAGE - MORE.len()));
+        text.push_str(MORE);
+    }
+    text
+}
+
+/// The API server keeps seconds.
+pub fn whole_seconds(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(holds: Option<bool>, message: &str) -> Said {
+        Said {
+            about: "Admitted",
+            holds,
+            reason: "Because",
+            message: message.to_owned(),
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_it_turns() {
+        let mut list = Vec::new();
+        say(&mut list, said(Some(true), "a"), Some(1), at(10));
+        let first = list.clone();
+        say(&mut list, said(Some(true), "a"), Some(1), at(20));
+        assert_eq!(list, first);
+        say(&mut list, said(Some(true), "b"), Some(2), at(20));
+        assert_eq!(
+            (list[0].last_transition_time.0, list[0].message.as_str()),
+            (at(10), "b")
+        );
+        say(&mut list, said(None, "c"), Some(2), at(30));
+        assert_eq!((list.len(), list[0].last_transition_time.0), (1, at(30)));
+    }
+
+    #[test]
+    fn a_message_is_cut_between_characters() {
+        let mut list = Vec::new();
+        say(&mut list, said(None, &"ä".repeat(MAX_MESSAGE)), None, at(0));
+        assert!(list[0].message.len() <= MAX_MESSAGE);
+        assert!(list[0].message.ends_with("ä …"));
+    }
+}

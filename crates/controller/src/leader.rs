@@ -1,0 +1,384 @@
+//! One controller works at a time: who holds the Lease.
+//!
+//! Every write compares and swaps on the Lease's version, so two contenders cannot both succeed. Who holds it writes it
+//! every [`RENEW_EVERY`]; who could not for [`GIVE_UP_AFTER`] ends, which is well before anybody else may take it
+//! ([`HELD_FOR`] after the last change that they saw). Others' clocks are not believed: a Lease is old when we have not seen it
+//! change for long enough, by our own clock.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, pin_mut};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// For how long a Lease that is not renewed is respected.
+pub const HELD_FOR: Duration = Duration::from_secs(15);
+/// How often it is renewed.
+pub const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// Without a renewal for so long, the holder ends.
+pub const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+/// How long to wait after a failed attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long one call may take.
+const CALL_LIMIT: Duration = Duration::from_secs(4);
+
+/// A contender for the Lease.
+pub struct Contender {
+    leases: Api<Lease>,
+    name: String,
+    identity: String,
+    times: Times,
+}
+
+/// The times of a Lease. Tests choose shorter ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// See [`HELD_FOR`].
+    pub held_for: Duration,
+    /// See [`RENEW_EVERY`].
+    pub renew_every: Duration,
+    /// See [`GIVE_UP_AFTER`].
+    pub give_up_after: Duration,
+    /// See [`RETRY_AFTER`].
+    pub retry_after: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            held_for: HELD_FOR,
+            renew_every: RENEW_EVERY,
+            give_up_after: GIVE_UP_AFTER,
+            retry_after: RETRY_AFTER,
+        }
+    }
+}
+
+/// A Lease that is ours, as far as we know.
+pub struct Held {
+    contender: Contender,
+    lease: Lease,
+    /// When the last write that succeeded was begun.
+    renewed: Instant,
+}
+
+/// Why a Lease is no longer ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// Somebody else has it.
+    #[error("`{0}` holds the Lease now")]
+    Taken(String),
+    /// It is gone.
+    #[error("somebody deleted the Lease")]
+    Deleted,
+    /// It could not be renewed in time.
+    #[error("the Lease could not be renewed for {0} s: {1}")]
+    NotRenewed(u64, String),
+}
+
+/// How one call failed.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("no answer within {} s", CALL_LIMIT.as_secs())]
+    Late,
+}
+
+impl CallError {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
+        }
+    }
+}
+
+impl Contender {
+    /// For the Lease of this name. `identity` must be another one for each process.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            identity,
+            times: Times::default(),
+        }
+    }
+
+    /// The same, with other times.
+    #[must_use]
+    pub fn with_times(self, times: Times) -> Self {
+        Self { times, ..self }
+    }
+
+    /// Waits until the Lease is ours. A free one is taken at once; a held one when it was released, deleted, or did not change
+    /// for as long as it says that it is held.
+    pub async fn acquire(self) -> Held {
+        let fields = format!("metadata.name={}", self.name);
+        let changes = watcher(
+            self.leases.clone(),
+            watcher::Config::default().fields(&fields),
+        )
+        .default_backoff();
+        pin_mut!(changes);
+        let mut observed = Observed::default();
+        let mut told = false;
+        loop {
+            let begun = Instant::now();
+            let wait_until = match self.look_and_take(&mut observed).await {
+                Ok(Attempt::Ours(lease)) => {
+                    return Held {
+                        contender: self,
+                        lease: *lease,
+                        renewed: begun,
+                    };
+                }
+                Ok(Attempt::HeldBy { holder, until }) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::info!(holder, "standing by: another process holds the Lease");
+                    }
+                    until
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the Lease cannot be read or taken; trying again");
+                    Instant::now() + self.times.retry_after
+                }
+            };
+            // Each change is a reason to look; so is the end of the time for which it is held.
+            tokio::select! {
+                () = sleep_until(wait_until) => {}
+                change = changes.next() => {
+                    if let Some(Err(error)) = change {
+                        tracing::warn!(%error, "the watch of the Lease was cut; it is taken up again");
+                        sleep(self.times.retry_after).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn look_and_take(&self, observed: &mut Observed) -> Result<Attempt, CallError> {
+        let Some(lease) = limited(self.leases.get_opt(&self.name)).await? else {
+            let lease = self.written(None);
+            return match limited(self.leases.create(&PostParams::default(), &lease)).await {
+                Ok(lease) => Ok(Attempt::Ours(Box::new(lease))),
+                Err(error) if error.code() == Some(409) => Ok(self.soon("somebody")),
+                Err(error) => Err(error),
+            };
+        };
+        let holder = holder(&lease).to_owned();
+        let until = observed.look(&lease) + held_for(&lease, self.times.held_for);
+        if !holder.is_empty() && Instant::now() < until {
+            return Ok(Attempt::HeldBy { holder, until });
+        }
+        let lease = self.written(Some(&lease));
+        match limited(
+            self.leases
+                .replace(&self.name, &PostParams::default(), &lease),
+        )
+        .await
+        {
+            Ok(lease) => Ok(Attempt::Ours(Box::new(lease))),
+            // Somebody else was quicker, or it was deleted in between: look again.
+            Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(self.soon(&holder)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn soon(&self, holder: &str) -> Attempt {
+        Attempt::HeldBy {
+            holder: holder.to_owned(),
+            until: Instant::now() + self.times.retry_after,
+        }
+    }
+
+    /// The Lease as ours. `before` is what it takes the place of: its version is kept, so that the write compares.
+    fn written(&self, before: Option<&Lease>) -> Lease {
+        let now = MicroTime(now());
+        let old = before.and_then(|lease| lease.spec.as_ref());
+        let ours = before.is_some_and(|lease| holder(lease) == self.identity);
+        let acquired = old
+            .filter(|_| ours)
+            .and_then(|spec| spec.acquire_time.clone());
+        let transitions = old.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        let changed = before.is_some() && !ours;
+        Lease {
+            metadata: before.map_or_else(
+                || ObjectMeta {
+                    name: Some(self.name.clone()),
+                    ..ObjectMeta::default()
+                },
+                |lease| lease.metadata.clone(),
+            ),
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.identity.clone()),
+                lease_duration_seconds: i32::try_from(self.times.held_for.as_secs().max(1)).ok(),
+                acquire_time: Some(acquired.unwrap_or_else(|| now.clone())),
+                renew_time: Some(now),
+                lease_transitions: Some(transitions.saturating_add(changed.into())),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+}
+
+/// What came of an attempt to take the Lease.
+enum Attempt {
+    Ours(Box<Lease>),
+    HeldBy { holder: String, until: Instant },
+}
+
+/// Since when we have not seen the Lease change.
+#[derive(Default)]
+struct Observed {
+    last: Option<(Option<String>, Instant)>,
+}
+
+impl Observed {
+    fn look(&mut self, lease: &Lease) -> Instant {
+        let version = &lease.metadata.resource_version;
+        match &self.last {
+            Some((seen, since)) if seen == version => *since,
+            _ => {
+                let now = Instant::now();
+                self.last = Some((version.clone(), now));
+                now
+            }
+        }
+    }
+}
+
+impl Held {
+    /// Renews until the Lease is lost, and says why. Dropped, it can be taken up again or [released](Held::release).
+    pub async fn keep(&mut self, mut renewed: impl FnMut(Timestamp)) -> Lost {
+        let times = self.contender.times;
+        let mut next = self.renewed + times.renew_every;
+        let mut last_error = String::new();
+        loop {
+            let give_up = self.renewed + times.give_up_after;
+            sleep_until(next.min(give_up)).await;
+            let begun = Instant::now();
+            if begun >= give_up {
+                return Lost::NotRenewed(times.give_up_after.as_secs(), last_error);
+            }
+            // Not later than the time to give up: an answer after it would be of no use.
+            let renewal = tokio::time::timeout_at(give_up, self.renew()).await;
+            match renewal {
+                Ok(Ok(())) => {
+                    self.renewed = begun;
+                    next = begun + times.renew_every;
+                    renewed(now());
+                }
+                Ok(Err(Renewal::Lost(lost))) => return lost,
+                Ok(Err(Renewal::Failed(error))) => {
+                    last_error = sympozium_program::chain(&error);
+                    tracing::warn!(
+                        error = last_error,
+                        "the Lease could not be renewed; trying again"
+                    );
+                    next = Instant::now() + times.retry_after;
+                }
+                Err(_late) => last_error = "no answer".to_owned(),
+            }
+        }
+    }
+
+    async fn renew(&mut self) -> Result<(), Renewal> {
+        let this = &self.contender;
+        let lease = this.written(Some(&self.lease));
+        match limited(
+            this.leases
+                .replace(&this.name, &PostParams::default(), &lease),
+        )
+        .await
+        {
+            Ok(lease) => {
+                self.lease = lease;
+                Ok(())
+            }
+            // Somebody wrote it: perhaps we ourselves, in a call whose answer was lost. Who holds it decides.
+            Err(error) if error.code() == Some(409) => {
+                let found = limited(this.leases.get_opt(&this.name)).await;
+                let found = found.map_err(Renewal::Failed)?;
+                let found = found.ok_or(Renewal::Lost(Lost::Deleted))?;
+                if holder(&found) != this.identity {
+                    return Err(Renewal::Lost(Lost::Taken(holder(&found).to_owned())));
+                }
+                self.lease = found;
+                // It is still ours, and the next attempt has the right version.
+                Err(Renewal::Failed(error))
+            }
+            Err(error) if error.code() == Some(404) => Err(Renewal::Lost(Lost::Deleted)),
+            Err(error) => Err(Renewal::Failed(error)),
+        }
+    }
+
+    /// Gives the Lease back, so that another process can take it at once. It expires by itself where this fails.
+    pub async fn release(self) {
+        let this = &self.contender;
+        let mut lease = self.lease.clone();
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = None;
+            spec.acquire_time = None;
+            spec.renew_time = Some(MicroTime(now()));
+        }
+        let parameters = PostParams::default();
+        let mut released = limited(this.leases.replace(&this.name, &parameters, &lease)).await;
+        // A renewal that was cut has been made all the same: the Lease is ours in another version.
+        if released.as_ref().is_err_and(|it| it.code() == Some(409))
+            && let Ok(Some(found)) = limited(this.leases.get_opt(&this.name)).await
+            && holder(&found) == this.identity
+        {
+            lease.metadata.resource_version = found.metadata.resource_version;
+            released = limited(this.leases.replace(&this.name, &parameters, &lease)).await;
+        }
+        match released {
+            Ok(_) => tracing::info!("the Lease is released"),
+            Err(error) => {
+                tracing::warn!(%error, "the Lease could not be released; it expires by itself")
+            }
+        }
+    }
+}
+
+/// How a renewal failed.
+enum Renewal {
+    Lost(Lost),
+    Failed(CallError),
+}
+
+async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+    match timeout(CALL_LIMIT, call).await {
+        Ok(answer) => Ok(answer?),
+        Err(_elapsed) => Err(CallError::Late),
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    let spec = lease.spec.as_ref();
+    spec.and_then(|spec| spec.holder_identity.as_deref())
+        .unwrap_or_default()
+}
+
+/// As long as its holder says, and not longer than would be reasonable.
+fn held_for(lease: &Lease, ours: Duration) -> Duration {
+    let spec = lease.spec.as_ref();
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
+    let told = seconds.and_then(|it| u64::try_from(it).ok());
+    told.map_or(ours, |seconds| Duration::from_secs(seconds.clamp(1, 120)))
+}
+
+/// The API server keeps microseconds.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    let micros = Timestamp::from_microsecond(now.as_microsecond());
+    micros.unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests;

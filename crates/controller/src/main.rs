@@ -1,0 +1,7 @@
+//! The `sympozium-controller` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sympozium_controller::program::main()
+}

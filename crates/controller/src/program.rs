@@ -1,0 +1,381 @@
+//! The process: what is started in which order, and how it ends.
+//!
+//! Probes first, so that the kubelet sees a process that lives; then the Lease; then watches and loops. Asked to end, it
+//! takes no more work, finishes what is under way, gives the Lease back and exits with 0. Without the Lease it exits at
+//! once with 1: somebody else may be at work.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::Parser as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use sympozium_api::AgentRun;
+use sympozium_api::installation::CONTROLLER;
+use sympozium_program::{Failure, start_logging};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::agents::{self, Counted};
+use crate::arguments::Arguments;
+use crate::certificates::Keeper;
+use crate::context::Context;
+use crate::dispatch::Dispatch;
+use crate::leader::{Contender, Held};
+use crate::metrics::Metrics;
+use crate::probes::{self, State};
+use crate::surroundings::Follower;
+use crate::sweep::Sweeper;
+use crate::work::{Queue, queue, work};
+use crate::world::World;
+use crate::{packs, random, run};
+
+/// How long what is under way may take when the process is asked to end. The kubelet gives 30 s.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
+/// How long tasks are given to go away after that.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);
+/// How soon an API server that does not answer is asked again.
+/// How long nothing may come on a connection. Longer than a watch lasts (kube asks for 290 s).
+const SILENCE: Duration = Duration::from_secs(295);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long it may take to answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_logging(&arguments.log);
+    match start(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn start(arguments: &Arguments) -> Result<(), Failure> {
+    // Already there only if somebody else in this process was quicker with the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    let outcome = runtime.block_on(serve(arguments));
+    runtime.shutdown_timeout(SHUTDOWN_LIMIT);
+    outcome
+}
+
+async fn serve(arguments: &Arguments) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let metrics = Arc::new(Metrics::new());
+    let state = State::new(Arc::clone(&metrics));
+    probes::serve(arguments.probe_listen, state.clone())
+        .await
+        .map_err(|error| Failure::new(error, "choose another address with --probe-listen"))?;
+    let client = connect(arguments).await?;
+    let identity = identity(arguments)?;
+    let held = tokio::select! {
+        () = signals.end() => return Ok(()),
+        held = stand_by(&client, arguments, &identity, &state) => held,
+    };
+    tracing::info!(identity, "the Lease is ours: this process works");
+    state.watches();
+    metrics.leads(true);
+    let process = Process {
+        client,
+        metrics,
+        state,
+    };
+    process.lead(arguments, held, &mut signals).await
+}
+
+async fn stand_by(client: &Client, arguments: &Arguments, identity: &str, state: &State) -> Held {
+    // A process that cannot reach the API server is not ready to take over.
+    loop {
+        match timeout(FIRST_ANSWER, client.apiserver_version()).await {
+            Ok(Ok(_)) => break,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the API server does not answer; trying again")
+            }
+            Err(_late) => tracing::warn!("the API server does not answer; trying again"),
+        }
+        sleep(RETRY_AFTER).await;
+    }
+    state.stands_by();
+    let namespace = &arguments.system_namespace;
+    Contender::new(client.clone(), namespace, CONTROLLER, identity.to_owned())
+        .acquire()
+        .await
+}
+
+async fn connect(arguments: &Arguments) -> Result<Client, Failure> {
+    let config = if arguments.kubeconfig.is_some() || arguments.context.is_some() {
+        let options = KubeConfigOptions {
+            context: arguments.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let config = match &arguments.kubeconfig {
+            Some(path) => match Kubeconfig::read_from(path) {
+                Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
+                Err(error) => Err(error),
+            },
+            None => Config::from_kubeconfig(&options).await,
+        };
+        config.map_err(|error| {
+            let error = anyhow::Error::new(error).context("the kubeconfig cannot be used");
+            Failure::new(error, "`kubectl config get-contexts` shows what is in it")
+        })?
+    } else {
+        Config::incluster().map_err(|error| {
+            let error = anyhow::Error::new(error)
+                .context("this process is in no pod with a ServiceAccount");
+            Failure::new(error, "name a kubeconfig with --kubeconfig")
+        })?
+    };
+    let mut config = config;
+    // The API server ends each watch before that. A connection on which nothing comes for longer is dead.
+    config.read_timeout = Some(SILENCE);
+    let client = Client::try_from(config).context("the client cannot be made")?;
+    Ok(client)
+}
+
+/// Another one for each process, also on one machine.
+fn identity(arguments: &Arguments) -> Result<String, Failure> {
+    let name = arguments.identity.clone().unwrap_or_else(|| {
+        let names = rustix::system::uname();
+        names.nodename().to_string_lossy().into_owned()
+    });
+    let bytes = random::bytes::<4>().map_err(anyhow::Error::from)?;
+    Ok(format!("{name}_{}", *random::hexadecimal(&*bytes)))
+}
+
+/// A process that holds the Lease.
+struct Process {
+    client: Client,
+    metrics: Arc<Metrics>,
+    state: State,
+}
+
+impl Process {
+    async fn lead(
+        self,
+        arguments: &Arguments,
+        mut held: Held,
+        signals: &mut Signals,
+    ) -> Result<(), Failure> {
+        let (stop, stopping) = watch::channel(false);
+        let Started {
+            mut loops,
+            mut tasks,
+            world,
+        } = self.start(arguments, &stopping);
+        let ready = async {
+            if world.ready().await {
+                tracing::info!("every kind is watched");
+                self.state.leads(world.clone());
+            }
+            std::future::pending::<()>().await;
+        };
+        let renewed = |metrics: &Metrics, at: jiff::Timestamp| {
+            metrics.renewed(at.as_duration().as_secs_f64());
+        };
+        tokio::select! {
+            lost = held.keep(|at| renewed(&self.metrics, at)) => return Err(lost_the_lease(lost)),
+            () = ready => {}
+            () = signals.end() => {}
+            // They end when they are told to, and not before.
+            _ = loops.join_next() => return Err(fault()),
+            _ = tasks.join_next() => return Err(fault()),
+        }
+        tracing::info!("ending: what is under way is finished");
+        self.state.ends();
+        stop.send_replace(true);
+        let finish = async { while loops.join_next().await.is_some() {} };
+        tokio::select! {
+            // Work goes on only while the Lease is ours.
+            lost = held.keep(|at| renewed(&self.metrics, at)) => return Err(lost_the_lease(lost)),
+            finished = timeout(SHUTDOWN_GRACE, finish) => {
+                if finished.is_err() {
+                    tracing::warn!("what is still under way is left to the next process");
+                }
+            }
+        }
+        // Nothing may be written once somebody else can hold the Lease.
+        loops.shutdown().await;
+        tasks.shutdown().await;
+        held.release().await;
+        Ok(())
+    }
+
+    /// Starts watches, loops and what serves them.
+    fn start(&self, arguments: &Arguments, stopping: &watch::Receiver<bool>) -> Started {
+        let client = &self.client;
+        let settings = Arc::new(arguments.settings());
+        let (world, told, watching) = World::watch(client);
+        let (tell_surroundings, surroundings) = watch::channel(None);
+        let (tell_material, material) = watch::channel(None);
+        let (tell_gone, gone) = mpsc::unbounded_channel();
+        let nodes = Arc::new(Notify::new());
+        let counted = Arc::new(Counted::default());
+        let context = Arc::new(Context::new(
+            client.clone(),
+            settings.as_ref().clone(),
+            world.clone(),
+            surroundings,
+            Arc::clone(&self.metrics),
+        ));
+        let (runs, wanted_runs) = queue();
+        let (packs, wanted_packs) = queue();
+        let (agents, wanted_agents) = queue();
+        let (instances, wanted_instances) = queue();
+        let dispatch = Dispatch {
+            runs,
+            packs,
+            agents,
+            instances,
+            gone: tell_gone,
+            nodes: Arc::clone(&nodes),
+            counted: Arc::clone(&counted),
+        };
+
+        let mut tasks = JoinSet::new();
+        tasks.spawn(watching);
+        tasks.spawn(wake_when_known(Arc::clone(&context), dispatch.runs.clone()));
+        tasks.spawn(dispatch.run(told, Arc::clone(&context)));
+        let keeper = Keeper::new(
+            client.clone(),
+            &settings.system_namespace,
+            Arc::clone(&self.metrics),
+        );
+        tasks.spawn(keeper.keep(tell_material));
+        let follower = Follower {
+            settings,
+            overrides: arguments.overrides(),
+            world: world.clone(),
+            nodes_changed: nodes,
+            material,
+            metrics: Arc::clone(&self.metrics),
+        };
+        tasks.spawn(follower.follow(client.clone(), tell_surroundings));
+
+        let mut loops = JoinSet::new();
+        let stop = || stopping.clone();
+        let with = || Arc::clone(&context);
+        loops.spawn(work(
+            "AgentRun",
+            with(),
+            world.runs.clone(),
+            wanted_runs,
+            stop(),
+            run::reconcile,
+        ));
+        loops.spawn(work(
+            "SkillPack",
+            with(),
+            world.packs.clone(),
+            wanted_packs,
+            stop(),
+            packs::reconcile,
+        ));
+        let numbers = Arc::clone(&counted);
+        loops.spawn(work(
+            "Agent",
+            with(),
+            world.agents.clone(),
+            wanted_agents,
+            stop(),
+            move |agent, context| agents::reconcile_agent(agent, context, Arc::clone(&numbers)),
+        ));
+        loops.spawn(work(
+            "SympoziumInstance",
+            with(),
+            world.instances.clone(),
+            wanted_instances,
+            stop(),
+            move |agent, context| agents::reconcile_instance(agent, context, Arc::clone(&counted)),
+        ));
+        // The sweeper deletes: it waits until it knows what there is.
+        let sweeper = Sweeper::new(with());
+        let listed = world.clone();
+        let stop = stop();
+        loops.spawn(async move {
+            let mut stopped = stop.clone();
+            tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => {}
+                () = async {
+                    if listed.ready().await {
+                        sweeper.run(gone, stop).await;
+                    }
+                } => {}
+            }
+        });
+        Started {
+            loops,
+            tasks,
+            world,
+        }
+    }
+}
+
+/// Has runs looked at when the cluster around them becomes known.
+async fn wake_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
+    let mut surroundings = context.surroundings.clone();
+    let mut known = surroundings.borrow_and_update().is_some();
+    while surroundings.changed().await.is_ok() {
+        let before = known;
+        known = surroundings.borrow_and_update().is_some();
+        if known && !before {
+            for run in context.index.unfinished() {
+                runs.add(run);
+            }
+        }
+    }
+    // Who tells has ended, and with it the process.
+    std::future::pending().await
+}
+
+/// What was started.
+struct Started {
+    /// End when they are told to.
+    loops: JoinSet<()>,
+    /// End when they are dropped.
+    tasks: JoinSet<()>,
+    world: World,
+}
+
+fn lost_the_lease(lost: crate::leader::Lost) -> Failure {
+    tracing::error!(error = %lost, "this process must not work any more");
+    Failure::new(
+        anyhow::Error::new(lost).context("the Lease is lost"),
+        "another process goes on; is the API server overloaded, or this machine?",
+    )
+}
+
+fn fault() -> Failure {
+    anyhow!("a part of this process ended that must not; this is a fault in it").into()
+}
+
+/// What people and kubelets send.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot wait for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

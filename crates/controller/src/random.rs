@@ -1,0 +1,62 @@
+//! Bytes that nobody can guess.
+
+use std::time::Duration;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use zeroize::Zeroizing;
+
+/// The system gave no random bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("the system gives no random bytes")]
+pub struct NoRandomness(#[from] rustix::io::Errno);
+
+/// So many random bytes.
+///
+/// # Errors
+///
+/// When the system gives none.
+pub fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, NoRandomness> {
+    let mut bytes = Zeroizing::new([0; N]);
+    let mut filled = 0;
+    while filled < N {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}
+
+/// As hexadecimal digits.
+pub fn hexadecimal(bytes: &[u8]) -> Zeroizing<String> {
+    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
+    // All of it at once: a string that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(2 * bytes.len()));
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
+}
+
+/// Between half of a duration and all of it, so that what failed together is not tried again together.
+pub fn jittered(duration: Duration) -> Duration {
+    // Without randomness the whole: later is the safe side.
+    let share = bytes::<1>().map_or(255, |bytes| bytes[0]);
+    duration.mul_f64(0.5 + f64::from(share) / 510.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits() {
+        assert_eq!(*hexadecimal(&[0, 1, 0xab, 0xff]), "0001abff");
+    }
+
+    #[test]
+    fn jitter_stays_within_half_and_whole_and_differs() {
+        let whole = Duration::from_secs(8);
+        let drawn: Vec<_> = (0..64).map(|_| jittered(whole)).collect();
+        assert!(drawn.iter().all(|it| *it >= whole / 2 && *it <= whole));
+        assert!(drawn.iter().any(|it| *it != drawn[0]));
+    }
+}

@@ -1,0 +1,388 @@
+//! The beginning of a run: admitted, planned, and made, in an order in which a crash leaves nothing usable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt as _;
+use kube::runtime::controller::Action;
+use kube::runtime::events::EventType;
+use sympozium_api::AgentRun;
+use sympozium_api::agent_run::{GrantRecord, Phase, reason};
+use sympozium_api::names::{ObjectName, Uid};
+use sympozium_api::run_plan::Workload;
+use sympozium_plan::admit::Reason;
+use sympozium_plan::render::{Object, Purpose, Rendered, Stage, TTL_SECONDS};
+
+use super::end::{self, Outcome};
+use super::error::Error;
+use super::index::Turn;
+use super::resolve::{NotNow, Prepared, prepare};
+use super::status::{Change, Says, condition, hold, holds, now, since};
+use super::{faults, inputs, objects, observe};
+use crate::context::{About, Context};
+use crate::world::World;
+
+/// How soon a run is looked at again that has to wait for others. Usually it is woken before.
+const QUEUE_LOOK: Duration = Duration::from_secs(30);
+/// How soon a run is looked at again for which the cluster around it is not known yet. Usually it is woken before.
+const SURROUNDINGS_LOOK: Duration = Duration::from_secs(30);
+/// How long after its rights a run's Job is made anew where there is none: one that was there and has ended goes after so long.
+const JOB_DOUBT: Duration = Duration::from_secs(TTL_SECONDS as u64);
+
+/// Begins a run, or goes on where an earlier attempt was cut.
+pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+    let has_plan = run
+        .status
+        .as_ref()
+        .is_some_and(|it| it.plan_digest.is_some());
+    if run.spec.cancel {
+        return end::finish(run, Outcome::cancelled(), context).await;
+    }
+    // Its Job is there, and the pod is not: somebody says why, or it is on its way.
+    let is_made = context.index.is_made(&run.uid().unwrap_or_default());
+    if has_plan && holds(&run, condition::GRANTED) && (is_made || job_of(&run, context).is_some()) {
+        return observe::starting(run, context).await;
+    }
+    // Nobody knows whether it ran: its Job may have ended and gone while nobody looked. Nothing is executed twice.
+    let status = run.status.as_ref().filter(|it| it.job_name.is_some());
+    let granted = status.and_then(|it| it.granted_at.as_ref());
+    if holds(&run, condition::GRANTED) && granted.is_some_and(|it| since(it) >= JOB_DOUBT) {
+        let why = "its Job is gone, and nobody saw whether it ran; create the run again";
+        return end::finish(run, Outcome::failed(why), context).await;
+    }
+    let Some(surroundings) = context.surroundings.borrow().clone() else {
+        return Ok(Action::requeue(SURROUNDINGS_LOOK));
+    };
+    let prepared = match prepare(&run, context, &surroundings.render) {
+        Ok(prepared) => prepared,
+        Err(not_now) => return postpone(run, not_now, context).await,
+    };
+    let digest = &prepared.rendered.digest;
+    let written = run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
+    if written.is_some_and(|it| it != digest) {
+        let outcome = Outcome::failed(
+            "what the run is made of was changed while it began; create the run again",
+        );
+        return end::finish(run, outcome, context).await;
+    }
+    if run.spec.dry_run == Some(true) {
+        return planned_only(run, &prepared, context).await;
+    }
+    match make(run, prepared, context).await {
+        // The API server has understood, and says no: it will say so again.
+        Err(Stopped { run, error }) if error.is_final() => {
+            let outcome = Outcome::failed(&faults::refused(&error.told()));
+            end::finish(run, outcome, context).await
+        }
+        Err(Stopped { error, .. }) => Err(error),
+        Ok(action) => Ok(action),
+    }
+}
+
+/// How far it came, and why not further.
+struct Stopped {
+    run: Arc<AgentRun>,
+    error: Error,
+}
+
+/// Makes everything. The order is what keeps a crash harmless; see each step.
+async fn make(
+    run: Arc<AgentRun>,
+    prepared: Prepared,
+    context: &Context,
+) -> Result<Action, Stopped> {
+    let Prepared {
+        plan,
+        mut rendered,
+        warnings,
+    } = prepared;
+    let mut run = run;
+    macro_rules! step {
+        ($doing:expr) => {
+            match $doing {
+                Ok(done) => done,
+                Err(error) => return Err(Stopped { run, error }),
+            }
+        };
+    }
+    let uid = run.uid().unwrap_or_default();
+    let Some(surroundings) = context.surroundings.borrow().clone() else {
+        return Ok(Action::requeue(SURROUNDINGS_LOOK));
+    };
+    step!(inputs::fill(&plan, &mut rendered, &surroundings));
+
+    // First of all: from here on the run cannot go without our taking back what we give.
+    run = step!(hold(Arc::clone(&run), context).await);
+    // What will be made is written down before it is: after a crash these names are looked for.
+    let mut grants = records(&rendered);
+    run = step!(write_plan(&run, &plan, &rendered, &grants, &warnings, context).await);
+    context.plans.keep(plan.clone());
+
+    // Accounts, what holds the pod in, what parts read, roles: none of it lets anybody do anything.
+    let mut bindings = Vec::new();
+    for item in &rendered.objects {
+        match (&item.stage, &item.object) {
+            (Stage::Workload, _) => {}
+            (_, Object::RoleBinding(_) | Object::ClusterRoleBinding(_)) => {
+                bindings.push(&item.object);
+            }
+            (Stage::AfterRun, Object::Job(job)) => {
+                let made = objects::make(context, &suspended(job), &uid).await;
+                note(&mut grants, &item.object, step!(made));
+            }
+            (_, object) => {
+                let made = step!(objects::make(context, object, &uid).await);
+                note(&mut grants, object, made);
+            }
+        }
+    }
+    for skeleton in &rendered.skeletons {
+        if matches!(skeleton.purpose, Purpose::Token { .. }) {
+            let secret = grants
+                .iter()
+                .find(|it| it.kind == "Secret" && it.name == skeleton.secret);
+            let secret = secret.and_then(|it| it.uid.clone()).unwrap_or_default();
+            step!(
+                inputs::write_token(&plan, skeleton, secret.as_str(), &surroundings, context).await
+            );
+        }
+    }
+    // Rights last: now the tokens, which nobody holds yet, are worth something.
+    for object in bindings {
+        let made = step!(objects::make(context, object, &uid).await);
+        note(&mut grants, object, made);
+    }
+    let granted = Change::of(&run).set("grants", &grants).and_then(|it| {
+        match run.status.as_ref().and_then(|it| it.granted_at.as_ref()) {
+            Some(_) => Ok(it),
+            None => it.set("grantedAt", now()),
+        }
+    });
+    let granted = step!(granted).say(condition::GRANTED, granted_says(&plan));
+    run = step!(granted.write(context).await);
+
+    // Somebody may have changed their mind meanwhile.
+    let namespace = run.namespace().unwrap_or_default();
+    let latest = World::find(&context.world.runs, &namespace, &run.name_any());
+    let is_unwanted = |it: &AgentRun| it.spec.cancel || it.metadata.deletion_timestamp.is_some();
+    if latest.is_some_and(|it| it.uid() == run.uid() && is_unwanted(&it)) {
+        return Ok(Action::requeue(Duration::ZERO));
+    }
+    for object in rendered.stage(Stage::Workload) {
+        step!(objects::make(context, object, &uid).await);
+    }
+    context.index.note_made(&uid);
+    if let Some(created) = run.creation_timestamp() {
+        context.metrics.job_after(since(&created));
+    }
+    // The watch shows the pod; without one the deadline for starting counts.
+    Ok(Action::requeue(Duration::from_secs(
+        plan.deadlines.start_seconds,
+    )))
+}
+
+/// What the status says before anything is made.
+async fn write_plan(
+    run: &Arc<AgentRun>,
+    plan: &sympozium_api::RunPlan,
+    rendered: &Rendered,
+    grants: &[GrantRecord],
+    warnings: &[Reason],
+    context: &Context,
+) -> Result<Arc<AgentRun>, Error> {
+    if run
+        .status
+        .as_ref()
+        .is_some_and(|it| it.plan_digest.is_some())
+    {
+        return Ok(Arc::clone(run));
+    }
+    let workload = rendered.stage(Stage::Workload).next();
+    let workload = workload.map(|it| ObjectName::new(it.name()));
+    let field = match plan.workload {
+        Workload::Job => "jobName",
+        Workload::Sandbox { .. } => "sandboxName",
+    };
+    let post = rendered.stage(Stage::AfterRun).next();
+    let change = Change::of(run)
+        .set("phase", Phase::Pending)?
+        .set("planDigest", &rendered.digest)?
+        .set("resolved", &plan.resolved)?
+        .set("grants", grants)?
+        .set(field, workload)?
+        .set("postRunJobName", post.map(|it| ObjectName::new(it.name())))?
+        .say(condition::ADMITTED, admitted_says(warnings));
+    change.write(context).await
+}
+
+fn admitted_says(warnings: &[Reason]) -> Says {
+    let listed: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    if listed.is_empty() {
+        Says::yes("Admitted", "the run may exist")
+    } else {
+        Says::yes("AdmittedWithWarnings", listed.join("\n"))
+    }
+}
+
+fn granted_says(plan: &sympozium_api::RunPlan) -> Says {
+    let count = plan.identities.len();
+    if count == 0 {
+        return Says::yes("NoRights", "no part of the run may use the Kubernetes API");
+    }
+    let names: Vec<&str> = plan
+        .identities
+        .iter()
+        .map(|it| it.pack.as_deref().unwrap_or("hooks"))
+        .collect();
+    Says::yes(
+        "Granted",
+        format!("rights at the Kubernetes API: {}", names.join(", ")),
+    )
+}
+
+/// What of a run must go with it, in the order in which it is made. The plan stays.
+pub fn records(rendered: &Rendered) -> Vec<GrantRecord> {
+    let objects = rendered.objects.iter().map(|item| &item.object);
+    objects.filter(|it| !is_kept(it)).map(record).collect()
+}
+
+/// The plan stays as long as the run itself: it says what the run could touch.
+fn is_kept(object: &Object) -> bool {
+    let component = object
+        .metadata()
+        .labels
+        .as_ref()
+        .and_then(|it| it.get(sympozium_api::labels::COMPONENT));
+    component.is_some_and(|it| it == sympozium_api::labels::component::PLAN)
+}
+
+fn record(object: &Object) -> GrantRecord {
+    let skill = object
+        .metadata()
+        .labels
+        .as_ref()
+        .and_then(|it| it.get(sympozium_api::labels::SKILL));
+    GrantRecord {
+        kind: object.kind().to_owned(),
+        namespace: object.namespace().map(Into::into),
+        name: object.name().to_owned(),
+        uid: None,
+        skill: skill.cloned(),
+    }
+}
+
+/// Writes the UID of what was made into its record.
+fn note(grants: &mut [GrantRecord], object: &Object, uid: String) {
+    let is_it = |it: &&mut GrantRecord| it.kind == object.kind() && it.name == object.name();
+    if let Some(record) = grants.iter_mut().find(is_it) {
+        record.uid = Some(Uid::new(uid));
+    }
+}
+
+/// The hooks after the run as they were planned, and asleep until the agent has ended: a pack that changes meanwhile does not
+/// change them.
+fn suspended(job: &Job) -> Object {
+    let mut job = job.clone();
+    if let Some(spec) = &mut job.spec {
+        spec.suspend = Some(true);
+    }
+    Object::from(job)
+}
+
+/// The run's Job or Sandbox, as the watch has seen it. Sandboxes are not watched: their pods are.
+fn job_of(run: &AgentRun, context: &Context) -> Option<Arc<Job>> {
+    let name = run.status.as_ref()?.job_name.as_ref()?;
+    let namespace = run.namespace().unwrap_or_default();
+    let job = World::find(&context.world.jobs, &namespace, name.as_str())?;
+    let uid = run.uid().unwrap_or_default();
+    let owned = job.owner_references().iter().any(|it| it.uid == uid);
+    owned.then_some(job)
+}
+
+/// Planned, and no further.
+async fn planned_only(
+    run: Arc<AgentRun>,
+    prepared: &Prepared,
+    context: &Context,
+) -> Result<Action, Error> {
+    let change = Change::of(&run)
+        .set("planDigest", &prepared.rendered.digest)?
+        .set("resolved", &prepared.plan.resolved)?
+        .say(condition::ADMITTED, admitted_says(&prepared.warnings));
+    let run = change.write(context).await?;
+    let uid = run.uid().unwrap_or_default();
+    let plans = prepared.rendered.objects.iter().map(|item| &item.object);
+    for object in plans.filter(|it| is_kept(it)) {
+        objects::make(context, object, &uid).await?;
+    }
+    let outcome = Outcome {
+        phase: Phase::Skipped,
+        result: Some(
+            "planned only, as `dryRun` asks; `sympozium explain` shows the plan".to_owned(),
+        ),
+        ..Outcome::default()
+    };
+    end::finish(run, outcome, context).await
+}
+
+/// Says why a run does not begin, and when to look again.
+async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Result<Action, Error> {
+    let patience = context.settings.patience;
+    let waited = run
+        .creation_timestamp()
+        .map_or(Duration::ZERO, |it| since(&it));
+    if !matches!(not_now, NotNow::Queued(_)) {
+        context.index.give_back(&run.uid().unwrap_or_default());
+    }
+    // A run of which something was made already has rights, and does not wait with them.
+    let has_begun = (run.status.as_ref()).is_some_and(|it| it.plan_digest.is_some());
+    match not_now {
+        NotNow::Missing(reasons) if waited < patience && !has_begun => {
+            let says = Says::unknown("Waiting", told(&reasons));
+            let change = Change::of(&run).set("phase", Phase::Pending)?;
+            change.say(condition::ADMITTED, says).write(context).await?;
+            Ok(Action::requeue(patience.saturating_sub(waited)))
+        }
+        NotNow::Queued(Turn::OfCluster(why) | Turn::OfTree(why)) => {
+            let says = Says::unknown("Queued", why);
+            let change = Change::of(&run).set("phase", Phase::Pending)?;
+            change.say(condition::ADMITTED, says).write(context).await?;
+            Ok(Action::requeue(QUEUE_LOOK))
+        }
+        NotNow::Missing(reasons) | NotNow::Denied(reasons) => {
+            let text = told(&reasons);
+            let about = About {
+                type_: EventType::Warning,
+                reason: "Denied",
+                action: "Admit",
+                note: &text,
+            };
+            context.tell(&run, about).await;
+            let outcome = Outcome {
+                admitted: Some(Says::no(reason::DENIED, text.clone())),
+                ..Outcome::failed(&format!("the run is denied\n{text}"))
+            };
+            end::finish(run, outcome, context).await
+        }
+        NotNow::Impossible(why) => {
+            let outcome = Outcome {
+                admitted: Some(Says::no(reason::IMPOSSIBLE, why.clone())),
+                ..Outcome::failed(&why)
+            };
+            end::finish(run, outcome, context).await
+        }
+    }
+}
+
+/// Every reason on a line of its own, with its rule and the way out.
+fn told(reasons: &[Reason]) -> String {
+    let line = |it: &Reason| {
+        format!(
+            "denied[{}]: {}: {}: {} (hint: {})",
+            it.rule, it.subject, it.field, it.message, it.remedy
+        )
+    };
+    let lines: Vec<String> = reasons.iter().map(line).collect();
+    lines.join("\n")
+}

@@ -1,0 +1,69 @@
+//! Runs that are over are kept for a while, and as many of each agent as the installation says.
+
+use std::sync::Arc;
+
+use kube::api::{DeleteParams, Preconditions};
+use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt as _};
+use sympozium_api::AgentRun;
+
+use super::again::again;
+use super::error::{Error, is_conflict, is_missing};
+use super::status::since;
+use crate::context::Context;
+use crate::world::is_settled;
+
+/// A run about which nothing is to be done but to remove it, or older ones of its agent, in time. It is looked at once more when
+/// the watch shows that it is settled: before that it would not be counted.
+pub async fn settled(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+    if !is_settled(&run) {
+        return Ok(Action::await_change());
+    }
+    for old in beyond(&run, context) {
+        remove(&old, context).await?;
+    }
+    let Some(keep) = context.settings.keep else {
+        return Ok(Action::await_change());
+    };
+    let completed = run.status.as_ref().and_then(|it| it.completed_at.as_ref());
+    let age = completed.map_or(keep, since);
+    if age >= keep {
+        remove(&run, context).await?;
+        return Ok(Action::await_change());
+    }
+    Ok(Action::requeue(keep - age))
+}
+
+/// The oldest runs of the same agent that are beyond what is kept.
+fn beyond(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
+    let agent = run.spec.agent();
+    let mut runs = context.world.runs.state_filter(|other| {
+        is_settled(other) && other.namespace() == run.namespace() && other.spec.agent() == agent
+    });
+    let most = context.settings.history;
+    if runs.len() <= most {
+        return Vec::new();
+    }
+    runs.sort_by_key(|it| (it.creation_timestamp(), it.name_any()));
+    runs.truncate(runs.len() - most);
+    runs
+}
+
+async fn remove(run: &AgentRun, context: &Context) -> Result<(), Error> {
+    let api: Api<AgentRun> =
+        Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default());
+    let parameters = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: run.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::background()
+    };
+    context.metrics.wrote("AgentRun", "delete");
+    let name = run.name_any();
+    match again(|| api.delete(&name, &parameters)).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_missing(&error) || is_conflict(&error) => Ok(()),
+        Err(error) => Err(Error::api("delete", "AgentRun", run.name_any())(error)),
+    }
+}

@@ -1,0 +1,239 @@
+//! Fills what parts read: credentials for the gateway, and tokens of identities.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use sympozium_api::labels::field_manager;
+use sympozium_api::{AgentRun, RunPlan};
+use sympozium_ipc::credential::{Claims, Credential};
+use sympozium_plan::render::names::Names;
+use sympozium_plan::render::{Object, Purpose, Rendered, Skeleton, key};
+
+use super::again::again;
+use super::error::Error;
+use super::status::since;
+use crate::context::Context;
+use crate::surroundings::Surroundings;
+
+/// Seconds that a credential is good for beyond the run's ceiling: clocks differ, and the last answer may be long.
+const CREDENTIAL_SLACK: u64 = 600;
+
+/// Fills the Secrets that can be filled before they are made: what parts read at `/run/sympozium`.
+///
+/// # Errors
+///
+/// When a credential cannot be signed.
+pub fn fill(
+    plan: &RunPlan,
+    rendered: &mut Rendered,
+    surroundings: &Surroundings,
+) -> Result<(), Error> {
+    for skeleton in &rendered.skeletons {
+        let Purpose::Input { part } = &skeleton.purpose else {
+            continue;
+        };
+        let mut data = BTreeMap::new();
+        for name in &skeleton.keys {
+            let value = if name == key::GATEWAY_CERTIFICATE {
+                surroundings.gateway_authority.clone()
+            } else if name == key::PROXY {
+                let own = plan.credentials.iter().find(|it| it.part == *part);
+                let own = own.map(|it| it.name.as_str()).unwrap_or_default();
+                let gateway = &surroundings.render.gateway;
+                let authority = format!("{}:{}", gateway.name, gateway.port);
+                sign(plan, own, surroundings)?
+                    .proxy_url(&authority)
+                    .to_string()
+            } else {
+                let own = name.strip_prefix(key::CREDENTIAL).unwrap_or(name);
+                let signed = sign(plan, own, surroundings)?;
+                format!("{}:{}", signed.user, *signed.password)
+            };
+            data.insert(name.clone(), value);
+        }
+        let secrets = rendered.objects.iter_mut().map(|item| &mut item.object);
+        for object in secrets {
+            if let Object::Secret(secret) = object
+                && secret.metadata.name.as_deref() == Some(skeleton.secret.as_str())
+            {
+                secret.string_data = Some(data.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sign(plan: &RunPlan, name: &str, surroundings: &Surroundings) -> Result<Credential, Error> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |it| it.as_secs());
+    let ceiling = plan.deadlines.ceiling_seconds;
+    Ok(surroundings.keys.sign(&Claims {
+        run: plan.run.uid.as_str().to_owned(),
+        name: name.to_owned(),
+        expires: now.saturating_add(ceiling).saturating_add(CREDENTIAL_SLACK),
+    })?)
+}
+
+/// Asks for a token that is bound to its Secret, and writes it there. A token that is there already is replaced: nobody reads
+/// Secrets of runs, not even to see whether they are filled.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub async fn write_token(
+    plan: &RunPlan,
+    skeleton: &Skeleton,
+    secret_uid: &str,
+    surroundings: &Surroundings,
+    context: &Context,
+) -> Result<(), Error> {
+    let Purpose::Token {
+        service_account,
+        seconds,
+        ..
+    } = &skeleton.purpose
+    else {
+        return Ok(());
+    };
+    let namespace = plan.run.namespace.as_str();
+    let accounts: Api<ServiceAccount> = Api::namespaced(context.client.clone(), namespace);
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            audiences: Vec::new(),
+            expiration_seconds: i64::try_from(*seconds).ok(),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Secret".to_owned()),
+                name: Some(skeleton.secret.clone()),
+                uid: Some(secret_uid.to_owned()),
+            }),
+        },
+        ..TokenRequest::default()
+    };
+    context.metrics.wrote("ServiceAccount", "token");
+    let parameters = PostParams::default();
+    let answer =
+        again(|| accounts.create_token_request(service_account, &parameters, &request)).await;
+    let answer = answer.map_err(Error::api(
+        "ask for a token of",
+        "ServiceAccount",
+        service_account,
+    ))?;
+    let token = answer.status.map(|it| it.token).unwrap_or_default();
+
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let patch = json!({
+        "metadata": { "uid": secret_uid },
+        "stringData": {
+            key::IDENTITY_TOKEN: token,
+            key::API_SERVER_CERTIFICATE: surroundings.api_server_authority,
+            key::NAMESPACE: namespace,
+        },
+    });
+    let parameters = PatchParams {
+        field_manager: Some(field_manager::CONTROLLER.to_owned()),
+        ..PatchParams::default()
+    };
+    context.metrics.wrote("Secret", "patch");
+    let patch = Patch::Merge(&patch);
+    let written = again(|| secrets.patch(&skeleton.secret, &parameters, &patch)).await;
+    written.map_err(Error::api("fill", "Secret", &skeleton.secret))?;
+    Ok(())
+}
+
+/// The part of a token's life after which it is renewed.
+const RENEW_AFTER: f64 = 0.6;
+
+/// When tokens of runs were last written, by the run's UID.
+#[derive(Debug, Default)]
+pub struct Renewals {
+    times: Mutex<HashMap<String, Instant>>,
+}
+
+impl Renewals {
+    /// How long ago the tokens of a run were written, as far as this process knows.
+    fn age(&self, uid: &str) -> Option<Duration> {
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.get(uid).map(Instant::elapsed)
+    }
+
+    /// They were written now.
+    pub fn note(&self, uid: &str) {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.insert(uid.to_owned(), Instant::now());
+    }
+
+    /// Forgets a run that is over.
+    pub fn forget(&self, uid: &str) {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.remove(uid);
+    }
+}
+
+/// Whose tokens are renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// Everybody's.
+    All,
+    /// Those of hooks: the agent has ended, and skills have none any more.
+    Hooks,
+}
+
+/// Renews tokens of a run when they are due. After how long they are again.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub async fn renew(
+    run: &AgentRun,
+    plan: &RunPlan,
+    whose: Renewed,
+    surroundings: &Surroundings,
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
+    let identities = plan.identities.iter();
+    let identities = identities.filter(|it| whose == Renewed::All || it.pack.is_none());
+    let shortest = identities.clone().map(|it| it.token_seconds).min();
+    let Some(shortest) = shortest else {
+        return Ok(None);
+    };
+    let due = Duration::from_secs(shortest).mul_f64(RENEW_AFTER);
+    let uid = run.uid().unwrap_or_default();
+    let status = run.status.as_ref();
+    let granted = status.and_then(|it| it.granted_at.as_ref()).map(since);
+    // A process that has just begun knows only when the first were written.
+    let age = context.renewals.age(&uid).or(granted).unwrap_or_default();
+    if age < due {
+        return Ok(Some(due - age));
+    }
+    let names = Names::new(&plan.run);
+    let grants = status.map(|it| it.grants.as_slice()).unwrap_or_default();
+    for identity in identities {
+        let word = identity.name.0.replace('-', "");
+        let secret = names.of(&format!("{word}token"));
+        let recorded = grants
+            .iter()
+            .find(|it| it.kind == "Secret" && it.name == secret);
+        let Some(secret_uid) = recorded.and_then(|it| it.uid.as_ref()) else {
+            continue;
+        };
+        let skeleton = Skeleton {
+            secret,
+            purpose: Purpose::Token {
+                identity: identity.name.clone(),
+                service_account: names.of(&word),
+                seconds: identity.token_seconds,
+            },
+            keys: Vec::new(),
+        };
+        write_token(plan, &skeleton, secret_uid.as_str(), surroundings, context).await?;
+    }
+    context.renewals.note(&uid);
+    Ok(Some(due))
+}

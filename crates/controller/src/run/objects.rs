@@ -1,0 +1,286 @@
+//! Makes and removes the objects of runs: never over one that is there, never one that is not the run's.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions, PropagationPolicy,
+};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use sympozium_api::agent_run::GrantRecord;
+use sympozium_api::labels::{self, annotation, field_manager};
+use sympozium_plan::render::{Object, SandboxVersion};
+
+use super::again::again;
+use super::error::{Error, is_conflict, is_missing};
+use crate::context::Context;
+
+/// The parts of an object that make it what it is, by kind. What is there already must have the same.
+const ESSENCE: &[(&str, &[&str])] = &[
+    ("ConfigMap", &["data", "binaryData", "immutable"]),
+    ("Role", &["rules"]),
+    ("ClusterRole", &["rules"]),
+    ("RoleBinding", &["roleRef", "subjects"]),
+    ("ClusterRoleBinding", &["roleRef", "subjects"]),
+    ("NetworkPolicy", &["spec"]),
+];
+
+/// How objects of a kind are addressed; nothing for a kind that runs do not have.
+fn resource(kind: &str) -> Option<ApiResource> {
+    Some(match kind {
+        "ConfigMap" => ApiResource::erase::<ConfigMap>(&()),
+        "Secret" => ApiResource::erase::<Secret>(&()),
+        "ServiceAccount" => ApiResource::erase::<ServiceAccount>(&()),
+        "PersistentVolumeClaim" => ApiResource::erase::<PersistentVolumeClaim>(&()),
+        "NetworkPolicy" => ApiResource::erase::<NetworkPolicy>(&()),
+        "Role" => ApiResource::erase::<Role>(&()),
+        "RoleBinding" => ApiResource::erase::<RoleBinding>(&()),
+        "ClusterRole" => ApiResource::erase::<ClusterRole>(&()),
+        "ClusterRoleBinding" => ApiResource::erase::<ClusterRoleBinding>(&()),
+        "Job" => ApiResource::erase::<Job>(&()),
+        "Pod" => ApiResource::erase::<Pod>(&()),
+        _ => return None,
+    })
+}
+
+/// How Sandboxes of a version are addressed.
+fn sandbox(version: SandboxVersion) -> ApiResource {
+    let (group, version) = version
+        .api_version()
+        .split_once('/')
+        .unwrap_or((version.api_version(), ""));
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: format!("{group}/{version}"),
+        kind: "Sandbox".to_owned(),
+        plural: "sandboxes".to_owned(),
+    }
+}
+
+fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
+}
+
+/// Makes an object, unless it is there and is this run's own. Gives its UID.
+///
+/// # Errors
+///
+/// When the API server refuses it, or one of that name is there that is not the run's.
+pub async fn make(context: &Context, object: &Object, run_uid: &str) -> Result<String, Error> {
+    let kind = object.kind();
+    let resource = match object {
+        Object::Sandbox(sandbox_object) => Some(sandbox(sandbox_object.version)),
+        _ => resource(kind),
+    };
+    let name = object.name().to_owned();
+    let resource = resource.ok_or(Error::Foreign {
+        kind: kind.to_owned(),
+        name: name.clone(),
+        why: "runs do not have this kind",
+    })?;
+    let api = api(&context.client, &resource, object.namespace());
+    let wanted = object.to_value()?;
+    let mut sent: DynamicObject = serde_json::from_value(wanted.clone())?;
+    sent.types = Some(kube::api::TypeMeta {
+        api_version: object.api_version().to_owned(),
+        kind: kind.to_owned(),
+    });
+    let parameters = PostParams {
+        field_manager: Some(field_manager::CONTROLLER.to_owned()),
+        ..PostParams::default()
+    };
+    context.metrics.wrote(kind, "create");
+    let made = match again(|| api.create(&parameters, &sent)).await {
+        Ok(made) => made,
+        Err(error) if is_conflict(&error) => {
+            let there = again(|| api.get_opt(&name)).await;
+            match there.map_err(Error::api("read", kind, &name))? {
+                Some(there) => {
+                    compare(kind, &name, &wanted, &there, run_uid)?;
+                    there
+                }
+                // It is gone since, or never was there.
+                None => again(|| api.create(&parameters, &sent))
+                    .await
+                    .map_err(Error::api("create", kind, name))?,
+            }
+        }
+        Err(error) => return Err(Error::api("create", kind, name)(error)),
+    };
+    // It may have been removed before, when this step was gone back to.
+    context.index.forget_removed(run_uid, kind, object.name());
+    Ok(made.uid().unwrap_or_default())
+}
+
+/// Whether what is there is what we would have made.
+fn compare(
+    kind: &str,
+    name: &str,
+    wanted: &Value,
+    there: &DynamicObject,
+    run_uid: &str,
+) -> Result<(), Error> {
+    let foreign = |why| Error::Foreign {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        why,
+    };
+    if !is_of(there, run_uid) {
+        return Err(foreign("the run does not own it"));
+    }
+    // Only the controller may put our label on what has a run's name: admission holds that.
+    let ours = there.labels().get(labels::MANAGED_BY).map(String::as_str);
+    if ours != Some(labels::MANAGER) {
+        return Err(foreign("somebody else made it"));
+    }
+    let digest = there.annotations().get(annotation::PLAN_DIGEST);
+    if digest.map(String::as_str)
+        != wanted
+            .pointer("/metadata/annotations")
+            .and_then(|it| it.get(annotation::PLAN_DIGEST))
+            .and_then(Value::as_str)
+    {
+        return Err(foreign("it was made by another plan"));
+    }
+    if there.metadata.deletion_timestamp.is_some() {
+        return Err(Error::Waiting("what is being deleted is gone"));
+    }
+    let essence = ESSENCE.iter().find(|(it, _)| *it == kind);
+    for field in essence.into_iter().flat_map(|(_, fields)| *fields) {
+        if there.data.get(*field).filter(|it| !it.is_null())
+            != wanted.get(*field).filter(|it| !it.is_null())
+        {
+            return Err(foreign("it says something else"));
+        }
+    }
+    Ok(())
+}
+
+/// What became of a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// It is not there.
+    Gone,
+    /// It will be gone when what holds it has let go.
+    Going,
+}
+
+/// The UID of what a record names, if it is there and the run's.
+///
+/// # Errors
+///
+/// When the API server cannot be asked.
+pub async fn find(
+    context: &Context,
+    record: &GrantRecord,
+    run_uid: &str,
+    sandbox_version: Option<SandboxVersion>,
+) -> Result<Option<String>, Error> {
+    let resource = match record.kind.as_str() {
+        "Sandbox" => sandbox_version.map(sandbox),
+        kind => resource(kind),
+    };
+    let Some(resource) = resource else {
+        return Ok(None);
+    };
+    let namespace = record.namespace.as_ref().map(|it| it.as_str());
+    let api = api(&context.client, &resource, namespace);
+    let there = again(|| api.get_metadata_opt(&record.name)).await;
+    let there = there.map_err(Error::api(
+        "read",
+        record.kind.as_str(),
+        record.name.as_str(),
+    ))?;
+    let is_it = |there: &PartialObjectMeta<DynamicObject>| match &record.uid {
+        Some(uid) => there.uid().as_deref() == Some(uid.as_str()),
+        None => is_of(there, run_uid),
+    };
+    Ok(there.filter(is_it).and_then(|it| it.uid()))
+}
+
+/// Removes what a record names: the object of that UID, or, where the UID was never written down, one that the run owns or that
+/// carries its label. Never another.
+///
+/// # Errors
+///
+/// When the API server cannot be asked, or refuses.
+pub async fn remove(
+    context: &Context,
+    record: &GrantRecord,
+    run_uid: &str,
+    sandbox_version: Option<SandboxVersion>,
+) -> Result<Removal, Error> {
+    let kind = record.kind.as_str();
+    let resource = match kind {
+        "Sandbox" => sandbox_version.map(sandbox),
+        _ => resource(kind),
+    };
+    // A kind that the cluster does not have any more has no objects either.
+    let Some(resource) = resource else {
+        return Ok(Removal::Gone);
+    };
+    let namespace = record.namespace.as_ref().map(|it| it.as_str());
+    let api = api(&context.client, &resource, namespace);
+    let name = record.name.as_str();
+    if context.index.is_removed(run_uid, kind, name) {
+        return Ok(Removal::Gone);
+    }
+    let uid = match &record.uid {
+        Some(uid) => uid.as_str().to_owned(),
+        None => match again(|| api.get_opt(name)).await {
+            Ok(None) => return Ok(Removal::Gone),
+            Ok(Some(there)) if is_of(&there, run_uid) => there.uid().unwrap_or_default(),
+            Ok(Some(_)) => return Ok(Removal::Gone),
+            Err(error) => return Err(Error::api("read", kind, name)(error)),
+        },
+    };
+    let parameters = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions: Some(Preconditions {
+            uid: Some(uid.clone()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    context.metrics.wrote(kind, "delete");
+    let removal = match again(|| api.delete(name, &parameters)).await {
+        Ok(either) => either.left().map_or(Removal::Gone, |there| {
+            match there.metadata.deletion_timestamp {
+                Some(_) => Removal::Going,
+                None => Removal::Gone,
+            }
+        }),
+        Err(error) if is_missing(&error) => Removal::Gone,
+        // Another of that name is not ours to remove; but a conflict can have other reasons.
+        Err(error) if is_conflict(&error) => {
+            let there = again(|| api.get_metadata_opt(name)).await;
+            let there = there.map_err(Error::api("read", kind, name))?;
+            if there.and_then(|it| it.metadata.uid) == Some(uid) {
+                return Err(Error::api("delete", kind, name)(error));
+            }
+            Removal::Gone
+        }
+        Err(error) => return Err(Error::api("delete", kind, name)(error)),
+    };
+    context.index.note_removed(run_uid, kind, name);
+    Ok(removal)
+}
+
+/// Whether an object whose UID was never written down is the run's.
+fn is_of(there: &impl ResourceExt, run_uid: &str) -> bool {
+    let labelled = || {
+        let label = there.labels().get(labels::RUN_UID);
+        label.is_some_and(|it| it == run_uid)
+    };
+    match there.namespace() {
+        Some(_) => there.owner_references().iter().any(|it| it.uid == run_uid),
+        None => labelled(),
+    }
+}

@@ -1,0 +1,91 @@
+//! Plans of runs that go on, as they are stored.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt as _};
+use sympozium_api::names::{RunName, Uid};
+use sympozium_api::run_plan::RunIdentity;
+use sympozium_api::{AgentRun, RunPlan};
+use sympozium_plan::render::{key, names::object_name};
+
+use super::again::again;
+use super::error::{Error, is_missing};
+use crate::context::Context;
+
+/// The word of the plan's ConfigMap.
+pub const PLAN: &str = "plan";
+
+/// Plans of runs that go on, by the run's UID.
+#[derive(Debug, Default)]
+pub struct Plans {
+    plans: Mutex<HashMap<String, Arc<RunPlan>>>,
+}
+
+impl Plans {
+    /// Keeps one that was just stored.
+    pub fn keep(&self, plan: RunPlan) -> Arc<RunPlan> {
+        let plan = Arc::new(plan);
+        let uid = plan.run.uid.as_str().to_owned();
+        self.lock().insert(uid, Arc::clone(&plan));
+        plan
+    }
+
+    /// Forgets the plan of a run that is over.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// The plan of a run: the one that its status has the digest of, and no other.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there any more, or was changed, or the API server cannot be asked.
+    pub async fn of(&self, run: &AgentRun, context: &Context) -> Result<Arc<RunPlan>, Error> {
+        let uid = run.uid().unwrap_or_default();
+        let known = self.lock().get(&uid).cloned();
+        if let Some(plan) = known {
+            return Ok(plan);
+        }
+        let digest = run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
+        let digest = digest.ok_or(Error::PlanChanged)?;
+        let namespace = run.namespace().unwrap_or_default();
+        let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+        let name = object_name(&identity(run), PLAN);
+        let stored = match again(|| api.get(&name)).await {
+            Ok(stored) => stored,
+            Err(error) if is_missing(&error) => return Err(Error::PlanChanged),
+            Err(error) => return Err(Error::api("read", "ConfigMap", name)(error)),
+        };
+        let text = stored.data.as_ref().and_then(|it| it.get(key::PLAN));
+        let bytes = text.map(String::as_bytes).ok_or(Error::PlanChanged)?;
+        if RunPlan::digest_of(bytes) != *digest {
+            return Err(Error::PlanChanged);
+        }
+        let plan = RunPlan::read(bytes).map_err(|_| Error::PlanChanged)?;
+        if plan.run.uid.as_str() != uid {
+            return Err(Error::PlanChanged);
+        }
+        Ok(self.keep(plan))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<RunPlan>>> {
+        // A panic elsewhere leaves the map whole.
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As much of a run's identity as names are made of.
+pub fn identity(run: &AgentRun) -> RunIdentity {
+    RunIdentity {
+        namespace: run.namespace().unwrap_or_default().into(),
+        name: RunName::new(run.name_any()),
+        uid: Uid::new(run.uid().unwrap_or_default()),
+        agent_kind: String::new(),
+        agent: Default::default(),
+        agent_id: String::new(),
+        session_key: String::new(),
+        parent: None,
+    }
+}

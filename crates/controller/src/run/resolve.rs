@@ -1,0 +1,259 @@
+//! Finds what a run needs, admits it again and plans it. Reads what the watches have seen, and asks nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use sympozium_api::agent_run::Phase;
+use sympozium_api::labels::FLOOR_POLICY;
+use sympozium_api::names::SkillPackName;
+use sympozium_api::{AgentRun, RunPlan, SkillPack, SympoziumPolicySpec, limits};
+use sympozium_plan::admit::{
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, admit,
+    subagent_bounds, wanted_packs, wanted_policy,
+};
+use sympozium_plan::plan::plan;
+use sympozium_plan::render::{RenderSettings, Rendered, render};
+
+use super::index::Turn;
+use crate::context::Context;
+use crate::world::World;
+
+/// A run that may exist, and everything that will.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The plan.
+    pub plan: RunPlan,
+    /// Its objects.
+    pub rendered: Rendered,
+    /// What is allowed but unwise.
+    pub warnings: Vec<Reason>,
+}
+
+/// Why there is nothing to begin.
+#[derive(Debug, PartialEq)]
+pub enum NotNow {
+    /// Something that it names is not there yet.
+    Missing(Vec<Reason>),
+    /// Too much is going on.
+    Queued(Turn),
+    /// It may not be.
+    Denied(Vec<Reason>),
+    /// It may be, and cannot.
+    Impossible(String),
+}
+
+/// Admits, plans and renders a run.
+pub fn prepare(
+    run: &AgentRun,
+    context: &Context,
+    render_settings: &RenderSettings,
+) -> Result<Prepared, NotNow> {
+    let world = &context.world;
+    let namespace = run.namespace().unwrap_or_default();
+    let system = context.settings.system_namespace.as_str();
+    let elsewhere = (namespace != system).then_some(system);
+
+    let name = run.spec.agent().map(|it| it.as_str().to_owned());
+    let name = name.unwrap_or_default();
+    let agent = World::find(&world.agents, &namespace, &name);
+    let instance = World::find(&world.instances, &namespace, &name);
+    let agents = Agents {
+        agent: agent.as_deref(),
+        instance: instance.as_deref(),
+    };
+    let floor = World::find(&world.policies, system, FLOOR_POLICY);
+    let floor_spec = floor.as_deref().map(|it| &it.spec);
+    let policies = wanted_policy(agents).map(|name| {
+        let in_namespace = |namespace: &str| World::find(&world.policies, namespace, name.as_str());
+        (in_namespace(&namespace), elsewhere.and_then(in_namespace))
+    });
+    let (own_policy, system_policy) = policies.unwrap_or_default();
+    let (own_model, system_model) = models(run, world, &namespace, elsewhere);
+
+    // Nobody has stamped who wrote what: a pack of this namespace has no author who could give away rights, unless the floor
+    // trusts the namespace.
+    let nobody = Rights::default();
+    let unknown = (!trusts(floor_spec, &namespace)).then_some(&nobody);
+    let packs = packs(run, agents, world, &namespace, elsewhere);
+    let candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = packs
+        .iter()
+        .map(|(name, (own, of_system))| {
+            let of_namespace = if elsewhere.is_some() { unknown } else { None };
+            let candidates = PackCandidates {
+                own: own.as_deref().map(|pack| PackObject {
+                    pack,
+                    author: of_namespace,
+                }),
+                system: of_system
+                    .as_deref()
+                    .map(|pack| PackObject { pack, author: None }),
+            };
+            (name.clone(), candidates)
+        })
+        .collect();
+    let input = Input {
+        run,
+        namespace: &namespace,
+        agents,
+        packs: &candidates,
+        policies: Candidates {
+            own: own_policy.as_deref(),
+            system: system_policy.as_deref(),
+        },
+        floor: floor_spec,
+        models: Candidates {
+            own: own_model.as_deref(),
+            system: system_model.as_deref(),
+        },
+        author: unknown,
+        facts: facts(run, world, &namespace),
+        settings: &context.settings.admission,
+    };
+    let admitted = match admit(&input) {
+        Decision::Admitted(admitted) => admitted,
+        // Without its agent or a pack much else is wrong with a run: what is there decides once all of it is.
+        Decision::Denied(denied) if denied.reasons.iter().any(|it| it.missing.is_some()) => {
+            return Err(NotNow::Missing(denied.reasons));
+        }
+        Decision::Denied(denied) => return Err(NotNow::Denied(denied.reasons)),
+    };
+    let bounds = subagent_bounds(&admitted.policy, agents.spec());
+    if run
+        .status
+        .as_ref()
+        .is_none_or(|it| it.plan_digest.is_none())
+        && let Err(turn) = has_turn(run, context, bounds.concurrent)
+    {
+        return Err(NotNow::Queued(turn));
+    }
+    let planned = plan(&input, &admitted, &context.settings.plan)
+        .map_err(|error| NotNow::Impossible(format!("{error}; {}", error.hint())))?;
+    let rendered = render(&planned.plan, &planned.texts, render_settings)
+        .map_err(|error| NotNow::Impossible(error.to_string()))?;
+    Ok(Prepared {
+        plan: planned.plan,
+        rendered,
+        warnings: admitted.warnings.clone(),
+    })
+}
+
+/// Whether the floor lists a namespace whose packs may ask for rights without anybody knowing their author.
+fn trusts(floor: Option<&SympoziumPolicySpec>, namespace: &str) -> bool {
+    let listed = floor
+        .and_then(|it| it.rbac_policy.as_ref())
+        .and_then(|it| it.cluster_rbac_namespaces.as_ref());
+    listed.is_some_and(|list| list.iter().any(|it| it.as_str() == namespace))
+}
+
+type Found<K> = (Option<Arc<K>>, Option<Arc<K>>);
+
+fn packs(
+    run: &AgentRun,
+    agents: Agents<'_>,
+    world: &World,
+    namespace: &str,
+    elsewhere: Option<&str>,
+) -> Vec<(SkillPackName, Found<SkillPack>)> {
+    let in_namespace =
+        |name: &SkillPackName, namespace: &str| World::find(&world.packs, namespace, name.as_str());
+    wanted_packs(run, agents)
+        .into_iter()
+        .map(|name| {
+            let own = in_namespace(&name, namespace);
+            let system = elsewhere.and_then(|system| in_namespace(&name, system));
+            (name, (own, system))
+        })
+        .collect()
+}
+
+/// The model that a run names, as `name` or `namespace/name`.
+fn models(
+    run: &AgentRun,
+    world: &World,
+    namespace: &str,
+    elsewhere: Option<&str>,
+) -> Found<sympozium_api::Model> {
+    let reference = run.spec.model.as_ref().and_then(|it| it.model_ref.as_ref());
+    let Some(reference) = reference.map(|it| it.as_str()) else {
+        return (None, None);
+    };
+    match reference.split_once('/') {
+        Some((namespace, name)) => (World::find(&world.models, namespace, name), None),
+        None => (
+            World::find(&world.models, namespace, reference),
+            elsewhere.and_then(|system| World::find(&world.models, system, reference)),
+        ),
+    }
+}
+
+/// What the tree of the run says about depth and children. How many go on at a time is for the queue.
+fn facts(run: &AgentRun, world: &World, namespace: &str) -> Facts {
+    let Some(parent) = &run.spec.parent else {
+        return Facts::default();
+    };
+    let above = World::find(&world.runs, namespace, parent.run_name.as_str());
+    let depth = above.and_then(|above| match &above.spec.parent {
+        Some(parent) => u32::try_from(parent.spawn_depth).ok(),
+        None => Some(0),
+    });
+    let created = |run: &AgentRun| (run.creation_timestamp(), run.name_any());
+    let siblings = world.runs.state_filter(|other| {
+        other.namespace().as_deref() == Some(namespace)
+            && other.uid() != run.uid()
+            && created(other) < created(run)
+            && (other.spec.parent.as_ref()).is_some_and(|it| it.run_name == parent.run_name)
+    });
+    Facts {
+        runs_in_tree: None,
+        siblings: u32::try_from(siblings.len()).ok(),
+        parent_depth: depth,
+    }
+}
+
+/// Whether a run has begun and is not over.
+pub fn is_active(run: &AgentRun) -> bool {
+    run.status.as_ref().is_some_and(|status| {
+        status.plan_digest.is_some() && !status.phase.is_some_and(Phase::is_terminal)
+    })
+}
+
+/// Whether a run may begin, or has to wait for others: one below another for those of its tree, all for the cluster. How many
+/// there are is not said: it changes all the time, and would be written each time.
+fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Turn> {
+    let most = context.settings.active_runs;
+    let world = &context.world;
+    context.index.reserve(run, |active| {
+        if active.len() >= most {
+            let why = format!("{most} runs are going on, and no more may");
+            return Some(Turn::OfCluster(why));
+        }
+        run.spec.parent.as_ref()?;
+        let first = first_of_tree(run, world);
+        let active = active.iter().filter_map(|it| world.runs.get(it));
+        // The first of a tree is not below anything.
+        let below = active.filter(|other| {
+            other.spec.parent.is_some()
+                && other.namespace() == run.namespace()
+                && first_of_tree(other, world) == first
+        });
+        (below.count() >= concurrent as usize).then(|| {
+            Turn::OfTree(format!(
+                "{concurrent} runs of the same tree are going on, and no more may"
+            ))
+        })
+    })
+}
+
+/// The name of the run at the top of a run's tree. A chain that comes back to itself has no top: it ends where it is long enough.
+fn first_of_tree(run: &AgentRun, world: &World) -> String {
+    let namespace = run.namespace().unwrap_or_default();
+    let mut name = run.name_any();
+    let mut parent = run.spec.parent.clone();
+    for _ in 0..limits::DEPTH {
+        let Some(above) = parent else { break };
+        name = above.run_name.as_str().to_owned();
+        parent = World::find(&world.runs, &namespace, &name).and_then(|it| it.spec.parent.clone());
+    }
+    name
+}

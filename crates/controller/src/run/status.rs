@@ -1,0 +1,265 @@
+//! The only place that writes to runs: the controller's own fields of their status, and its finalizer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Map, Value, json};
+use sympozium_api::AgentRun;
+use sympozium_api::labels::{field_manager, finalizer};
+use sympozium_api::limits;
+
+use super::again::{again, answered};
+use super::error::{Error, is_missing};
+use crate::context::Context;
+
+pub use sympozium_api::agent_run::condition;
+
+/// Characters of a condition's message, as the API server takes them.
+const MAX_MESSAGE: usize = 32_768;
+
+/// The time, as objects write it: to the second, so that what is read is what was written.
+pub fn now() -> Time {
+    let now = Timestamp::now();
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// How long ago that was.
+pub fn since(time: &Time) -> Duration {
+    let elapsed = Timestamp::now().duration_since(time.0);
+    Duration::try_from(elapsed).unwrap_or_default()
+}
+
+/// What a condition says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Says {
+    /// `True`, `False` or `Unknown`.
+    pub status: &'static str,
+    /// In a word.
+    pub reason: String,
+    /// In a sentence.
+    pub message: String,
+}
+
+impl Says {
+    /// It holds.
+    pub fn yes(reason: &str, message: impl Into<String>) -> Self {
+        Self::new("True", reason, message)
+    }
+
+    /// It does not hold.
+    pub fn no(reason: &str, message: impl Into<String>) -> Self {
+        Self::new("False", reason, message)
+    }
+
+    /// Nobody knows yet.
+    pub fn unknown(reason: &str, message: impl Into<String>) -> Self {
+        Self::new("Unknown", reason, message)
+    }
+
+    fn new(status: &'static str, reason: &str, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        Self {
+            status,
+            reason: reason.to_owned(),
+            message,
+        }
+    }
+}
+
+/// Changes to a run's status that are written at once.
+#[derive(Debug)]
+pub struct Change<'r> {
+    run: &'r Arc<AgentRun>,
+    fields: Map<String, Value>,
+    conditions: Option<Vec<Condition>>,
+}
+
+impl<'r> Change<'r> {
+    /// None yet.
+    pub fn of(run: &'r Arc<AgentRun>) -> Self {
+        Self {
+            run,
+            fields: Map::new(),
+            conditions: None,
+        }
+    }
+
+    /// Sets a field, by its name in the object, if it is not so already.
+    pub fn set(mut self, field: &'static str, value: impl serde::Serialize) -> Result<Self, Error> {
+        let value = serde_json::to_value(value)?;
+        let status = serde_json::to_value(self.run.status.as_ref())?;
+        if status.get(field).unwrap_or(&Value::Null) != &value {
+            self.fields.insert(field.to_owned(), value);
+        }
+        Ok(self)
+    }
+
+    /// Sets why the run failed, cut to what the API server takes.
+    pub fn fail(self, why: Option<&str>) -> Result<Self, Error> {
+        let cut = |why: &str| why[..why.floor_char_boundary(limits::VALUE)].to_owned();
+        self.set("error", why.map(cut))
+    }
+
+    /// Says something, if it is not said already.
+    pub fn say(mut self, type_: &'static str, says: Says) -> Self {
+        let known = self.run.status.as_ref().map(|it| it.conditions.clone());
+        let conditions = self.conditions.take().or(known).unwrap_or_default();
+        self.conditions = Some(said(conditions, type_, says, self.run.metadata.generation));
+        self
+    }
+
+    /// Writes what changed, if anything did. Gives the run as it is then.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses.
+    pub async fn write(self, context: &Context) -> Result<Arc<AgentRun>, Error> {
+        let Self {
+            run,
+            mut fields,
+            conditions,
+        } = self;
+        let known = run.status.as_ref().map(|it| &it.conditions);
+        if let Some(conditions) = conditions
+            && known != Some(&conditions)
+        {
+            fields.insert("conditions".to_owned(), serde_json::to_value(conditions)?);
+        }
+        if fields.is_empty() {
+            return Ok(Arc::clone(run));
+        }
+        if run.status.as_ref().and_then(|it| it.observed_generation) != run.metadata.generation {
+            fields.insert(
+                "observedGeneration".to_owned(),
+                json!(run.metadata.generation),
+            );
+        }
+        let name = run.name_any();
+        // A run of the same name that came after this one is another.
+        let patch = json!({ "metadata": { "uid": run.uid() }, "status": fields });
+        context.metrics.wrote("AgentRun", "status");
+        let (api, parameters, patch) = (api(run, context), parameters(), Patch::Merge(&patch));
+        let written = again(|| api.patch_status(&name, &parameters, &patch)).await;
+        let written = written.map_err(Error::api("write the status of", "AgentRun", name))?;
+        Ok(context.written.remember(written))
+    }
+}
+
+/// A condition among others: when it changed is kept where it did not.
+fn said(
+    mut conditions: Vec<Condition>,
+    type_: &str,
+    says: Says,
+    generation: Option<i64>,
+) -> Vec<Condition> {
+    let known = conditions.iter().position(|it| it.type_ == type_);
+    let since = match known {
+        Some(place) if conditions[place].status == says.status => {
+            conditions[place].last_transition_time.clone()
+        }
+        _ => now(),
+    };
+    let condition = Condition {
+        type_: type_.to_owned(),
+        status: says.status.to_owned(),
+        reason: says.reason,
+        message: says.message,
+        last_transition_time: since,
+        observed_generation: generation,
+    };
+    match known {
+        Some(place) => conditions[place] = condition,
+        None => conditions.push(condition),
+    }
+    conditions
+}
+
+/// Whether a condition holds.
+pub fn holds(run: &AgentRun, type_: &str) -> bool {
+    let conditions = run.status.iter().flat_map(|it| &it.conditions);
+    conditions
+        .filter(|it| it.type_ == type_)
+        .any(|it| it.status == "True")
+}
+
+/// Sees to it that the run cannot go before we let it.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub async fn hold(run: Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>, Error> {
+    if run.finalizers().iter().any(|it| it == finalizer::RUN) {
+        return Ok(run);
+    }
+    let mut finalizers = run.finalizers().to_vec();
+    finalizers.push(finalizer::RUN.to_owned());
+    write_finalizers(&run, finalizers, context).await
+}
+
+/// Lets the run go.
+///
+/// # Errors
+///
+/// When the API server refuses.
+pub async fn release(run: &Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>, Error> {
+    if !run.finalizers().iter().any(|it| it == finalizer::RUN) {
+        return Ok(Arc::clone(run));
+    }
+    let others = run.finalizers().iter().filter(|it| *it != finalizer::RUN);
+    match write_finalizers(run, others.cloned().collect(), context).await {
+        // It went with the last of them.
+        Err(Error::Api { error, .. }) if is_missing(&error) => Ok(Arc::clone(run)),
+        written => written,
+    }
+}
+
+/// With the version that was seen: another who changes the list at the same time must not be overwritten.
+async fn write_finalizers(
+    run: &Arc<AgentRun>,
+    finalizers: Vec<String>,
+    context: &Context,
+) -> Result<Arc<AgentRun>, Error> {
+    let name = run.name_any();
+    let patch = json!({ "metadata": {
+        "uid": run.uid(),
+        "resourceVersion": run.resource_version(),
+        "finalizers": finalizers,
+    } });
+    context.metrics.wrote("AgentRun", "patch");
+    let (api, parameters, patch) = (api(run, context), parameters(), Patch::Merge(&patch));
+    // Once: a second attempt would meet the version that the first one made.
+    let written = answered(api.patch(&name, &parameters, &patch)).await;
+    let written = written.map_err(Error::api("write the finalizers of", "AgentRun", name))?;
+    Ok(context.written.remember(written))
+}
+
+fn api(run: &AgentRun, context: &Context) -> Api<AgentRun> {
+    Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
+}
+
+fn parameters() -> PatchParams {
+    PatchParams {
+        field_manager: Some(field_manager::CONTROLLER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+/// The run as the API server has it now; nothing when it is gone.
+///
+/// # Errors
+///
+/// When the API server cannot be asked.
+pub async fn fresh(run: &AgentRun, context: &Context) -> Result<Option<Arc<AgentRun>>, Error> {
+    let name = run.name_any();
+    let api = api(run, context);
+    let found = again(|| api.get_opt(&name)).await;
+    let found = found.map_err(Error::api("read", "AgentRun", name))?;
+    Ok(found
+        .filter(|it| it.uid() == run.uid())
+        .map(|it| context.written.remember(it)))
+}

@@ -1,0 +1,276 @@
+//! What is around runs in this cluster, and is the same for all of them.
+//!
+//! Each piece is watched by name: the gateway's Service, where the API server answers, its certificates, agent-sandbox. Nodes come
+//! from the common watch, keys and the gateway's authority from `certificates`. While a piece is missing nothing is
+//! told, and no run begins.
+
+mod pieces;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::runtime::reflector::{Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use sympozium_api::installation::GATEWAY;
+use sympozium_api::names::ObjectName;
+use sympozium_ipc::credential::KeyRing;
+use sympozium_plan::render::RenderSettings;
+use tokio::sync::{Notify, watch};
+
+use crate::certificates::Material;
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::world::World;
+
+/// The ConfigMap with the API server's certificates, in every namespace.
+pub const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
+/// The API server's Service, and the namespace it is in.
+pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
+/// The label of the EndpointSlices of a Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// What agent-sandbox's kind is stored as.
+pub const SANDBOXES: &str = "sandboxes.agents.x-k8s.io";
+
+/// What is around runs in this cluster.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Addresses and what the cluster can: what rendering needs to know.
+    pub render: RenderSettings,
+    /// The certificate that the gateway's is checked by.
+    pub gateway_authority: String,
+    /// The certificates that the API server's is checked by.
+    pub api_server_authority: String,
+    /// What signs the credentials of runs for the gateway.
+    pub keys: Arc<KeyRing>,
+}
+
+/// What is told instead of looked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// The gateway's address, for a cluster without its Service.
+    pub gateway: Option<IpAddr>,
+    /// The StorageClass of workspaces; the cluster's default when absent.
+    pub storage_class: Option<ObjectName>,
+}
+
+/// Follows what is around runs.
+pub struct Follower {
+    /// How this installation is set up.
+    pub settings: Arc<Settings>,
+    /// What is told instead of looked for.
+    pub overrides: Overrides,
+    /// For the nodes.
+    pub world: World,
+    /// Wakes when a node was seen.
+    pub nodes_changed: Arc<Notify>,
+    /// What `certificates` tells.
+    pub material: watch::Receiver<Option<Material>>,
+    /// Tells whether runs have user namespaces.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What was watched.
+struct Watched {
+    gateway: Store<Service>,
+    api_server: Store<Service>,
+    endpoints: Store<EndpointSlice>,
+    certificates: Store<ConfigMap>,
+    sandboxes: Store<CustomResourceDefinition>,
+    /// Whether that is known: a cluster without Sandboxes has none to show.
+    sandboxes_listed: Arc<AtomicBool>,
+}
+
+impl Follower {
+    /// Goes on for as long as it is polled.
+    pub async fn follow(mut self, client: Client, tell: watch::Sender<Option<Arc<Surroundings>>>) {
+        let (watched, mut changes) = watch_all(&client, &self.settings.system_namespace);
+        let mut told: Option<Vec<&'static str>> = None;
+        loop {
+            tokio::select! {
+                Some(()) = changes.next() => {}
+                () = self.nodes_changed.notified() => {}
+                Ok(()) = self.material.changed() => {}
+                else => return,
+            }
+            let found = self.put_together(&watched);
+            let missing = found.as_ref().err().cloned().unwrap_or_default();
+            if told.as_ref() != Some(&missing) {
+                if missing.is_empty() {
+                    tracing::info!("what runs need around them is known");
+                } else {
+                    tracing::warn!(missing = missing.join(", "), "runs wait");
+                }
+                told = Some(missing);
+            }
+            tell.send_if_modified(|current| {
+                let changed = match (current.as_ref(), &found) {
+                    (None, Err(_)) => false,
+                    (Some(old), Ok(new)) => !is_same(old, new),
+                    _ => true,
+                };
+                if changed {
+                    *current = found.as_ref().ok().cloned().map(Arc::new);
+                }
+                changed
+            });
+        }
+    }
+
+    /// The error is what is missing.
+    fn put_together(&self, watched: &Watched) -> Result<Surroundings, Vec<&'static str>> {
+        let mut missing = Vec::new();
+        let mut need = |there: bool, what: &'static str| {
+            if !there {
+                missing.push(what);
+            }
+        };
+        let gateway = pieces::gateway(
+            &self.overrides,
+            watched.gateway.state().first().map(AsRef::as_ref),
+            &self.settings.system_namespace,
+        );
+        need(gateway.is_some(), "the Service of the gateway");
+        let api_server = pieces::api_server(
+            watched.api_server.state().first().map(AsRef::as_ref),
+            watched.endpoints.state().iter().map(AsRef::as_ref),
+        );
+        need(!api_server.is_empty(), "the addresses of the API server");
+        let certificates = watched.certificates.state();
+        let certificates = certificates.first().and_then(|it| pieces::certificates(it));
+        need(certificates.is_some(), "the certificates of the API server");
+        let material = self.material.borrow().clone();
+        need(material.is_some(), "the gateway's authority and keys");
+        let sandboxes_listed = watched.sandboxes_listed.load(Ordering::Relaxed);
+        need(sandboxes_listed, "whether there are Sandboxes");
+        let nodes = self.world.nodes.state();
+        let host_users =
+            pieces::host_users(self.settings.host_users, nodes.iter().map(AsRef::as_ref));
+        self.metrics.user_namespaces(host_users == Some(false));
+        let (Some(gateway), Some(certificates), Some(material), []) =
+            (gateway, certificates, material, missing.as_slice())
+        else {
+            return Err(missing);
+        };
+        let sandboxes = watched.sandboxes.state();
+        Ok(Surroundings {
+            render: RenderSettings {
+                system_namespace: self.settings.system_namespace.as_str().into(),
+                gateway,
+                api_server,
+                host_users,
+                sandbox_version: sandboxes.first().and_then(|it| pieces::sandbox_version(it)),
+                storage_class: self.overrides.storage_class.clone(),
+                ..RenderSettings::default()
+            },
+            gateway_authority: material.authority,
+            api_server_authority: certificates,
+            keys: material.keys,
+        })
+    }
+}
+
+fn is_same(one: &Surroundings, other: &Surroundings) -> bool {
+    one.render == other.render
+        && one.gateway_authority == other.gateway_authority
+        && one.api_server_authority == other.api_server_authority
+        && Arc::ptr_eq(&one.keys, &other.keys)
+}
+
+/// The stream wakes at every change of any of them.
+fn watch_all(client: &Client, system_namespace: &str) -> (Watched, BoxStream<'static, ()>) {
+    let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let (namespace, name) = API_SERVER;
+    let (gateway, one) = followed(
+        Api::namespaced(client.clone(), system_namespace),
+        named(GATEWAY),
+        forget_writers,
+    );
+    let (api_server, two) = followed(
+        Api::namespaced(client.clone(), namespace),
+        named(name),
+        forget_writers,
+    );
+    let (endpoints, three) = followed(
+        Api::namespaced(client.clone(), namespace),
+        watcher::Config::default().labels(&format!("{SERVICE_NAME}={name}")),
+        forget_writers,
+    );
+    let (certificates, four) = followed(
+        Api::namespaced(client.clone(), system_namespace),
+        named(ROOT_CERTIFICATES),
+        forget_writers,
+    );
+    let (sandboxes, five) = followed(Api::all(client.clone()), named(SANDBOXES), forget_schema);
+    let sandboxes_listed = Arc::new(AtomicBool::new(false));
+    let listed = Arc::clone(&sandboxes_listed);
+    let five = five.inspect(move |()| listed.store(true, Ordering::Relaxed));
+    let watched = Watched {
+        gateway,
+        api_server,
+        endpoints,
+        certificates,
+        sandboxes,
+        sandboxes_listed,
+    };
+    let changes = stream::select_all([
+        one.boxed(),
+        two.boxed(),
+        three.boxed(),
+        four.boxed(),
+        five.boxed(),
+    ]);
+    (watched, changes.boxed())
+}
+
+fn followed<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    trim: fn(&mut K),
+) -> (Store<K>, impl Stream<Item = ()> + Send + use<K>)
+where
+    K: Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let (reader, writer) = store();
+    let events = watcher(api, config)
+        .default_backoff()
+        .modify(trim)
+        .reflect(writer);
+    let changes = events
+        .inspect_err(|error| {
+            tracing::warn!(kind = %K::kind(&()), %error, "a watch was cut; it is taken up again");
+        })
+        // Between the beginning and the end of a list, the store is what it was before.
+        .filter_map(async |event| match event {
+            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) | Err(_) => None,
+            Ok(_) => Some(()),
+        });
+    (reader, changes)
+}
+
+fn forget_writers<K: Resource>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
+}
+
+/// The schema of a pod is in it, which is half a megabyte.
+fn forget_schema(definition: &mut CustomResourceDefinition) {
+    forget_writers(definition);
+    definition.metadata.annotations = None;
+    for version in &mut definition.spec.versions {
+        version.schema = None;
+    }
+}

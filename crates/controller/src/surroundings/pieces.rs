@@ -1,0 +1,135 @@
+//! From objects to what runs need of them. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use sympozium_api::installation::{CANARY_PORT, GATEWAY, GATEWAY_PORT, NAME_LABEL, gateway_host};
+use sympozium_plan::render::{GatewayAddress, SandboxVersion};
+
+use super::Overrides;
+use crate::settings::UserNamespaces;
+
+/// Addresses of the API server that a NetworkPolicy names; no control plane has more.
+const MAX_ADDRESSES: usize = 64;
+/// Bytes of the API server's certificates.
+const MAX_CERTIFICATES: usize = 256 * 1024;
+/// The label that says what a node runs.
+const SYSTEM_LABEL: &str = "kubernetes.io/os";
+
+/// How the gateway is reached. Its ports are the same on Service and pods: a NetworkPolicy is about both.
+pub fn gateway(
+    overrides: &Overrides,
+    service: Option<&Service>,
+    system_namespace: &str,
+) -> Option<GatewayAddress> {
+    let ip = match overrides.gateway {
+        Some(ip) => ip,
+        None => {
+            let spec = service?.spec.as_ref()?;
+            let ports = spec.ports.as_deref().unwrap_or_default();
+            let has = |wanted: u16| ports.iter().any(|port| port.port == i32::from(wanted));
+            (has(GATEWAY_PORT) && has(CANARY_PORT)).then_some(())?;
+            // A Service without an address of its own says `None`.
+            spec.cluster_ip.as_deref()?.parse().ok()?
+        }
+    };
+    Some(GatewayAddress {
+        ip,
+        port: GATEWAY_PORT,
+        canary_port: CANARY_PORT,
+        name: gateway_host(system_namespace),
+        pod_labels: BTreeMap::from([(NAME_LABEL.to_owned(), GATEWAY.to_owned())]),
+    })
+}
+
+/// Where the API server answers: the address of its Service, and its endpoints behind it.
+pub fn api_server<'a>(
+    service: Option<&Service>,
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+) -> Vec<(IpAddr, u16)> {
+    let mut addresses = BTreeSet::new();
+    if let Some(spec) = service.and_then(|it| it.spec.as_ref()) {
+        let ips = spec.cluster_ips.iter().flatten();
+        for ip in ips.chain(&spec.cluster_ip) {
+            for port in spec.ports.iter().flatten() {
+                addresses.extend(address(ip, port.port));
+            }
+        }
+    }
+    for slice in slices {
+        for endpoint in &slice.endpoints {
+            for ip in &endpoint.addresses {
+                for port in slice.ports.iter().flatten().filter_map(|it| it.port) {
+                    addresses.extend(address(ip, port));
+                }
+            }
+        }
+    }
+    addresses.into_iter().take(MAX_ADDRESSES).collect()
+}
+
+fn address(ip: &str, port: i32) -> Option<(IpAddr, u16)> {
+    Some((ip.parse().ok()?, u16::try_from(port).ok()?))
+}
+
+/// The API server's certificates.
+pub fn certificates(map: &ConfigMap) -> Option<String> {
+    let text = map.data.as_ref()?.get("ca.crt")?;
+    (!text.is_empty() && text.len() <= MAX_CERTIFICATES).then(|| text.clone())
+}
+
+/// `hostUsers` of pods. Where it is left to us, pods get a user namespace when every Linux node that takes pods can give
+/// one: a pod that asks for it is refused by a node that cannot.
+pub fn host_users<'a>(
+    setting: UserNamespaces,
+    nodes: impl Iterator<Item = &'a Node>,
+) -> Option<bool> {
+    match setting {
+        UserNamespaces::Always => Some(false),
+        UserNamespaces::Never => Some(true),
+        UserNamespaces::Auto => {
+            let mut nodes = nodes.filter(|node| takes_pods(node)).peekable();
+            (nodes.peek().is_some() && nodes.all(has_user_namespaces)).then_some(false)
+        }
+    }
+}
+
+fn takes_pods(node: &Node) -> bool {
+    let unschedulable = node.spec.as_ref().and_then(|it| it.unschedulable);
+    let labels = node.metadata.labels.as_ref();
+    let system = labels.and_then(|it| it.get(SYSTEM_LABEL));
+    unschedulable != Some(true) && system.is_none_or(|system| system == "linux")
+}
+
+/// Of the handler that pods have without a RuntimeClass, which has no name.
+fn has_user_namespaces(node: &Node) -> bool {
+    let status = node.status.as_ref();
+    let handlers = status.and_then(|it| it.runtime_handlers.as_deref());
+    let is_default = |name: Option<&str>| name.is_none_or(str::is_empty);
+    handlers.unwrap_or_default().iter().any(|handler| {
+        let features = handler.features.as_ref();
+        is_default(handler.name.as_deref())
+            && features.and_then(|it| it.user_namespaces) == Some(true)
+    })
+}
+
+/// The version of agent-sandbox that is served, the newer one first.
+pub fn sandbox_version(definition: &CustomResourceDefinition) -> Option<SandboxVersion> {
+    let conditions = definition.status.as_ref()?.conditions.as_deref()?;
+    let established = |it: &&k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionCondition| {
+        it.type_ == "Established" && it.status == "True"
+    };
+    conditions.iter().find(established)?;
+    let versions = &definition.spec.versions;
+    let serves = |name: &str| versions.iter().any(|it| it.served && it.name == name);
+    if serves("v1beta1") {
+        Some(SandboxVersion::V1Beta1)
+    } else if serves("v1alpha1") {
+        Some(SandboxVersion::V1Alpha1)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,302 @@
+//! The loop around a reconciler: who is looked at when, how many at a time, and how soon again after an error.
+//!
+//! An object is looked at when something was seen that concerns it, or when its time has come; never twice at once. What
+//! fails is tried again after a pause that doubles from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`], with jitter; a success
+//! forgets that. A panic fails that one attempt.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task;
+use std::time::Duration;
+
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
+use kube::Resource;
+use kube::runtime::controller::{self, Action, applier};
+use kube::runtime::reflector::{ObjectRef, Store};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinHandle};
+
+use crate::context::Context;
+use crate::random::jittered;
+
+/// The pause after a first error.
+pub const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause between attempts.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long an attempt may take. Every call has a deadline of its own; this one is for what nobody thought of, which would keep a
+/// place for ever.
+const DEADLINE: Duration = Duration::from_secs(10 * 60);
+
+/// A task that ends with whoever waits for it: nothing is written for a loop that was shut down.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Future for Task<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> task::Poll<Self::Output> {
+        self.0.poll_unpin(context)
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Whom to look at. Clones feed the same loop.
+pub struct Queue<K: Resource<DynamicType = ()>> {
+    sender: mpsc::UnboundedSender<ObjectRef<K>>,
+    waiting: Arc<Mutex<HashSet<ObjectRef<K>>>>,
+}
+
+/// The other end of a [`Queue`].
+pub struct Wanted<K: Resource<DynamicType = ()>> {
+    receiver: mpsc::UnboundedReceiver<ObjectRef<K>>,
+    queue: Queue<K>,
+}
+
+impl<K: Resource<DynamicType = ()>> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+            waiting: Arc::clone(&self.waiting),
+        }
+    }
+}
+
+/// A new queue.
+pub fn queue<K: Resource<DynamicType = ()>>() -> (Queue<K>, Wanted<K>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let queue = Queue {
+        sender,
+        waiting: Arc::default(),
+    };
+    let wanted = Wanted {
+        receiver,
+        queue: queue.clone(),
+    };
+    (queue, wanted)
+}
+
+impl<K: Resource<DynamicType = ()>> Queue<K> {
+    /// Has an object looked at. One that waits already is not counted twice.
+    pub fn add(&self, object: ObjectRef<K>) {
+        let is_new = lock(&self.waiting).insert(object.clone());
+        if is_new {
+            // The loop has ended: so has the process, nearly.
+            let _ = self.sender.send(object);
+        }
+    }
+
+    /// Its turn has come, or it is gone.
+    fn taken(&self, object: &ObjectRef<K>) {
+        lock(&self.waiting).remove(object);
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        lock(&self.waiting).len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How an attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed<E: std::error::Error + 'static> {
+    /// The reconciler says so.
+    #[error(transparent)]
+    Error(#[from] E),
+    /// It did not come to an end.
+    #[error("it took longer than it may")]
+    Late,
+    /// It panicked.
+    #[error("a fault in this program: {0}")]
+    Panic(String),
+}
+
+/// Looks at objects until `stop` says otherwise; then finishes what is under way.
+pub async fn work<K, F, E>(
+    kind: &'static str,
+    context: Arc<Context>,
+    store: Store<K>,
+    wanted: Wanted<K>,
+    stop: watch::Receiver<bool>,
+    reconcile: impl Fn(Arc<K>, Arc<Context>) -> F + Send + 'static,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    ObjectRef<K>: Hash + Eq,
+    F: Future<Output = Result<Action, E>> + Send + 'static,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    // What is not listed yet would look as if it were not there: a run would be told that its pod is gone.
+    let mut stopped = stop.clone();
+    tokio::select! {
+        _ = stopped.wait_for(|stop| *stop) => return,
+        ready = context.world.ready() => if !ready { return },
+    }
+    let attempts = Arc::new(Attempts::default());
+    let metrics = Arc::clone(&context.metrics);
+    let concurrency = context.settings.concurrency;
+    let again = wanted.queue.clone();
+    let looked_at = {
+        let queue = wanted.queue.clone();
+        let newest = store.clone();
+        let metrics = Arc::clone(&metrics);
+        move |object: Arc<K>, context: Arc<Context>| {
+            // Before it is read: what is seen from now on is a reason to look again.
+            let reference = ObjectRef::from_obj(object.as_ref());
+            queue.taken(&reference);
+            let object = newest.get(&reference).unwrap_or(object);
+            metrics.reconciled(kind);
+            let limited = tokio::time::timeout(DEADLINE, reconcile(object, context));
+            // A task of its own: work of one does not hold up the others, and a panic ends it alone.
+            let task = Task(tokio::spawn(limited));
+            task.map(|ended| match ended {
+                Ok(Ok(outcome)) => outcome.map_err(Failed::Error),
+                Ok(Err(_elapsed)) => Err(Failed::Late),
+                Err(panic) => Err(Failed::Panic(panic.to_string())),
+            })
+            .boxed()
+        }
+    };
+    let policy = {
+        let attempts = Arc::clone(&attempts);
+        let metrics = Arc::clone(&metrics);
+        move |object: Arc<K>, error: &Failed<E>, _: Arc<Context>| {
+            let object = ObjectRef::from_obj(object.as_ref());
+            let (attempt, pause) = attempts.failed(object.clone());
+            metrics.failed(kind);
+            let error = sympozium_program::chain(error);
+            tracing::warn!(kind, %object, attempt, ?pause, error, "failed; it is tried again");
+            Action::requeue(pause)
+        }
+    };
+    let config = controller::Config::default().concurrency(concurrency);
+    let there = store.clone();
+    let queue = until(wanted, stop).map(Ok::<_, std::convert::Infallible>);
+    let outcomes = applier(looked_at, policy, context, store, queue, config);
+    outcomes
+        .for_each(|outcome| {
+            match outcome {
+                Ok((object, _)) => attempts.forget(&object),
+                Err(controller::Error::ObjectNotFound(object)) => {
+                    // It went before its turn came.
+                    let mut gone = ObjectRef::<K>::new(&object.name);
+                    gone.namespace = object.namespace;
+                    again.taken(&gone);
+                    attempts.forget(&gone);
+                    // Unless it came in this very moment.
+                    if there.get(&gone).is_some() {
+                        again.add(gone);
+                    }
+                }
+                // The policy has told it.
+                Err(controller::Error::ReconcilerFailed(..)) => {}
+                Err(error) => tracing::error!(kind, %error, "the loop has a fault"),
+            }
+            std::future::ready(())
+        })
+        .await;
+}
+
+fn until<K: Resource<DynamicType = ()> + 'static>(
+    wanted: Wanted<K>,
+    mut stop: watch::Receiver<bool>,
+) -> impl Stream<Item = ObjectRef<K>> {
+    let stopped = async move {
+        // A sender that is gone is a stop too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    stream::unfold(wanted.receiver, |mut receiver| async move {
+        let object = receiver.recv().await?;
+        Some((object, receiver))
+    })
+    .take_until(stopped)
+}
+
+/// How often each object failed since it last succeeded.
+struct Attempts<K: Resource<DynamicType = ()>> {
+    counts: Mutex<HashMap<ObjectRef<K>, u32>>,
+}
+
+impl<K: Resource<DynamicType = ()>> Default for Attempts<K> {
+    fn default() -> Self {
+        Self {
+            counts: Mutex::default(),
+        }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Attempts<K> {
+    fn failed(&self, object: ObjectRef<K>) -> (u32, Duration) {
+        let mut counts = lock(&self.counts);
+        let count = counts.entry(object).or_default();
+        *count = count.saturating_add(1);
+        (*count, jittered(pause(*count)))
+    }
+
+    fn forget(&self, object: &ObjectRef<K>) {
+        lock(&self.counts).remove(object);
+    }
+}
+
+/// The pause after so many failures in a row.
+fn pause(attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(16);
+    FIRST_PAUSE
+        .saturating_mul(1 << doublings)
+        .min(LONGEST_PAUSE)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // A panic elsewhere leaves the collections whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sympozium_api::AgentRun;
+
+    #[test]
+    fn pauses_double_up_to_a_bound() {
+        let milliseconds = |attempts| pause(attempts).as_millis();
+        let first: Vec<_> = (1..=4).map(milliseconds).collect();
+        assert_eq!(first, [200, 400, 800, 1_600]);
+        assert_eq!(pause(9), Duration::from_millis(51_200));
+        assert_eq!(pause(10), LONGEST_PAUSE);
+        assert_eq!(pause(u32::MAX), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn a_success_forgets_failures() {
+        let attempts = Attempts::<AgentRun>::default();
+        let object = || ObjectRef::new("run").within("team");
+        assert_eq!(attempts.failed(object()).0, 1);
+        assert_eq!(attempts.failed(object()).0, 2);
+        attempts.forget(&object());
+        assert_eq!(attempts.failed(object()).0, 1);
+    }
+
+    #[test]
+    fn an_object_waits_once() {
+        let (queue, mut wanted) = queue::<AgentRun>();
+        for _ in 0..3 {
+            queue.add(ObjectRef::new("run").within("team"));
+        }
+        queue.add(ObjectRef::new("other").within("team"));
+        assert_eq!(queue.len(), 2);
+        assert!(wanted.receiver.try_recv().is_ok());
+        assert!(wanted.receiver.try_recv().is_ok());
+        assert!(wanted.receiver.try_recv().is_err());
+    }
+}

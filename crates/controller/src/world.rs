@@ -1,0 +1,401 @@
+//! What is in the cluster: one watch for each kind, kept in memory as far as it is needed.
+//!
+//! Objects are cut down before they are kept: who changed which field is of no use here, and of a run that is over only its
+//! status, without the texts in it. So thousands of finished runs take little room.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt as _, TryStreamExt as _, future};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use sympozium_api::agent_run::AgentRunStatus;
+use sympozium_api::{
+    Agent, AgentRun, AgentRunSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, labels,
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::run::faults;
+
+/// What is in the cluster, as far as the watches have seen. Clones are the same one.
+#[derive(Clone)]
+pub struct World {
+    /// All runs. Those that are over without their texts; see [`is_settled`].
+    pub runs: Store<AgentRun>,
+    /// All agents.
+    pub agents: Store<Agent>,
+    /// All agents by their older name.
+    pub instances: Store<SympoziumInstance>,
+    /// All packs.
+    pub packs: Store<SkillPack>,
+    /// All policies.
+    pub policies: Store<SympoziumPolicy>,
+    /// All models.
+    pub models: Store<Model>,
+    /// Jobs of runs.
+    pub jobs: Store<Job>,
+    /// Pods of runs.
+    pub pods: Store<Pod>,
+    /// All nodes.
+    pub nodes: Store<Node>,
+    /// How many watches have listed what there is.
+    listed: watch::Receiver<usize>,
+}
+
+/// How many watches there are.
+const WATCHES: usize = 10;
+
+/// Something that was seen.
+#[derive(Debug, Clone)]
+pub enum Seen {
+    /// A run.
+    Run(Arc<AgentRun>),
+    /// A run that is gone.
+    RunGone(Arc<AgentRun>),
+    /// An agent, by namespace and name.
+    Agent(String, String),
+    /// A pack, by namespace and name.
+    Pack(String, String),
+    /// A policy, by namespace and name.
+    Policy(String, String),
+    /// A model, by namespace and name.
+    Model(String, String),
+    /// A Job of the run with this UID, in this namespace.
+    Job(String, String),
+    /// A pod of the run with this UID, in this namespace.
+    Pod(String, String),
+    /// The API server did not let a Job have its pod.
+    Refusal {
+        /// Where the Job is.
+        namespace: String,
+        /// The Job.
+        job: String,
+        /// What the API server said.
+        said: String,
+    },
+    /// A node that came or went, stopped answering or answers again, or can something else.
+    Node,
+}
+
+/// Objects that are listed at a time: a page is held as it came before it is trimmed, and whoever may write objects decides how
+/// large they are.
+const PAGE: u32 = 50;
+
+/// Where what was seen is told.
+pub type Told = mpsc::UnboundedReceiver<Seen>;
+
+/// Whether it was looked, and nothing of a run that is over was left.
+pub fn is_revoked(run: &AgentRun) -> bool {
+    let revocation = run.status.as_ref().and_then(|it| it.revocation.as_ref());
+    revocation.is_some_and(|it| it.remaining.is_empty())
+}
+
+/// Whether nothing is to be done any more about a run, unless it is deleted or too old: it is over and what it had is gone.
+pub fn is_settled(run: &AgentRun) -> bool {
+    let status = run.status.as_ref();
+    let over = status.is_some_and(|it| it.phase.is_some_and(|phase| phase.is_terminal()));
+    over && is_revoked(run)
+        && run.metadata.deletion_timestamp.is_none()
+        && !run
+            .finalizers()
+            .iter()
+            .any(|it| it == labels::finalizer::RUN)
+}
+
+impl World {
+    /// Begins to watch. The future goes on for as long as it is polled; what it sees is told in the order in which it came.
+    pub fn watch(client: &Client) -> (Self, Told, impl Future<Output = ()> + Send + use<>) {
+        let (tell, told) = mpsc::unbounded_channel();
+        let (count, listed) = watch::channel(0);
+        let count = &Arc::new(count);
+        let all = || watcher::Config::default().page_size(PAGE);
+        let ours = all().labels(&format!("{}={}", labels::MANAGED_BY, labels::MANAGER));
+
+        let (runs, watch_runs) = kept(client, count, all(), trim_run, {
+            let tell = tell.clone();
+            move |run: Arc<AgentRun>, there| {
+                let seen = if there {
+                    Seen::Run(run)
+                } else {
+                    Seen::RunGone(run)
+                };
+                let _ = tell.send(seen);
+            }
+        });
+        let named = |tell: &mpsc::UnboundedSender<Seen>, seen: fn(String, String) -> Seen| {
+            let tell = tell.clone();
+            move |namespace: String, name: String| {
+                let _ = tell.send(seen(namespace, name));
+            }
+        };
+        let agent = named(&tell, Seen::Agent);
+        let instance = named(&tell, Seen::Agent);
+        let pack = named(&tell, Seen::Pack);
+        let policy = named(&tell, Seen::Policy);
+        let model = named(&tell, Seen::Model);
+        let job = named(&tell, Seen::Job);
+        let pod = named(&tell, Seen::Pod);
+        let (agents, watch_agents) = kept(client, count, all(), trim, move |it: Arc<Agent>, _| {
+            agent(it.namespace().unwrap_or_default(), it.name_any());
+        });
+        let (instances, watch_instances) = kept(
+            client,
+            count,
+            all(),
+            trim,
+            move |it: Arc<SympoziumInstance>, _| {
+                instance(it.namespace().unwrap_or_default(), it.name_any());
+            },
+        );
+        let (packs, watch_packs) =
+            kept(client, count, all(), trim, move |it: Arc<SkillPack>, _| {
+                pack(it.namespace().unwrap_or_default(), it.name_any());
+            });
+        let (policies, watch_policies) = kept(
+            client,
+            count,
+            all(),
+            trim,
+            move |it: Arc<SympoziumPolicy>, _| {
+                policy(it.namespace().unwrap_or_default(), it.name_any());
+            },
+        );
+        let (models, watch_models) = kept(client, count, all(), trim, move |it: Arc<Model>, _| {
+            model(it.namespace().unwrap_or_default(), it.name_any());
+        });
+        let (jobs, watch_jobs) = kept(
+            client,
+            count,
+            ours.clone(),
+            trim_job,
+            move |it: Arc<Job>, _| {
+                if let Some(uid) = it.labels().get(labels::RUN_UID) {
+                    job(it.namespace().unwrap_or_default(), uid.clone());
+                }
+            },
+        );
+        let (pods, watch_pods) = kept(client, count, ours, trim_pod, move |it: Arc<Pod>, _| {
+            if let Some(uid) = it.labels().get(labels::RUN_UID) {
+                pod(it.namespace().unwrap_or_default(), uid.clone());
+            }
+        });
+        // The Job controller says it in an Event, and nowhere else.
+        let refused = all().fields("involvedObject.kind=Job,reason=FailedCreate");
+        let (_, watch_refusals) = kept(client, count, refused, trim, {
+            let tell = tell.clone();
+            move |event: Arc<Event>, there| {
+                let said = event.message.clone().filter(|_| there);
+                let about = &event.involved_object;
+                if let (Some(namespace), Some(job), Some(said)) =
+                    (about.namespace.clone(), about.name.clone(), said)
+                {
+                    let _ = tell.send(Seen::Refusal {
+                        namespace,
+                        job,
+                        said,
+                    });
+                }
+            }
+        });
+        // Nodes say that they live every few seconds. What matters here changes seldom.
+        let mut known = HashMap::new();
+        let (nodes, watch_nodes) = kept(
+            client,
+            count,
+            all(),
+            trim_node,
+            move |node: Arc<Node>, there| {
+                let now = there.then(|| (faults::is_lost(&node), runtimes(&node)));
+                let before = match &now {
+                    Some(now) => known.insert(node.name_any(), now.clone()),
+                    None => known.remove(&node.name_any()),
+                };
+                if before != now {
+                    let _ = tell.send(Seen::Node);
+                }
+            },
+        );
+        let world = Self {
+            runs,
+            agents,
+            instances,
+            packs,
+            policies,
+            models,
+            jobs,
+            pods,
+            nodes,
+            listed,
+        };
+        let watching = async move {
+            tokio::join!(
+                watch_runs,
+                watch_agents,
+                watch_instances,
+                watch_packs,
+                watch_policies,
+                watch_models,
+                watch_jobs,
+                watch_pods,
+                watch_refusals,
+                watch_nodes
+            );
+        };
+        (world, told, watching)
+    }
+
+    /// Ready when every kind was listed once. Whether it will be: a watch that has ended for good lists nothing.
+    ///
+    /// Not by way of the stores: of several who wait for one, it wakes the last.
+    pub async fn ready(&self) -> bool {
+        let mut listed = self.listed.clone();
+        listed.wait_for(|listed| *listed >= WATCHES).await.is_ok()
+    }
+
+    /// An object by name.
+    pub fn find<K>(store: &Store<K>, namespace: &str, name: &str) -> Option<Arc<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + 'static,
+    {
+        store.get(&ObjectRef::new(name).within(namespace))
+    }
+}
+
+/// Watches a kind into a store, and tells each object that came, changed (`true`) or went (`false`).
+fn kept<K, T>(
+    client: &Client,
+    count: &Arc<watch::Sender<usize>>,
+    config: watcher::Config,
+    trim: fn(&mut K),
+    tell: T,
+) -> (Store<K>, impl Future<Output = ()> + Send + use<K, T>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Eq + Hash,
+    T: FnMut(Arc<K>, bool) + Send + 'static,
+{
+    let mut tell = tell;
+    let (reader, writer) = store();
+    let api: Api<K> = Api::all(client.clone());
+    let events = watcher(api, config)
+        .default_backoff()
+        .modify(trim)
+        .reflect(writer);
+    // The store takes a list over when it is complete: what is told before would not be found in it. What is in it no more went
+    // while nobody watched.
+    let mut listed: Vec<K> = Vec::new();
+    let (known, mut before) = (reader.clone(), Vec::new());
+    let mut count = Some(Arc::clone(count));
+    let told: std::pin::Pin<Box<dyn Stream<Item = _> + Send>> =
+        Box::pin(events.map_ok(move |event: watcher::Event<K>| match event {
+            watcher::Event::Apply(object) => tell(Arc::new(object), true),
+            watcher::Event::Delete(object) => tell(Arc::new(object), false),
+            watcher::Event::Init => {
+                listed.clear();
+                before = known.state();
+            }
+            watcher::Event::InitApply(object) => listed.push(object),
+            watcher::Event::InitDone => {
+                let there: HashSet<_> = listed.iter().map(|it| it.meta().uid.clone()).collect();
+                for gone in std::mem::take(&mut before) {
+                    if !there.contains(&gone.meta().uid) {
+                        tell(gone, false);
+                    }
+                }
+                for object in std::mem::take(&mut listed) {
+                    tell(Arc::new(object), true);
+                }
+                // The first time.
+                if let Some(count) = count.take() {
+                    count.send_modify(|count| *count += 1);
+                }
+            }
+        }));
+    let watching = told.for_each(|outcome| {
+        if let Err(error) = outcome {
+            tracing::warn!(kind = %K::kind(&()), %error, "a watch was cut; it is taken up again");
+        }
+        future::ready(())
+    });
+    (reader, watching)
+}
+
+/// Who changed which field is of no use here.
+fn trim<K: Resource>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
+}
+
+/// Of a run that is settled only what lists need.
+fn trim_run(run: &mut AgentRun) {
+    trim(run);
+    if !is_settled(run) {
+        return;
+    }
+    let spec = std::mem::take(&mut run.spec);
+    run.spec = AgentRunSpec {
+        agent_ref: spec.agent_ref,
+        instance_ref: spec.instance_ref,
+        parent: spec.parent,
+        ..AgentRunSpec::default()
+    };
+    if let Some(status) = run.status.take() {
+        run.status = Some(AgentRunStatus {
+            phase: status.phase,
+            completed_at: status.completed_at,
+            revocation: status.revocation,
+            ..AgentRunStatus::default()
+        });
+    }
+    run.metadata.annotations = None;
+    run.metadata.labels = None;
+}
+
+fn trim_job(job: &mut Job) {
+    trim(job);
+    if let Some(spec) = &mut job.spec {
+        spec.template = Default::default();
+    }
+}
+
+/// Whether a node lives and what its runtimes can. Its images alone may be thousands.
+fn trim_node(node: &mut Node) {
+    trim(node);
+    if let Some(status) = &mut node.status {
+        status.images = None;
+    }
+}
+
+/// Which runtimes of a node have user namespaces, and whether it takes pods: what decides about pods to come.
+fn runtimes(node: &Node) -> (bool, Vec<(String, bool)>) {
+    let closed = node.spec.as_ref().and_then(|it| it.unschedulable) == Some(true);
+    let handlers = node
+        .status
+        .iter()
+        .flat_map(|it| it.runtime_handlers.iter().flatten());
+    let handlers = handlers.map(|it| {
+        let features = it.features.as_ref();
+        let user_namespaces = features.and_then(|it| it.user_namespaces) == Some(true);
+        (it.name.clone().unwrap_or_default(), user_namespaces)
+    });
+    (closed, handlers.collect())
+}
+
+/// What a pod is made of is in the plan; what became of it is here.
+fn trim_pod(pod: &mut Pod) {
+    trim(pod);
+    pod.metadata.annotations = None;
+    if let Some(spec) = pod.spec.take() {
+        pod.spec = Some(k8s_openapi::api::core::v1::PodSpec {
+            node_name: spec.node_name,
+            host_users: spec.host_users,
+            runtime_class_name: spec.runtime_class_name,
+            ..Default::default()
+        });
+    }
+}
