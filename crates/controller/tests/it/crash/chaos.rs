@@ -1,0 +1,85 @@
+//! Many runs at once, in bad weather, and the controller is killed again and again.
+
+use sympozium_api::agent_run::Phase;
+use sympozium_testkit::cases;
+use sympozium_testkit::cluster::faults::{Fault, Moment, Refusal, Sprinkle};
+use sympozium_testkit::cluster::samples::{everything, plain};
+
+use super::ground::Ground;
+use super::run::Tried;
+
+/// Runs at once, and writes between two kills.
+const RUNS: usize = 8;
+const ALL_RUNS: usize = 40;
+const BETWEEN: usize = 37;
+/// Kills before the weather clears.
+const KILLS: usize = 4;
+const ALL_KILLS: usize = 25;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_runs_survive_many_kills() {
+    let Some(mut ground) = Ground::new("chaos").await else {
+        return;
+    };
+    let (runs, kills) = if cases::is_full() {
+        (ALL_RUNS, ALL_KILLS)
+    } else {
+        (RUNS, KILLS)
+    };
+    println!("seed {}", cases::seed());
+    ground.count();
+    let mut all = Vec::new();
+    for number in 0..runs {
+        // Half of them with hooks.
+        let name = format!("chaos-{number}");
+        let run = if number % 2 == 0 {
+            everything(&name)
+        } else {
+            plain(&name)
+        };
+        all.push(Tried::create(&ground, run).await);
+    }
+    for kill in 0..kills {
+        ground.count();
+        ground.proxy.sprinkle(Some(Sprinkle {
+            seed: cases::seed().wrapping_mul(100).wrapping_add(kill as u64),
+            writes_percent: 10,
+            reads_percent: 3,
+            faults: vec![
+                Fault::Refuse(Refusal::Conflict),
+                Fault::Refuse(Refusal::InternalError),
+                Fault::LoseAnswer,
+                Fault::Cut,
+            ],
+        }));
+        let moment = if kill % 2 == 0 {
+            Moment::After
+        } else {
+            Moment::Before
+        };
+        ground.proxy.stop_at(BETWEEN, moment);
+        let mut stopped = false;
+        for tried in &all {
+            stopped = ground.stopped(tried).await;
+            if stopped {
+                break;
+            }
+        }
+        if !stopped {
+            break;
+        }
+        ground.crash().await;
+    }
+    ground.proxy.sprinkle(None);
+    for (number, tried) in all.iter().enumerate() {
+        let status = tried.settled(&ground).await;
+        assert_eq!(
+            status.phase,
+            Some(Phase::Succeeded),
+            "{}",
+            ground.tell(tried).await
+        );
+        let hooks = usize::from(number % 2 == 0);
+        tried.succeeded(&ground, &status, hooks).await;
+    }
+}

@@ -1,0 +1,241 @@
+//! A control plane of its own, the proxy before it, the controller behind that, and the play around it.
+
+use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::DeleteParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
+use sympozium_api::{AgentRun, installation, labels};
+use sympozium_testkit::cluster::faults::{Caller, FaultProxy, Write as Written};
+use sympozium_testkit::cluster::played::Played;
+use sympozium_testkit::cluster::samples::around;
+use sympozium_testkit::cluster::{Cluster, Kubectl, Namespace, Security, Tier};
+use sympozium_testkit::daemon::{Daemon, free_address};
+use sympozium_testkit::{static_build, wait_until};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::run::{self, Tried};
+
+/// How long the controller may take to be ready.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A controller works on a whole cluster: one test at a time.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// The cluster of these tests, held for the life of the process.
+static CLUSTER: LazyLock<Option<Cluster>> = LazyLock::new(|| {
+    let cluster = Cluster::apart(Tier::ControlPlane, "crash").expect("a cluster");
+    if let Some(cluster) = &cluster {
+        install(&cluster.kubectl());
+    }
+    cluster
+});
+
+/// Where a test happens.
+pub struct Ground {
+    pub client: Client,
+    pub played: Played,
+    pub proxy: FaultProxy,
+    pub namespace: Namespace,
+    folder: TempDir,
+    controller: Option<Daemon>,
+    starts: usize,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Ground {
+    /// Waits for its turn, and starts everything. `None` and a recorded skip where there can be no cluster.
+    pub async fn new(label: &str) -> Option<Self> {
+        let alone = ALONE.lock().await;
+        // rustls in the test's own client.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let Some(cluster) = CLUSTER.as_ref() else {
+            // Recorded for each test, not only for the one that tried first.
+            Cluster::apart(Tier::ControlPlane, "crash").expect("none");
+            return None;
+        };
+        let client = client(cluster.kubeconfig()).await;
+        let namespace = cluster
+            .namespace(label, Security::Restricted)
+            .expect("a namespace");
+        for object in around(namespace.name()) {
+            apply(&cluster.kubectl(), &object);
+        }
+        let played = Played::begin(client.clone()).await.expect("a play");
+        let proxy = FaultProxy::start(cluster, Caller::Administrator).expect("a proxy");
+        let mut ground = Self {
+            client,
+            played,
+            proxy,
+            namespace,
+            folder: tempfile::tempdir().expect("a folder"),
+            controller: None,
+            starts: 0,
+            _alone: alone,
+        };
+        ground.start().await;
+        Some(ground)
+    }
+
+    /// The runs of this test.
+    pub fn runs(&self) -> Api<AgentRun> {
+        Api::namespaced(self.client.clone(), self.namespace.name())
+    }
+
+    /// Begins to count what the controller writes for runs: whatever is in the namespace of the test, and roles of the cluster.
+    /// The statuses of packs and agents are written beside, whenever it suits.
+    pub fn count(&self) {
+        let here = format!("/namespaces/{}/", self.namespace.name());
+        self.proxy.begin(move |_, path| {
+            let beside = ["/skillpacks/", "/agents/", "/sympoziuminstances/"];
+            (path.contains(&here) || path.contains("/clusterrole"))
+                && !beside.iter().any(|kind| path.contains(kind))
+        });
+    }
+
+    /// The writes that count, so far.
+    pub fn counted(&self) -> Vec<Written> {
+        let all = self.proxy.writes();
+        all.into_iter().filter(|it| it.number.is_some()).collect()
+    }
+
+    /// Starts the controller, and waits until it works. One that was killed before holds the Lease, which nobody will renew:
+    /// it is taken away, so that nobody has to wait until it is old.
+    pub async fn start(&mut self) {
+        assert!(self.controller.is_none(), "one at a time");
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), labels::SYSTEM_NAMESPACE);
+        let _ = leases
+            .delete(installation::CONTROLLER, &DeleteParams::default())
+            .await;
+        self.starts += 1;
+        let log = self.folder.path().join(format!("log-{}", self.starts));
+        let probes = free_address().expect("an address");
+        let mut command = sympozium_testkit::command(env!("CARGO_BIN_EXE_sympozium-controller"));
+        command
+            .arg("--kubeconfig")
+            .arg(self.proxy.kubeconfig())
+            .args(["--probe-listen", &probes.to_string()])
+            .args(["--gateway-address", "198.51.100.200"]);
+        let daemon = Daemon::start(command, probes, &log).expect("the controller starts");
+        let leads = || {
+            let answer = daemon.ask("/readyz");
+            answer.is_some_and(|(status, body)| status == 200 && body.contains("leader"))
+        };
+        let ready = tokio::task::block_in_place(|| wait_until(START_PATIENCE, leads));
+        assert!(ready, "it is not ready:\n{}", daemon.log_tail());
+        self.controller = Some(daemon);
+    }
+
+    /// Kills the controller, as a node that loses its power does.
+    pub fn kill(&mut self) {
+        let controller = self.controller.take().expect("there is one");
+        let log = controller.log_tail();
+        let status = controller.kill().expect("waited for");
+        assert_eq!(status.signal(), Some(9), "it had ended by itself:\n{log}");
+    }
+
+    /// Kills the controller where the proxy has stopped it, and starts another.
+    pub async fn crash(&mut self) {
+        self.kill();
+        self.proxy.resume();
+        self.start().await;
+    }
+
+    /// Whether the controller has ended by itself. Then there is none any more.
+    pub fn has_ended(&mut self) -> bool {
+        let ended = self.controller.as_mut().is_some_and(Daemon::has_ended);
+        if ended {
+            self.controller = None;
+        }
+        ended
+    }
+
+    /// Waits until the proxy has stopped the controller, or the run is over without.
+    pub async fn stopped(&self, tried: &Tried) -> bool {
+        let deadline = tokio::time::Instant::now() + run::PATIENCE;
+        loop {
+            if self.proxy.has_stopped() {
+                return true;
+            }
+            if tried.is_over().await {
+                return self.proxy.has_stopped();
+            }
+            if tokio::time::Instant::now() > deadline {
+                panic!("neither stopped nor over\n{}", self.tell(tried).await);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// What a person needs who wants to know why a run did not end as it should.
+    pub async fn tell(&self, tried: &Tried) -> String {
+        let mut text = String::new();
+        let run = tried.now().await;
+        let run = serde_json::to_string_pretty(&run).unwrap_or_default();
+        let _ = writeln!(text, "--- run {}\n{run}", tried.name);
+        let _ = writeln!(text, "--- pods {:?}", self.played.pods_of(&tried.uid));
+        let _ = writeln!(text, "--- there: {:?}", tried.left().await);
+        let _ = writeln!(text, "--- writes");
+        for write in self.counted() {
+            let _ = writeln!(text, "{write}");
+        }
+        let _ = writeln!(text, "--- log\n{}", self.log());
+        text
+    }
+
+    fn log(&self) -> String {
+        self.controller
+            .as_ref()
+            .map(Daemon::log_tail)
+            .unwrap_or_default()
+    }
+}
+
+/// Straight to the API server.
+pub async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .expect("a configuration");
+    Client::try_from(config).expect("a client")
+}
+
+/// The kinds, the system namespace, and what the controller looks for there.
+fn install(kubectl: &Kubectl) {
+    let kinds = static_build::workspace_root().join("config/crds");
+    let kinds = kinds.to_str().expect("a path of letters");
+    kubectl
+        .run(&["apply", "--server-side", "-f", kinds])
+        .expect("the kinds are there");
+    kubectl
+        .run(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            "-f",
+            kinds,
+        ])
+        .expect("the kinds are served");
+    let name = labels::SYSTEM_NAMESPACE;
+    apply(
+        kubectl,
+        &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
+    );
+}
+
+fn apply(kubectl: &Kubectl, object: &Value) {
+    let printed = kubectl
+        .feed(
+            &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+            object,
+        )
+        .expect("kubectl starts");
+    assert!(printed.success, "{}", printed.stderr);
+}

@@ -1,0 +1,12 @@
+//! The controller is killed, and the API server fails, at every step of a run: every run ends right, is executed once, and
+//! leaves nothing.
+//!
+//! A control plane of its own, without a node; kubelet and gateway are played (`sympozium_testkit::cluster::played`). The controller is the real program, and
+//! reaches the API server through a proxy that stops it at any write. Start reading at [`kills`].
+
+mod chaos;
+mod ends;
+mod ground;
+mod kills;
+mod run;
+mod weather;

@@ -1,0 +1,83 @@
+//! What a controller does when there is nothing to do.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use sympozium_controller::agents::COUNT_EVERY;
+use sympozium_testkit::cluster::{Call, Security};
+
+use crate::world::{Company, World, holds};
+
+/// For how long it is watched.
+const IDLE: Duration = Duration::from_secs(30);
+
+#[test]
+fn an_idle_controller_writes_its_lease_and_nothing_else() {
+    let Some(world) = World::new("idle", Company::alone()) else {
+        return;
+    };
+    let Some(audit) = world.cluster.audit() else {
+        return;
+    };
+    let team = world
+        .cluster
+        .namespace("team", Security::Restricted)
+        .expect("a namespace");
+    let pack = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "SkillPack", "metadata": {"name": "echo"},
+        "spec": {"skills": [{"name": "say", "content": "x"}]}});
+    let agent = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "Agent", "metadata": {"name": "alice"},
+        "spec": {"agents": {"default": {"model": "m"}}, "skills": [{"skillPackRef": "echo"}]}});
+    team.create(&pack).expect("a pack");
+    team.create(&agent).expect("an agent");
+    let program = world.lead();
+    world.wait_for(team.kubectl(), &["skillpack", "echo"], |it| {
+        it["status"]["phase"] == "Ready"
+    });
+    world.wait_for(team.kubectl(), &["agent", "alice"], |it| {
+        it["status"]["phase"] == "Running"
+    });
+    program.wait_for_metric(
+        r#"certificate_faults{secret="sympozium-gateway-keys"}"#,
+        |it| it == 0.0,
+    );
+    program.wait_for_metric(r#"foreign_objects{kind="NetworkPolicy"}"#, |_| true);
+
+    let account = world.account();
+    let ours = |calls: Vec<Call>| -> Vec<Call> {
+        let mut calls = calls;
+        calls.retain(|call| call.impersonated.as_deref() == Some(account.as_str()));
+        calls
+    };
+    // What the last of the above still caused.
+    let mark = audit.mark().expect("a log");
+    let renewals = program.metric("lease_renewed_seconds");
+    assert!(holds(|| program.metric("lease_renewed_seconds") > renewals));
+    let _ = audit.since(mark).expect("a log");
+
+    // A look that was put off comes soon: none is on its way when the counter has stood still for longer than that.
+    let looks = || program.metric(r#"reconciles_total{kind="Agent"}"#);
+    let (mut looked, mut since) = (looks(), Instant::now());
+    assert!(holds(|| {
+        let now = looks();
+        if now > looked {
+            (looked, since) = (now, Instant::now());
+        }
+        since.elapsed() > COUNT_EVERY * 2
+    }));
+
+    let mark = audit.mark().expect("a log");
+    let end = Instant::now() + IDLE;
+    assert!(holds(|| Instant::now() >= end));
+    let writes: Vec<Call> = ours(audit.since(mark).expect("a log"))
+        .into_iter()
+        .filter(|call| !matches!(call.verb.as_str(), "get" | "list" | "watch"))
+        .collect();
+    let (lease, other): (Vec<_>, Vec<_>) = writes.into_iter().partition(|call| {
+        call.resource == "leases" && call.verb == "update" && call.name == "sympozium-controller"
+    });
+    assert_eq!(other, []);
+    assert!(lease.iter().all(|call| call.code == 200));
+    // Every five seconds; a starved machine is later, never sooner.
+    assert!((1..=7).contains(&lease.len()), "{}", lease.len());
+    assert_eq!(looks(), looked);
+}

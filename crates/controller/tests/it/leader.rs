@@ -1,0 +1,66 @@
+//! Of several controllers one works.
+
+use rustix::process::Signal;
+
+use crate::world::{Company, World, holds};
+
+#[test]
+fn a_killed_leader_is_followed_by_another_and_one_that_ends_makes_room_at_once() {
+    let Some(world) = World::new("leader", Company::others()) else {
+        return;
+    };
+    let first = world.lead();
+    let second = world.start();
+    second.wait_for("/readyz", "ok: standby\n");
+    assert_eq!(first.metric("leader"), Some(1.0));
+    assert_eq!(second.metric("leader"), Some(0.0));
+    let holder = world.holder();
+
+    // Without a chance to say so.
+    first.signal(Signal::KILL);
+    let (status, _) = first.wait();
+    assert_eq!(status.code(), None);
+    second.wait_for("/readyz", "ok: leader\n");
+    assert!(world.holder().is_some() && world.holder() != holder);
+
+    let third = world.start();
+    third.wait_for("/readyz", "ok: standby\n");
+    second.signal(Signal::TERM);
+    let (status, log) = second.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("the Lease is released"), "{log}");
+    third.wait_for("/readyz", "ok: leader\n");
+
+    third.signal(Signal::INT);
+    assert_eq!(third.wait().0.code(), Some(0));
+    assert_eq!(world.holder(), None);
+}
+
+#[test]
+fn a_leader_whose_lease_is_taken_ends_with_an_error() {
+    let Some(world) = World::new("lost", Company::others()) else {
+        return;
+    };
+    let program = world.lead();
+    let patch = r#"{"spec":{"holderIdentity":"somebody"}}"#;
+    let kubectl = world.system.kubectl();
+    // Whoever writes last within a renewal wins: one attempt may be overtaken, and then there is another.
+    let taken = holds(|| {
+        let _ = kubectl.attempt(&[
+            "patch",
+            "lease",
+            "sympozium-controller",
+            "--type=merge",
+            "-p",
+            patch,
+        ]);
+        program.log().contains("must not work any more")
+    });
+    assert!(taken, "{}", program.log());
+    let (status, log) = program.wait();
+    assert_eq!(status.code(), Some(1));
+    assert!(
+        log.contains("error: the Lease is lost: `somebody` holds the Lease now"),
+        "{log}"
+    );
+}

@@ -1,0 +1,17 @@
+//! The program as a process, against a real control plane, with the rights that it ships with and no others.
+
+#![expect(
+    clippy::expect_used,
+    reason = "helpers of tests are tests, which clippy does not see"
+)]
+
+mod agents;
+mod crash;
+mod idle;
+mod leader;
+mod packs;
+mod program;
+mod runs;
+mod secrets;
+mod sweep;
+mod world;

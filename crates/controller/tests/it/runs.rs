@@ -1,0 +1,6 @@
+//! Runs from their creation to the proof that nothing is left.
+
+mod ends;
+mod hindered;
+mod waits;
+mod world;

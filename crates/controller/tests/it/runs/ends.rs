@@ -1,0 +1,252 @@
+//! Every way in which a run ends.
+
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use sympozium_api::agent_run::Phase;
+
+use super::world::{World, objects};
+
+fn phase(run: &sympozium_api::AgentRun) -> Option<Phase> {
+    run.status.as_ref().and_then(|it| it.phase)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("one")).await;
+    let run = world
+        .until("one", "granted", |it| {
+            World::conditions(it).contains_key("Granted")
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    let run = world
+        .until("one", "a pod", |it| {
+            it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())
+        })
+        .await;
+    let status = run.status.as_ref().expect("a status");
+    assert_eq!(status.pod_uid.as_ref().map(ToString::to_string), pod.uid());
+    world.start_pod(&pod).await;
+    world
+        .until("one", "running", |it| phase(it) == Some(Phase::Running))
+        .await;
+    let account = World::account(&run);
+    assert!(world.may(&account, "list", "pods").await);
+    assert!(world.may(&account, "list", "nodes").await);
+    assert!(!world.may(&account, "list", "secrets").await);
+
+    world.report("one", json!({ "finished": true, "ending": "answered", "result": "It is fine.", "reports": 1 })).await;
+    world
+        .until("one", "over", |it| phase(it) == Some(Phase::Succeeded))
+        .await;
+    assert!(!world.may(&account, "list", "pods").await);
+    assert!(!world.may(&account, "list", "nodes").await);
+    world.vanish(&pod).await;
+    let run = world
+        .until("one", "revoked", |it| {
+            World::conditions(it)
+                .get("Revoked")
+                .is_some_and(|(status, _)| status == "True")
+        })
+        .await;
+    let status = run.status.as_ref().expect("a status");
+    assert_eq!(status.result.as_deref(), Some("It is fine."));
+    assert!(status.granted_at.is_some() && status.revoked_at.is_some());
+    let run = world
+        .until("one", "let go", |it| it.finalizers().is_empty())
+        .await;
+    let left = world.left(&run).await;
+    assert!(left.iter().all(|it| it.ends_with("-plan")), "{left:?}");
+    assert_eq!(left.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_begin_when_nothing_of_the_agent_is_at_work() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let [agent, pack, mut run] = objects("hooked").try_into().expect("three objects");
+    run["spec"]["lifecycle"] = json!({ "postRun": [{ "name": "after", "image": "example.org/after:1", "command": ["true"] }] });
+    world.apply(&[agent, pack, run]).await;
+    let run = world
+        .until("hooked", "a pod", |it| {
+            it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    world.start_pod(&pod).await;
+    // It lingers: nothing ends it but the one who says so here.
+    let lingers = |finalizers| json!({ "metadata": { "finalizers": finalizers } });
+    let name = pod.name_any();
+    world
+        .patch_pod(&name, lingers(json!(["example.org/lingers"])))
+        .await;
+    let account = World::account(&run);
+    assert!(world.may(&account, "list", "pods").await);
+    world
+        .report(
+            "hooked",
+            json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 }),
+        )
+        .await;
+    world
+        .until("hooked", "afterwards", |it| {
+            phase(it) == Some(Phase::PostRunning)
+        })
+        .await;
+    assert!(!world.may(&account, "list", "pods").await);
+    // It is told to go, and hooks wait until it has.
+    world
+        .eventually("the pod is told to go", || async {
+            let pod = world.pod(&run, "agent-run").await;
+            pod.metadata.deletion_timestamp.is_some().then_some(())
+        })
+        .await;
+    assert!(world.hooks_sleep(&run).await);
+    world.patch_pod(&name, lingers(json!(null))).await;
+    world
+        .eventually("hooks begin", || async {
+            (!world.hooks_sleep(&run).await).then_some(())
+        })
+        .await;
+}
+
+/// A pod that somebody makes look like a run's is not waited for, and not taken for its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_somebody_else() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("one")).await;
+    let run = world
+        .until("one", "a pod", |it| {
+            it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    let mut forged = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "forged",
+            "labels": pod.metadata.labels, "ownerReferences": pod.metadata.owner_references },
+        "spec": pod.spec });
+    // The right name and another object.
+    forged["metadata"]["ownerReferences"][0]["uid"] = json!("00000000-0000-4000-8000-000000000000");
+    forged["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(false);
+    forged["metadata"]["finalizers"] = json!(["example.org/stays"]);
+    world.apply(&[forged]).await;
+    world.start_pod(&pod).await;
+    world
+        .report(
+            "one",
+            json!({ "finished": true, "ending": "answered", "result": "Fine.", "reports": 1 }),
+        )
+        .await;
+    world.vanish(&pod).await;
+    let run = world
+        .until("one", "let go", |it| it.finalizers().is_empty())
+        .await;
+    assert_eq!(phase(&run), Some(Phase::Succeeded));
+    let patch = json!({ "metadata": { "finalizers": null } });
+    world.patch_pod("forged", patch).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_in_the_middle() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("gone")).await;
+    let run = world
+        .until("gone", "granted", |it| {
+            World::conditions(it).contains_key("Granted")
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    world.start_pod(&pod).await;
+    world
+        .runs()
+        .delete("gone", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    // A kubelet would end it, and then say so by removing it.
+    world.vanish(&pod).await;
+    world
+        .eventually("the run is gone", || async {
+            let found = world.runs().get_opt("gone").await.ok()?;
+            found.is_none().then_some(())
+        })
+        .await;
+    world
+        .eventually("nothing is left", || async {
+            world.left(&run).await.is_empty().then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("stop")).await;
+    let run = world
+        .until("stop", "granted", |it| {
+            World::conditions(it).contains_key("Granted")
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    world.start_pod(&pod).await;
+    world
+        .until("stop", "running", |it| phase(it) == Some(Phase::Running))
+        .await;
+    let patch = json!({ "spec": { "cancel": true } });
+    let patched = world
+        .runs()
+        .patch("stop", &PatchParams::default(), &Patch::Merge(&patch))
+        .await;
+    patched.expect("cancelled");
+    world.vanish(&pod).await;
+    let run = world
+        .until("stop", "cancelled", |it| {
+            phase(it) == Some(Phase::Cancelled)
+        })
+        .await;
+    assert_eq!(run.status.as_ref().and_then(|it| it.error.clone()), None);
+    let run = world
+        .until("stop", "let go", |it| it.finalizers().is_empty())
+        .await;
+    let left = world.left(&run).await;
+    assert!(left.iter().all(|it| it.ends_with("-plan")), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bridge_that_was_killed() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("crash")).await;
+    let run = world
+        .until("crash", "granted", |it| {
+            World::conditions(it).contains_key("Granted")
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    world.start_pod(&pod).await;
+    world
+        .until("crash", "running", |it| phase(it) == Some(Phase::Running))
+        .await;
+    world.end_pod(&pod, 137).await;
+    let run = world
+        .until("crash", "failed", |it| phase(it) == Some(Phase::Failed))
+        .await;
+    let error = run.status.as_ref().and_then(|it| it.error.clone());
+    assert_eq!(
+        error.as_deref(),
+        Some("container `ipc-bridge` failed: ended by signal 9")
+    );
+    world
+        .until("crash", "let go", |it| it.finalizers().is_empty())
+        .await;
+}

@@ -1,0 +1,239 @@
+//! What the platform has against a run, in plain words.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use sympozium_api::AgentRun;
+use sympozium_api::agent_run::Phase;
+
+use super::world::{World, objects};
+
+/// The status of a container that waits.
+fn waiting(name: &str, reason: &str, message: &str, restarts: i32) -> Value {
+    json!({ "name": name, "image": "example.org/reader:1", "imageID": "", "ready": false, "restartCount": restarts,
+        "state": { "waiting": { "reason": reason, "message": message } },
+        "lastState": { "terminated": { "exitCode": 3, "message": "no such thing\n" } } })
+}
+
+fn started(run: &AgentRun) -> Option<(String, String)> {
+    World::conditions(run).get("Started").cloned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_and_a_crash_loop() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("pull")).await;
+    let run = world
+        .until("pull", "granted", |it| {
+            World::conditions(it).contains_key("Granted")
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    let status = waiting(
+        "skill-reader",
+        "ImagePullBackOff",
+        "Back-off pulling image",
+        0,
+    );
+    world
+        .say(
+            &pod,
+            json!({ "phase": "Pending", "initContainerStatuses": [status] }),
+        )
+        .await;
+    let said = ("False".to_owned(), "ImagePull".to_owned());
+    world
+        .until("pull", "hindered", |it| started(it).as_ref() == Some(&said))
+        .await;
+
+    let status = waiting("skill-reader", "CrashLoopBackOff", "back-off", 4);
+    world
+        .say(&pod, json!({ "initContainerStatuses": [status] }))
+        .await;
+    world.until("pull", "without rights", without_rights).await;
+    world.vanish(&pod).await;
+    let run = world.until("pull", "failed", failed).await;
+    assert_eq!(
+        run.status.and_then(|it| it.error).as_deref(),
+        Some("container `skill-reader` keeps crashing (4 times): exit code 3: no such thing")
+    );
+}
+
+fn without_rights(run: &AgentRun) -> bool {
+    World::conditions(run)
+        .get("Granted")
+        .is_some_and(|(status, _)| status == "False")
+}
+
+fn failed(run: &AgentRun) -> bool {
+    run.status.as_ref().and_then(|it| it.phase) == Some(Phase::Failed)
+}
+
+/// A run that may use the host's network by our policies, where the namespace's own level does not let it.
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_security() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let kubectl = world.namespace.kubectl().clone();
+    let level = "pod-security.kubernetes.io/enforce=baseline";
+    let words = [
+        "label",
+        "namespace",
+        world.namespace.name(),
+        level,
+        "--overwrite",
+    ];
+    kubectl.run(&words).expect("a level");
+    let allowed = json!({ "packs": ["reader"], "hostNetwork": true });
+    let allowed = json!({ "spec": { "hostAccessPolicy": allowed } });
+    world.patch_floor(&world.floor(), allowed.clone()).await;
+    let mut objects = objects("bold");
+    objects[0]["spec"]["policyRef"] = json!("bold");
+    objects[1]["spec"]["sidecar"]["hostAccess"] = json!({ "enabled": true, "hostNetwork": true });
+    let policy = json!({ "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy",
+        "metadata": { "name": "bold" }, "spec": allowed["spec"] });
+    objects.insert(0, policy);
+    world.apply(&objects).await;
+    let revoked = |it: &AgentRun| {
+        let conditions = World::conditions(it);
+        failed(it) && conditions.get("Revoked").is_some_and(|it| it.0 == "True")
+    };
+    let run = world.until("bold", "failed and revoked", revoked).await;
+    let error = run.status.as_ref().and_then(|it| it.error.clone());
+    let error = error.unwrap_or_default();
+    assert!(
+        error.starts_with("the namespace's Pod Security level does not let the run's pod exist")
+            && error.contains("hostNetwork"),
+        "{error}"
+    );
+    let left = world.left(&run).await;
+    assert!(
+        left.iter().all(|it| it.ends_with("-plan")),
+        "only the plan stays: {left:?}"
+    );
+}
+
+/// Nobody on a node that is lost can take rights back; the API server can.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_answer() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("far")).await;
+    let run = world
+        .until("far", "granted", |it| {
+            World::conditions(it).contains_key("Granted")
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    let node = Node::start(&world).await;
+    node.takes(&pod).await;
+    world.start_pod(&pod).await;
+    let account = World::account(&run);
+    assert!(world.may(&account, "list", "pods").await);
+
+    node.is("Unknown").await;
+    world.until("far", "without rights", without_rights).await;
+    assert!(!world.may(&account, "list", "pods").await);
+    world.vanish(&pod).await;
+    let run = world.until("far", "failed", failed).await;
+    let said = run.status.and_then(|it| it.error).unwrap_or_default();
+    let name = &node.name;
+    assert_eq!(
+        said,
+        format!("node `{name}` does not answer; the run's rights were taken back")
+    );
+    node.remove().await;
+}
+
+/// A node that there is by name alone.
+struct Node {
+    name: String,
+    world: Client,
+    namespace: String,
+}
+
+impl Node {
+    async fn start(world: &World) -> Self {
+        let node = Self {
+            name: format!("node-{}", world.namespace.name()),
+            world: world.client.clone(),
+            namespace: world.namespace.name().to_owned(),
+        };
+        let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node.name },
+            "spec": { "unschedulable": true } });
+        let object = serde_json::from_value(object).expect("a node");
+        let made = node.api().create(&PostParams::default(), &object).await;
+        made.expect("a node");
+        node.is("True").await;
+        node
+    }
+
+    fn api(&self) -> Api<k8s_openapi::api::core::v1::Node> {
+        Api::all(self.world.clone())
+    }
+
+    /// Says whether it is ready.
+    async fn is(&self, ready: &str) {
+        let now = jiff::Timestamp::now().to_string();
+        let condition = json!({ "type": "Ready", "status": ready, "reason": "Said", "message": "",
+            "lastHeartbeatTime": now, "lastTransitionTime": now });
+        let patch = json!({ "status": { "conditions": [condition] } });
+        let patch = Patch::Strategic(&patch);
+        let parameters = PatchParams::default();
+        let said = self
+            .api()
+            .patch_status(&self.name, &parameters, &patch)
+            .await;
+        said.expect("its status");
+    }
+
+    /// Has a pod placed on it, as the scheduler does.
+    async fn takes(&self, pod: &Pod) {
+        let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod.name_any() },
+            "target": { "apiVersion": "v1", "kind": "Node", "name": self.name } });
+        let pods: Api<Pod> = Api::namespaced(self.world.clone(), &self.namespace);
+        let bound: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status, _> = pods
+            .create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding)
+            .await;
+        bound.expect("it is placed");
+    }
+
+    async fn remove(self) {
+        let parameters = DeleteParams::default();
+        let removed = self.api().delete(&self.name, &parameters).await;
+        removed.expect("it is removed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world
+        .apply(&[
+            json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none" },
+            "spec": { "hard": { "pods": "0" } } }),
+        ])
+        .await;
+    world.apply(&objects("much")).await;
+    let said = ("False".to_owned(), "Quota".to_owned());
+    let run = world
+        .until("much", "hindered", |it| started(it).as_ref() == Some(&said))
+        .await;
+    let conditions = run.status.map(|it| it.conditions).unwrap_or_default();
+    let message = conditions
+        .iter()
+        .find(|it| it.type_ == "Started")
+        .map(|it| it.message.clone());
+    let message = message.unwrap_or_default();
+    assert!(
+        message.starts_with("the namespace's quota has no room for the run's pod"),
+        "{message}"
+    );
+}

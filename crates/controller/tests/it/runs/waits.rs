@@ -1,0 +1,216 @@
+//! Runs that wait, are denied, or outlive their controller.
+
+use serde_json::json;
+use sympozium_api::AgentRun;
+use sympozium_api::agent_run::Phase;
+
+use super::world::{World, a_run, objects};
+
+fn phase(run: &AgentRun) -> Option<Phase> {
+    run.status.as_ref().and_then(|it| it.phase)
+}
+
+fn error(run: &AgentRun) -> String {
+    let error = run.status.as_ref().and_then(|it| it.error.clone());
+    error.unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_come_in_any_order() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let [agent, pack, run] = objects("early").try_into().expect("three objects");
+    world.apply(&[run]).await;
+    let waiting = |it: &AgentRun| {
+        let said = ("Unknown".to_owned(), "Waiting".to_owned());
+        phase(it) == Some(Phase::Pending) && World::conditions(it).get("Admitted") == Some(&said)
+    };
+    let run = world.until("early", "waiting", waiting).await;
+    assert_eq!(world.left(&run).await, Vec::<String>::new());
+    world.apply(&[agent, pack]).await;
+    let granted = |it: &AgentRun| World::conditions(it).contains_key("Granted");
+    world.until("early", "granted", granted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_has_an_end() {
+    let Some(mut world) = World::start().await else {
+        return;
+    };
+    world
+        .restart(|it| it.patience = std::time::Duration::from_secs(2))
+        .await;
+    world.apply(&[a_run("never")]).await;
+    let run = world
+        .until("never", "denied", |it| phase(it) == Some(Phase::Failed))
+        .await;
+    assert!(
+        error(&run).contains("denied[agent-missing]"),
+        "{}",
+        error(&run)
+    );
+    assert_eq!(world.left(&run).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_of_nobody_gets_no_rights() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let floor = world.floor();
+    let patch = json!({ "spec": { "rbacPolicy": { "clusterRBACNamespaces": [] } } });
+    world.patch_floor(&floor, patch).await;
+    world.apply(&objects("strange")).await;
+    let run = world
+        .until("strange", "denied", |it| phase(it) == Some(Phase::Failed))
+        .await;
+    let error = error(&run);
+    assert!(error.contains("the pack's author"), "{error}");
+    assert_eq!(world.left(&run).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_comes_back_goes_on() {
+    let Some(mut world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("kept")).await;
+    let run = world
+        .until("kept", "a pod", |it| {
+            it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())
+        })
+        .await;
+    let pod = world.pod(&run, "agent-run").await;
+    world.restart(|_| ()).await;
+    world.start_pod(&pod).await;
+    world
+        .until("kept", "running", |it| phase(it) == Some(Phase::Running))
+        .await;
+    world.restart(|_| ()).await;
+    let report =
+        json!({ "finished": true, "ending": "failed", "error": "I cannot.", "reports": 1 });
+    world.report("kept", report).await;
+    let run = world
+        .until("kept", "failed", |it| phase(it) == Some(Phase::Failed))
+        .await;
+    assert_eq!(error(&run), "I cannot.");
+    world.vanish(&pod).await;
+    let revoked = |it: &AgentRun| {
+        World::conditions(it)
+            .get("Revoked")
+            .is_some_and(|(status, _)| status == "True")
+    };
+    world.until("kept", "revoked", revoked).await;
+}
+
+/// One that does not wait any more, is over, or is not there.
+async fn going(world: &World, names: &[&str]) -> Vec<String> {
+    let mut going = Vec::new();
+    for name in names {
+        let run = world.runs().get(name).await.expect("a run");
+        let status = run.status.as_ref();
+        let has_job = status.is_some_and(|it| it.plan_digest.is_some());
+        let over = status.is_some_and(|it| it.phase.is_some_and(Phase::is_terminal));
+        if has_job && !over {
+            going.push((*name).to_owned());
+        }
+    }
+    going
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_go_on_than_may() {
+    const NAMES: [&str; 4] = ["q-0", "q-1", "q-2", "q-3"];
+    let Some(mut world) = World::start().await else {
+        return;
+    };
+    world.restart(|it| it.active_runs = 2).await;
+    let [agent, pack, _] = objects("x").try_into().expect("three objects");
+    world.apply(&[agent, pack]).await;
+    world.apply(&NAMES.map(a_run)).await;
+    let queued = |it: &AgentRun| {
+        let said = ("Unknown".to_owned(), "Queued".to_owned());
+        World::conditions(it).get("Admitted") == Some(&said)
+    };
+    for round in 0..2 {
+        world
+            .eventually("two go on and the rest waits", || async {
+                let going = going(&world, &NAMES).await;
+                assert!(going.len() <= 2, "{going:?}");
+                let mut waiting = 0;
+                for name in NAMES {
+                    let run = world.runs().get(name).await.ok()?;
+                    waiting += usize::from(queued(&run) && phase(&run) == Some(Phase::Pending));
+                }
+                (going.len() == 2 && waiting == 2 - 2 * round).then_some(())
+            })
+            .await;
+        for name in going(&world, &NAMES).await {
+            let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
+            let run = world.until(&name, "a pod", has_pod).await;
+            let pod = world.pod(&run, "agent-run").await;
+            let patch = json!({ "spec": { "cancel": true } });
+            let patch = kube::api::Patch::Merge(&patch);
+            let cancelled = world.runs().patch(&name, &Default::default(), &patch).await;
+            cancelled.expect("cancelled");
+            world.vanish(&pod).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn finished_runs_have_their_time() {
+    let Some(mut world) = World::start().await else {
+        return;
+    };
+    world
+        .restart(|it| it.patience = std::time::Duration::from_secs(1))
+        .await;
+    world.apply(&[a_run("brief")]).await;
+    world
+        .until("brief", "denied", |it| phase(it) == Some(Phase::Failed))
+        .await;
+    world
+        .restart(|it| it.keep = Some(std::time::Duration::from_secs(1)))
+        .await;
+    world
+        .eventually("it is gone", || async {
+            let found = world.runs().get_opt("brief").await.ok()?;
+            found.is_none().then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_runs_go() {
+    let Some(mut world) = World::start().await else {
+        return;
+    };
+    world.restart(|it| it.history = 2).await;
+    // An agent that names a pack that nobody may have: each of its runs is over at once.
+    let [mut agent, pack, _] = objects("x").try_into().expect("three objects");
+    agent["spec"]["agents"]["default"]["env"] = json!({ "LD_PRELOAD": "x" });
+    world.apply(&[agent, pack]).await;
+    for number in 0..4 {
+        let name = format!("old-{number}");
+        world.apply(&[a_run(&name)]).await;
+        world
+            .eventually("it is over", || async {
+                let run = world.runs().get_opt(&name).await.ok()?;
+                run.is_none_or(|it| phase(&it) == Some(Phase::Failed))
+                    .then_some(())
+            })
+            .await;
+    }
+    world
+        .eventually("two are left", || async {
+            let runs = world.runs().list(&Default::default()).await.ok()?;
+            let names: Vec<_> = runs
+                .iter()
+                .filter_map(|it| it.metadata.name.clone())
+                .collect();
+            (names == ["old-2", "old-3"]).then_some(())
+        })
+        .await;
+}

@@ -1,0 +1,139 @@
+//! What runs leave behind that no longer exist.
+
+use serde_json::{Value, json};
+use sympozium_testkit::cluster::{Kubectl, Security};
+
+use crate::world::{Company, World, holds};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// In our form: name, labels, digest.
+fn metadata(name: &str, uid: &str) -> Value {
+    json!({
+        "name": format!("{name}-{}-s1", uid.replace('-', "")),
+        "labels": {"sympozium.ai/managed-by": "sympozium", "sympozium.ai/run-uid": uid},
+        "annotations": {"sympozium.ai/plan-digest": format!("sha256:{}", "0".repeat(64))},
+    })
+}
+
+fn role(metadata: &Value) -> Value {
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": []})
+}
+
+fn binding(metadata: &Value, role: &Value) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": metadata["name"], "namespace": "default"}],
+    })
+}
+
+fn is_there(kubectl: &Kubectl, kind: &str, name: &Value) -> bool {
+    let name = name.as_str().expect("a name");
+    kubectl
+        .attempt(&["get", kind, name])
+        .expect("an answer")
+        .success
+}
+
+/// A UID that no run has.
+fn stray_uid(team: &Value) -> String {
+    let uid = team["metadata"]["uid"].as_str().expect("a UID");
+    uid.to_owned()
+}
+
+#[test]
+fn orphans_go_and_forgeries_and_what_a_run_still_has_stay() {
+    let Some(world) = World::new("sweep", Company::others()) else {
+        return;
+    };
+    let admin = world.cluster.kubectl();
+    let team = world
+        .cluster
+        .namespace("team", Security::Restricted)
+        .expect("a namespace");
+    // The UID of something that is no run is as good as that of a run that is gone.
+    let stray = admin
+        .json(&["get", "namespace", team.name()])
+        .expect("a namespace");
+    let stray = stray_uid(&stray);
+    let run = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun", "metadata": {"name": "alive"},
+        "spec": {"agentRef": "nobody", "task": "wait"}});
+    let run = team.create(&run).expect("a run");
+    let alive = run["metadata"]["uid"].as_str().expect("a UID");
+
+    let orphan = metadata("orphan", &stray);
+    let kept = metadata("alive", alive);
+    let mut renamed = metadata("x", &stray);
+    renamed["name"] = json!(format!("t-admin-{}", team.name()));
+    let mut undated = metadata("undated", &stray);
+    undated["annotations"] = json!({});
+    for metadata in [&orphan, &kept, &renamed, &undated] {
+        admin.create(&role(metadata)).expect("a ClusterRole");
+    }
+    admin
+        .create(&binding(&orphan, &orphan["name"]))
+        .expect("a binding");
+    let elsewhere = metadata("elsewhere", &stray);
+    admin
+        .create(&binding(&elsewhere, &json!("view")))
+        .expect("a binding");
+    let mut account = metadata("account", &stray);
+    account["namespace"] = json!(team.name());
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account});
+    team.create(&account).expect("an account that no run owns");
+
+    let program = world.lead();
+    let gone = holds(|| {
+        !is_there(&admin, "clusterrole", &orphan["name"])
+            && !is_there(&admin, "clusterrolebinding", &orphan["name"])
+    });
+    assert!(gone, "{}", program.log());
+    program.wait_for_metric(r#"foreign_objects{kind="ClusterRole"}"#, |it| it >= 2.0);
+    program.wait_for_metric(r#"foreign_objects{kind="ClusterRoleBinding"}"#, |it| {
+        it >= 1.0
+    });
+    program.wait_for_metric(r#"foreign_objects{kind="ServiceAccount"}"#, |it| it >= 1.0);
+    for metadata in [&kept, &renamed, &undated] {
+        assert!(
+            is_there(&admin, "clusterrole", &metadata["name"]),
+            "{metadata}"
+        );
+    }
+    assert!(is_there(&admin, "clusterrolebinding", &elsewhere["name"]));
+    assert!(is_there(
+        team.kubectl(),
+        "serviceaccount",
+        &account["metadata"]["name"]
+    ));
+    let events = team
+        .kubectl()
+        .json(&["get", "events.events.k8s.io"])
+        .expect("events");
+    assert!(events.to_string().contains("NotOurs"), "{events}");
+
+    // When the run goes, what it had goes soon after.
+    team.kubectl()
+        .run(&[
+            "patch",
+            "agentrun",
+            "alive",
+            "--type=merge",
+            "-p",
+            r#"{"metadata":{"finalizers":null}}"#,
+        ])
+        .expect("no finalizer");
+    team.kubectl()
+        .run(&["delete", "agentrun", "alive", "--wait=false"])
+        .expect("it goes");
+    let gone = holds(|| !is_there(&admin, "clusterrole", &kept["name"]));
+    assert!(gone, "{}", program.log());
+
+    for metadata in [&renamed, &undated] {
+        let name = metadata["name"].as_str().expect("a name");
+        let _ = admin.attempt(&["delete", "clusterrole", name]);
+    }
+    let name = elsewhere["name"].as_str().expect("a name");
+    let _ = admin.attempt(&["delete", "clusterrolebinding", name]);
+    drop(program);
+}
