@@ -3,15 +3,11 @@
 //! Twice: whole, for clusters, and in `crates/cli/schemas` what they say about values, because making a schema from
 //! the types takes `sympozium validate` longer than everything else it does.
 
-use std::collections::BTreeSet;
-use std::fs;
-
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-use crate::output::line;
-use crate::process::workspace_root;
+use crate::generated::Generated;
 
 /// Where the definitions are, one file for each kind.
 const DEFINITIONS: &str = "config/crds";
@@ -30,49 +26,16 @@ const NOT_ABOUT_VALUES: &[&str] = &[
     "x-kubernetes-validations",
 ];
 
-/// A directory that holds what is generated, and nothing else.
-struct Generated {
-    directory: &'static str,
-    /// Name and text of each file.
-    files: Vec<(String, String)>,
-}
-
 /// Writes them, and removes files of kinds that are gone.
 pub fn run() -> Result<()> {
-    for Generated { directory, files } in generated()? {
-        let path = workspace_root().join(directory);
-        fs::create_dir_all(&path).with_context(|| format!("creating {directory}"))?;
-        for (name, text) in &files {
-            fs::write(path.join(name), text)
-                .with_context(|| format!("writing {directory}/{name}"))?;
-            line(&format!("wrote {directory}/{name}"));
-        }
-        for name in leftovers(directory, &files)? {
-            fs::remove_file(path.join(&name))
-                .with_context(|| format!("removing {directory}/{name}"))?;
-            line(&format!("removed {directory}/{name}"));
-        }
-    }
-    Ok(())
+    generated()?.iter().try_for_each(Generated::write)
 }
 
 /// What is not as it would be written.
 pub fn check() -> Result<Vec<String>> {
     let mut problems = Vec::new();
-    for Generated { directory, files } in generated()? {
-        for name in leftovers(directory, &files)? {
-            problems.push(format!(
-                "{directory}/{name} belongs to no kind; run `cargo xtask crds`"
-            ));
-        }
-        for (name, text) in &files {
-            let path = workspace_root().join(directory).join(name);
-            if fs::read_to_string(path).ok().as_ref() != Some(text) {
-                problems.push(format!(
-                    "{directory}/{name} is not what the types say; run `cargo xtask crds`"
-                ));
-            }
-        }
+    for generated in generated()? {
+        problems.extend(generated.problems()?);
     }
     Ok(problems)
 }
@@ -82,10 +45,12 @@ fn generated() -> Result<[Generated; 2]> {
     Ok([
         Generated {
             directory: DEFINITIONS,
+            command: "crds",
             files: all.iter().map(definition).collect::<Result<_>>()?,
         },
         Generated {
             directory: SCHEMAS,
+            command: "crds",
             files: schemas(&all)?,
         },
     ])
@@ -157,23 +122,6 @@ fn about_values(schema: &Value) -> Value {
         (word.clone(), value)
     })
     .collect()
-}
-
-/// Files there that no kind has.
-fn leftovers(directory: &str, files: &[(String, String)]) -> Result<BTreeSet<String>> {
-    let entries = match fs::read_dir(workspace_root().join(directory)) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        Err(error) => return Err(error).with_context(|| format!("listing {directory}")),
-    };
-    let mut names = BTreeSet::new();
-    for entry in entries {
-        names.insert(entry?.file_name().to_string_lossy().into_owned());
-    }
-    for (name, _) in files {
-        names.remove(name);
-    }
-    Ok(names)
 }
 
 #[cfg(test)]

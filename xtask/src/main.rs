@@ -7,7 +7,9 @@ mod check;
 mod crds;
 mod docs;
 mod fuzz;
+mod generated;
 mod images;
+mod install;
 mod kube;
 mod output;
 mod process;
@@ -31,7 +33,9 @@ enum Command {
     Docs,
     /// Write the definitions of our kinds to config/crds.
     Crds,
-    /// Write everything that is made from code: `crds` and `docs`.
+    /// Write the manifests of an installation to config/install.
+    Install,
+    /// Write everything that is made from code: `crds`, `install` and `docs`.
     Generate,
     /// Run the benches and compare each number with its target.
     Bench(bench::Arguments),
@@ -51,7 +55,10 @@ fn main() -> ExitCode {
         Command::Check => check::run(),
         Command::Docs => docs::run(),
         Command::Crds => crds::run(),
-        Command::Generate => crds::run().and_then(|()| docs::run()),
+        Command::Install => install::run(),
+        Command::Generate => crds::run()
+            .and_then(|()| install::run())
+            .and_then(|()| docs::run()),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Images(arguments) => images::run(&arguments),

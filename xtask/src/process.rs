@@ -39,16 +39,30 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments);
+    // Who started this program told it its package. Build scripts look at that (ring's does), and what is built here and what a
+    // person or a test builds would be compiled again for each other.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
     cargo
 }
 
 /// Whether `name` is a program on the search path.
 pub fn has_program(name: &str) -> bool {
+    find_program(name).is_some()
+}
+
+/// Where the program `name` is.
+pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian keeps some in sbin, which an ordinary user's path does not name.
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|directory| directory.join(name).is_file())
+        .map(|directory| directory.join(name))
+        .find(|place| place.is_file())
 }
 
 /// Runs a program to its end and gives what it printed; an error if it fails.

@@ -32,6 +32,11 @@ const PACKAGES: &[Package] = &[
         why: "images/tool-executor.sh needs it, and its tests run it",
     },
     Package {
+        name: "curl",
+        program: "curl",
+        why: "goes into the image of the pack sre-observability",
+    },
+    Package {
         name: "shellcheck",
         program: "shellcheck",
         why: "reads the shell scripts that we ship",

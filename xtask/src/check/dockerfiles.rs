@@ -6,8 +6,19 @@ use super::Source;
 
 /// Programs that fetch what is then run.
 const DOWNLOADERS: &[&str] = &["curl ", "wget "];
+
+/// Whether a line of commands starts a program that fetches something. One that is only installed does not.
+fn fetches(line: &str) -> bool {
+    let mut commands = line.split(['&', '|', ';', '(']);
+    commands.any(|command| {
+        let program = command.split_whitespace().next().unwrap_or_default();
+        DOWNLOADERS.iter().any(|it| it.trim() == program)
+    })
+}
 /// What must stand in the same instruction.
 const CHECKSUM: &str = "sha256sum -c";
+/// The folders that hold the members of the workspace; a test compares them with `Cargo.toml`.
+const MEMBERS: &[&str] = &["crates", "test", "xtask"];
 /// The user that every image of ours ends as.
 const USERS: &[&str] = &["1000", "1000:1000"];
 
@@ -27,6 +38,7 @@ pub fn check(
     let mut stages = Vec::new();
     let mut arguments = Vec::new();
     let mut user = None;
+    let (mut copied, mut builds) = (Vec::new(), false);
     for (number, instruction) in instructions(&source.text) {
         let (keyword, rest) = instruction
             .split_once(char::is_whitespace)
@@ -68,6 +80,7 @@ pub fn check(
                 words.retain(|word| !word.starts_with("--"));
                 words.pop();
                 for file in words {
+                    copied.push(file.trim_end_matches('/').to_owned());
                     if file.contains("://") {
                         say(format!(
                             "`{file}` is fetched without a checksum; use RUN with `{CHECKSUM}`"
@@ -84,12 +97,11 @@ pub fn check(
             }
             // The other form is a list of words, which no shell reads.
             "RUN" if !rest.starts_with('[') => {
+                builds |= rest.contains("cargo build") && rest.contains("--package");
                 if let Some(error) = syntax_error(rest) {
                     say(format!("the shell cannot read it: {error}"));
                 }
-                if DOWNLOADERS.iter().any(|program| rest.contains(program))
-                    && !rest.contains(CHECKSUM)
-                {
+                if fetches(rest) && !rest.contains(CHECKSUM) {
                     say(format!(
                         "something is fetched and not compared with `{CHECKSUM}`"
                     ));
@@ -97,6 +109,18 @@ pub fn check(
             }
             "USER" => user = Some(rest.trim().to_owned()),
             _ => {}
+        }
+    }
+    if builds {
+        // Cargo reads the manifest of every member, whatever is built.
+        let missing = MEMBERS
+            .iter()
+            .filter(|member| !copied.iter().any(|it| it == *member));
+        for member in missing {
+            problems.push(format!(
+                "{}: cargo needs every member of the workspace; copy `{member}/`",
+                source.path
+            ));
         }
     }
     if !user.as_deref().is_some_and(|user| USERS.contains(&user)) {
@@ -170,6 +194,36 @@ mod tests {
             text: "no Dockerfile".into(),
         };
         assert_eq!(check(&source, |_| false, |_| None), Vec::<String>::new());
+    }
+
+    /// As `Cargo.toml` has them.
+    #[test]
+    fn every_member_is_known() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let members = manifest
+            .lines()
+            .find_map(|line| line.strip_prefix("members = "));
+        let members: Vec<&str> = members.unwrap().split('"').skip(1).step_by(2).collect();
+        for member in members {
+            let folder = member.split('/').next().unwrap();
+            assert!(MEMBERS.contains(&folder), "{member}");
+        }
+    }
+
+    #[test]
+    fn what_builds_has_the_whole_workspace() {
+        let build = "FROM a:1\nCOPY here /x\nRUN cargo build --package x\nUSER 1000\n";
+        let expected = |folder: &str| {
+            format!(
+                "examples/a/Dockerfile: cargo needs every member of the workspace; copy `{folder}/`"
+            )
+        };
+        assert_eq!(
+            problems(build),
+            MEMBERS.iter().map(|it| expected(it)).collect::<Vec<_>>()
+        );
+        let other = "FROM a:1\nRUN cargo install x\nUSER 1000\n";
+        assert_eq!(problems(other), Vec::<String>::new());
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub fn run() -> anyhow::Result<()> {
     let mut problems = edges::check()?;
     problems.extend(crate::docs::check()?);
     problems.extend(crate::crds::check()?);
+    problems.extend(crate::install::check()?);
     for source in &sources {
         problems.extend(files::check(source));
         problems.extend(words::check(source));

@@ -15,7 +15,7 @@ const USER_NAME: &str = "agent";
 
 /// The tools that the shell finds. Not all of busybox: what mounts, logs in or configures a network has no place here, and
 /// `wget` of a static busybox cannot look up names.
-const TOOLS: &[&str] = &[
+pub const TOOLS: &[&str] = &[
     "[",
     "ash",
     "awk",

@@ -5,8 +5,25 @@ use anyhow::{Context as _, Result, bail, ensure};
 /// ELF(5): `PT_INTERP`, the segment that names the dynamic loader.
 const INTERPRETER: u32 = 3;
 
+/// Whether a program needs libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linking {
+    Static,
+    Dynamic,
+}
+
 /// Makes sure that a program needs no library, and gives the architecture that it is for, as images name it.
 pub fn static_architecture(program: &[u8]) -> Result<&'static str> {
+    let (architecture, linking) = examine(program)?;
+    ensure!(
+        linking == Linking::Static,
+        "not static, and an image has no libraries"
+    );
+    Ok(architecture)
+}
+
+/// The architecture that a program is for, and whether it needs libraries.
+pub fn examine(program: &[u8]) -> Result<(&'static str, Linking)> {
     ensure!(program.starts_with(b"\x7fELF"), "no ELF program");
     // 64-bit and little-endian, as all that we build for.
     ensure!(
@@ -20,17 +37,17 @@ pub fn static_architecture(program: &[u8]) -> Result<&'static str> {
     };
     let table = usize::try_from(u64::from_le_bytes(bytes(program, 0x20)?))?;
     let size = usize::from(u16::from_le_bytes(bytes(program, 0x36)?));
+    let mut linking = Linking::Static;
     for number in 0..usize::from(u16::from_le_bytes(bytes(program, 0x38)?)) {
         let place = size
             .checked_mul(number)
             .and_then(|offset| offset.checked_add(table));
         let kind = u32::from_le_bytes(bytes(program, place.context("a table beyond the end")?)?);
-        ensure!(
-            kind != INTERPRETER,
-            "not static, and an image has no libraries"
-        );
+        if kind == INTERPRETER {
+            linking = Linking::Dynamic;
+        }
     }
-    Ok(architecture)
+    Ok((architecture, linking))
 }
 
 fn bytes<const COUNT: usize>(program: &[u8], at: usize) -> Result<[u8; COUNT]> {

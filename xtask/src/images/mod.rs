@@ -1,12 +1,15 @@
 //! `images`: the container images of the project, put together from static binaries without a container engine.
 //!
-//! [`IMAGES`] says what there is; `base` is what all stand on; `oci` writes archives; `tree` is a layer's files.
+//! [`IMAGES`] says what there is; `base` is what all stand on; `tools` brings programs of others; `oci` writes archives;
+//! `tree` is a layer's files.
 
 mod base;
 mod elf;
 pub mod oci;
+mod tools;
 pub mod tree;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +20,7 @@ use serde_json::json;
 use self::base::Parts;
 pub use self::base::busybox;
 use self::oci::{Archive, Image};
+use self::tools::Tool;
 use self::tree::Tree;
 use crate::output::{hinted, line, note, table};
 use crate::process::{cargo, command, output, target_directory, workspace_root};
@@ -28,6 +32,8 @@ struct Definition {
     title: &'static str,
     description: &'static str,
     binaries: &'static [Binary],
+    /// Programs of others that its commands call.
+    tools: &'static [Tool],
     /// Other files of this repository, and where they go.
     files: &'static [(&'static str, &'static str)],
     entrypoint: &'static [&'static str],
@@ -44,16 +50,36 @@ struct Binary {
 
 const LICENSE: (&str, &str) = ("LICENSE", "opt/sympozium/LICENSE");
 
+const SIDECAR: Binary = Binary {
+    package: "sympozium-sidecar",
+    name: "skill-sidecar",
+    path: "opt/sympozium/bin/skill-sidecar",
+};
+
+/// The image of a built-in pack: the base image of skills with the tools that the pack's skills call.
+const fn skill(
+    name: &'static str,
+    description: &'static str,
+    tools: &'static [Tool],
+) -> Definition {
+    Definition {
+        name,
+        title: name,
+        description,
+        binaries: &[SIDECAR],
+        tools,
+        files: &[LICENSE],
+        entrypoint: &["/opt/sympozium/bin/skill-sidecar"],
+    }
+}
+
 const IMAGES: &[Definition] = &[
     Definition {
         name: "skill-sidecar",
         title: "skill-sidecar",
         description: "Runs the programs that you put into /usr/local/bin for an agent, over HTTP or over files",
-        binaries: &[Binary {
-            package: "sympozium-sidecar",
-            name: "skill-sidecar",
-            path: "opt/sympozium/bin/skill-sidecar",
-        }],
+        binaries: &[SIDECAR],
+        tools: &[],
         files: &[LICENSE],
         entrypoint: &["/opt/sympozium/bin/skill-sidecar"],
     },
@@ -66,6 +92,7 @@ const IMAGES: &[Definition] = &[
             name: "agent-runner",
             path: "opt/sympozium/bin/agent-runner",
         }],
+        tools: &[],
         files: &[LICENSE],
         // The root is the image's own: the agent may read what is in it.
         entrypoint: &["/opt/sympozium/bin/agent-runner", "--image=/"],
@@ -79,6 +106,7 @@ const IMAGES: &[Definition] = &[
             name: "ipc-bridge",
             path: "opt/sympozium/bin/ipc-bridge",
         }],
+        tools: &[],
         files: &[LICENSE],
         entrypoint: &["/opt/sympozium/bin/ipc-bridge"],
     },
@@ -91,9 +119,38 @@ const IMAGES: &[Definition] = &[
             name: "sympozium-gateway",
             path: "opt/sympozium/bin/sympozium-gateway",
         }],
+        tools: &[],
         files: &[LICENSE],
         entrypoint: &["/opt/sympozium/bin/sympozium-gateway"],
     },
+    Definition {
+        name: "sympozium-controller",
+        title: "sympozium-controller",
+        description: "Realises runs on Kubernetes: plans them once, gives each skill its rights, and takes everything back",
+        binaries: &[Binary {
+            package: "sympozium-controller",
+            name: "sympozium-controller",
+            path: "opt/sympozium/bin/sympozium-controller",
+        }],
+        tools: &[],
+        files: &[LICENSE],
+        entrypoint: &["/opt/sympozium/bin/sympozium-controller"],
+    },
+    skill(
+        "skill-k8s-ops",
+        "The sidecar of the pack k8s-ops: looks at a namespace and scales what is in it",
+        &[Tool::Jq, Tool::Kubectl],
+    ),
+    skill(
+        "skill-sre-observability",
+        "The sidecar of the pack sre-observability: asks Prometheus, Loki and the cluster how things are",
+        &[Tool::Curl, Tool::Jq, Tool::Kubectl],
+    ),
+    skill(
+        "skill-incident-response",
+        "The sidecar of the pack incident-response: saves what is gone soonest and finds what changed",
+        &[Tool::Jq, Tool::Kubectl],
+    ),
 ];
 
 const ENVIRONMENT: &[&str] = &[
@@ -103,6 +160,8 @@ const ENVIRONMENT: &[&str] = &[
 const WORKING_DIRECTORY: &str = "/workspace";
 /// Ours, busybox's, the C library's that is linked into both, and the certificates'.
 const LICENSES: &str = "Apache-2.0 AND GPL-2.0-only AND LGPL-2.1-or-later AND MPL-2.0";
+/// Those of tools that come from the build machine, with their libraries.
+const LICENSES_OF_TOOLS: &str = " AND MIT AND curl AND LicenseRef-Debian";
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -117,7 +176,7 @@ pub struct Arguments {
     /// The images' tag
     #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
     tag: String,
-    /// Use this program instead of building it, as NAME=FILE
+    /// Use this program instead of building it, or instead of this machine's, as NAME=FILE
     #[arg(long = "binary", value_name = "NAME=FILE", value_parser = given)]
     binaries: Vec<(String, PathBuf)>,
     /// How to show what was made
@@ -149,8 +208,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut made = Vec::new();
     for definition in wanted {
         let reference = format!("{}{}:{}", arguments.prefix, definition.name, arguments.tag);
-        let programs = programs(definition, &arguments.binaries)?;
-        let image = assemble(definition, reference, Parts::find()?, programs)
+        let own = Own {
+            programs: programs(definition, &arguments.binaries)?,
+            tools: tools::files(definition.tools, &arguments.binaries)?,
+        };
+        let image = assemble(definition, reference, Parts::find()?, own)
             .with_context(|| format!("putting {} together", definition.name))?;
         let archive = image.to_archive()?;
         let path = out.join(format!("{}.tar", definition.name));
@@ -258,16 +320,38 @@ fn build(binary: &Binary) -> Result<PathBuf> {
     Ok(directory.join(host).join("dist").join(binary.name))
 }
 
-/// Two layers: the base, which images share and which seldom changes, and what is the image's own.
+/// What an image does not have from the base.
+#[derive(Default)]
+struct Own {
+    /// Ours, with their paths.
+    programs: Vec<(&'static str, Vec<u8>)>,
+    /// Those of others and their libraries, with their paths.
+    tools: BTreeMap<String, Vec<u8>>,
+}
+
+/// Layers from what changes seldom to what changes often: the base, which images share, tools, and what is ours.
 fn assemble(
     definition: &Definition,
     reference: String,
     parts: Parts,
-    programs: Vec<(&str, Vec<u8>)>,
+    contents: Own,
 ) -> Result<Image> {
     let architecture = elf::static_architecture(&parts.busybox).context("busybox")?;
+    let mut layers = vec![parts.layer()?];
+    if !contents.tools.is_empty() {
+        let mut tools = Tree::default();
+        for (path, content) in contents.tools {
+            let (of_tool, _) = elf::examine(&content).with_context(|| path.clone())?;
+            ensure!(
+                of_tool == architecture,
+                "{path} is for {of_tool}, busybox for {architecture}"
+            );
+            tools.add_file(&path, 0o755, content)?;
+        }
+        layers.push(tools);
+    }
     let mut own = Tree::default();
-    for (path, content) in programs {
+    for (path, content) in contents.programs {
         let of_program = elf::static_architecture(&content).with_context(|| path.to_owned())?;
         ensure!(
             of_program == architecture,
@@ -279,6 +363,11 @@ fn assemble(
         let source = workspace_root().join(source);
         let content = fs::read(&source).with_context(|| format!("reading {}", source.display()))?;
         own.add_file(path, 0o644, content)?;
+    }
+    layers.push(own);
+    let mut licenses = LICENSES.to_owned();
+    if !definition.tools.is_empty() {
+        licenses.push_str(LICENSES_OF_TOOLS);
     }
     let annotation =
         |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
@@ -294,9 +383,9 @@ fn assemble(
             annotation("title", definition.title),
             annotation("description", definition.description),
             annotation("version", env!("CARGO_PKG_VERSION")),
-            annotation("licenses", LICENSES),
+            annotation("licenses", &licenses),
         ],
-        layers: vec![parts.layer()?, own],
+        layers,
     })
 }
 

@@ -24,7 +24,19 @@ fn image(definition: &Definition, binary: Vec<u8>) -> Result<Image> {
     };
     let path = definition.binaries[0].path;
     let reference = format!("{}:1", definition.name);
-    assemble(definition, reference, parts, vec![(path, binary)])
+    let tools = definition.tools.iter();
+    let own = Own {
+        programs: vec![(path, binary)],
+        tools: tools
+            .map(|tool| {
+                (
+                    format!("usr/bin/{}", tool.name()),
+                    program(0x3e, tool.name()),
+                )
+            })
+            .collect(),
+    };
+    assemble(definition, reference, parts, own)
 }
 
 /// Mode, owner and path of everything in a layer, with a link's target.
@@ -107,21 +119,28 @@ fn every_image_starts_the_program_that_it_is_called_after() {
             "skill-sidecar",
             "agent-runner",
             "ipc-bridge",
-            "sympozium-gateway"
+            "sympozium-gateway",
+            "sympozium-controller",
+            "skill-k8s-ops",
+            "skill-sre-observability",
+            "skill-incident-response",
         ]
     );
     for definition in IMAGES {
-        let name = definition.name;
-        let image = image(definition, program(0x3e, name)).unwrap();
-        assert_eq!(image.reference, format!("{name}:1"));
-        assert_eq!(image.user, "1000:1000", "{name}");
+        let image = image(definition, program(0x3e, definition.name)).unwrap();
+        assert_eq!(image.reference, format!("{}:1", definition.name));
+        assert_eq!(image.user, "1000:1000", "{}", definition.name);
+        let name = match definition.tools {
+            [] => definition.name,
+            _ => "skill-sidecar",
+        };
         let mut entrypoint = vec![format!("/opt/sympozium/bin/{name}")];
         if name == "agent-runner" {
             entrypoint.push("--image=/".to_owned());
         }
         assert_eq!(image.entrypoint, entrypoint);
         assert_eq!(
-            listing(&image.layers[1]),
+            listing(image.layers.last().unwrap()),
             [
                 "755 0 opt/",
                 "755 0 opt/sympozium/",
@@ -133,10 +152,64 @@ fn every_image_starts_the_program_that_it_is_called_after() {
     }
 }
 
+/// A pack's skills say which programs they need; the image of the pack has those that the base has not.
+#[test]
+fn images_of_packs_have_the_programs_that_their_skills_name() {
+    let packs: Vec<_> = (IMAGES.iter()).filter(|it| !it.tools.is_empty()).collect();
+    assert_eq!(packs.len(), 3);
+    for definition in packs {
+        let pack = definition.name.strip_prefix("skill-").unwrap();
+        let file = workspace_root().join(format!("config/skillpacks/{pack}.yaml"));
+        let pack: serde_json::Value =
+            serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let image = pack["spec"]["sidecar"]["image"].as_str().unwrap();
+        assert!(image.contains(&format!("/{}:", definition.name)), "{image}");
+        let mut needed: Vec<&str> = Vec::new();
+        for skill in pack["spec"]["skills"].as_array().unwrap() {
+            let names = skill["requires"]["bins"].as_array().into_iter().flatten();
+            needed.extend(names.map(|name| name.as_str().unwrap()));
+        }
+        needed.retain(|name| base::TOOLS.binary_search(name).is_err());
+        needed.sort_unstable();
+        needed.dedup();
+        let tools: Vec<_> = definition.tools.iter().map(|it| it.name()).collect();
+        assert_eq!(tools, needed, "{}", definition.name);
+        assert_eq!(
+            listing(&self::image(definition, program(0x3e, "x")).unwrap().layers[1]),
+            ["755 0 usr/".to_owned(), "755 0 usr/bin/".to_owned()]
+                .into_iter()
+                .chain(tools.iter().map(|name| format!("755 0 usr/bin/{name}")))
+                .collect::<Vec<_>>()
+        );
+    }
+}
+
+/// Whoever builds with Docker gets the same tools in it, from the distribution, and the same user and entrypoint.
+#[test]
+fn images_of_packs_have_dockerfiles_that_stand_on_the_base_image() {
+    for definition in IMAGES.iter().filter(|it| !it.tools.is_empty()) {
+        let file = format!("images/Dockerfile.{}", definition.name);
+        let text = fs::read_to_string(workspace_root().join(&file)).unwrap();
+        let tools: Vec<_> = definition.tools.iter().map(|it| it.name()).collect();
+        for line in [
+            format!("ARG BASE=skill-sidecar:{}", env!("CARGO_PKG_VERSION")),
+            format!(
+                "RUN apk add --no-cache ca-certificates {} \\",
+                tools.join(" ")
+            ),
+            "COPY --from=base /opt/sympozium/ /opt/sympozium/".to_owned(),
+            format!("ENTRYPOINT {:?}", definition.entrypoint),
+            "USER 1000:1000".to_owned(),
+        ] {
+            assert!(text.lines().any(|it| it == line), "{file}: no `{line}`");
+        }
+    }
+}
+
 /// Whoever builds with Docker gets the same program at the same place.
 #[test]
 fn every_image_has_a_dockerfile_that_agrees_with_the_table() {
-    for definition in IMAGES {
+    for definition in IMAGES.iter().filter(|it| it.tools.is_empty()) {
         let file = format!("images/Dockerfile.{}", definition.name);
         let text = fs::read_to_string(workspace_root().join(&file)).unwrap();
         let binary = &definition.binaries[0];
@@ -227,9 +300,9 @@ fn the_command_writes_an_archive_whose_root_has_a_working_shell() {
             out: Some(out.clone()),
             prefix: "registry.example.com/team/".to_owned(),
             tag: "1".to_owned(),
-            binaries: IMAGES
-                .iter()
-                .map(|it| (it.name.to_owned(), busybox.clone()))
+            binaries: (IMAGES.iter().map(|it| it.name))
+                .chain([Tool::Curl, Tool::Jq, Tool::Kubectl].map(Tool::name))
+                .map(|name| (name.to_owned(), busybox.clone()))
                 .collect(),
             output: Output::Json,
         })

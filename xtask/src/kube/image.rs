@@ -49,7 +49,12 @@ impl Image {
             "mkdir", "mv", "nc", "ps", "rm", "sed", "sleep", "sort", "stat", "tail", "test",
             "touch", "true", "wc",
         ];
-        for tool in tools.iter().chain(&more) {
+        let rest = [
+            "awk", "basename", "cut", "dd", "dirname", "find", "ln", "mkfifo", "mktemp", "od",
+            "printf", "pwd", "rmdir", "seq", "setsid", "sync", "timeout", "tr", "uname", "xargs",
+            "yes",
+        ];
+        for tool in tools.iter().chain(&more).chain(&rest) {
             self.links
                 .push((format!("bin/{tool}"), "busybox".to_owned()));
         }

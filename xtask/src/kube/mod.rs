@@ -31,9 +31,19 @@ mod unsupported;
 mod up;
 mod world;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub use cli::Command;
+
+/// The `kubectl` of test clusters, built if it is missing.
+pub fn kubectl() -> anyhow::Result<PathBuf> {
+    let built = build::build(&paths::Root::find()?, &[&parts::KUBERNETES])?;
+    let folder = built.into_iter().next().map(|part| part.folder);
+    folder
+        .map(|folder| folder.join("kubectl"))
+        .ok_or_else(|| anyhow::anyhow!("nothing was built"))
+}
 
 /// Runs a command and says what became of it. The hint of an error, where there is one, is its last line.
 pub fn main(command: Command) -> ExitCode {

@@ -1,7 +1,7 @@
 //! `cargo xtask kube test`: build, start, try everything, end, and say what took how long.
 
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -11,8 +11,13 @@ use super::parts::{self, Tier};
 use super::paths::{self, Root};
 use super::unsupported::Unsupported;
 use super::{build, end, leaks, preflight, times};
+use crate::process::cargo;
 
-const PACKAGE: &str = "sympozium-cluster-tests";
+/// The suites: a package whose test `it` is run, what of it, and what it is called in the table of times.
+const SUITES: [(&str, &[&str], &str); 2] = [
+    ("sympozium-cluster-tests", &[], "tests"),
+    ("sympozium-conformance", &["kubernetes"], "conformance"),
+];
 /// Every tier in one cluster: the tests of the suite share it.
 const TIER: Tier = Tier {
     node: true,
@@ -73,26 +78,82 @@ fn prepare(root: &Root, times_file: &Path) -> Result<bool> {
 }
 
 fn test(times_file: &Path) -> Result<bool> {
+    // All at once and before any of them runs: a cluster ends when nobody has used it for a while.
     let start = Instant::now();
+    // Before cargo builds anything: where it replaces this program, the system has no name for it any more.
     let own = std::env::current_exe().context("cannot find this program")?;
-    let mut cargo = program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(paths::workspace()).args([
-        "test",
-        "--locked",
-        "--package",
-        PACKAGE,
-        "--test",
-        "it",
-    ]);
+    let built = build_tests()?;
+    note(times_file, "building the tests", start);
+    let mut passed = true;
+    for (package, arguments, step) in SUITES {
+        let suite = built.iter().find(|it| it.package == package);
+        let suite = suite.with_context(|| format!("cargo built no tests of {package}"))?;
+        let start = Instant::now();
+        let status = suite.command(&own, times_file).args(arguments).status();
+        note(times_file, step, start);
+        passed &= status.context("cannot start the tests")?.success();
+    }
+    Ok(passed)
+}
+
+/// The tests of a package, as a program.
+struct Suite {
+    package: String,
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+/// Builds the tests, of the whole workspace: cargo chooses the features of what they share by what is built together, and other
+/// features would compile again what `make test` has compiled already.
+fn build_tests() -> Result<Vec<Suite>> {
+    let mut cargo = cargo(&["test", "--locked", "--workspace", "--test", "it"]);
     cargo
-        .env("SYMPOZIUM_XTASK", own)
-        .env("SYMPOZIUM_TEST_TIER", TIER.to_string());
-    cargo
-        .env("SYMPOZIUM_TEST_RUN", run_name())
-        .env(times::VARIABLE, times_file);
-    let status = cargo.status().context("cannot start cargo test")?;
-    note(times_file, "tests", start);
-    Ok(status.success())
+        .current_dir(paths::workspace())
+        .args(["--no-run", "--message-format=json-render-diagnostics"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let built = cargo.output().context("cannot start cargo test")?;
+    if !built.status.success() {
+        bail!("the tests could not be built");
+    }
+    let lines = String::from_utf8_lossy(&built.stdout);
+    Ok(lines.lines().filter_map(suite_of).collect())
+}
+
+/// The tests that a message of cargo tells of.
+fn suite_of(message: &str) -> Option<Suite> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    let is_test = message["target"]["kind"] == serde_json::json!(["test"]);
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    let program = message["executable"].as_str().filter(|_| is_test)?;
+    // `path+file:///folder#name@version`, or without the name where it is the folder's.
+    let id = message["package_id"].as_str()?.rsplit('#').next()?;
+    let folder = manifest.parent()?;
+    let package = match id.split_once('@') {
+        Some((name, _)) => name.to_owned(),
+        None => folder.file_name()?.to_str()?.to_owned(),
+    };
+    Some(Suite {
+        package,
+        folder: folder.to_owned(),
+        program: program.into(),
+    })
+}
+
+impl Suite {
+    /// As `cargo test` would start it, for this run.
+    fn command(&self, own: &Path, times_file: &Path) -> Command {
+        let mut command = program(&self.program);
+        command
+            .current_dir(&self.folder)
+            .env("CARGO_PKG_NAME", &self.package)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env("SYMPOZIUM_XTASK", own)
+            .env("SYMPOZIUM_TEST_TIER", TIER.to_string())
+            .env("SYMPOZIUM_TEST_RUN", run_name())
+            .env(times::VARIABLE, times_file);
+        command
+    }
 }
 
 /// Makes the clusters of this run its own, so that ending them ends nobody else's.
@@ -102,4 +163,37 @@ fn run_name() -> String {
 
 fn note(times_file: &Path, step: &str, start: Instant) {
     times::note_in(times_file, step, start.elapsed());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_found_among_messages() {
+        let message = |id: &str, kind: &str, program: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/w/test/cluster/Cargo.toml",
+                "target":{{"kind":["{kind}"],"name":"it"}},"executable":{program}}}"#
+            )
+        };
+        let found = |id: &str, kind: &str, program: &str| {
+            let found = suite_of(&message(id, kind, program));
+            found.map(|it| (it.package, it.folder, it.program))
+        };
+        let expected = |package: &str| {
+            let folder = PathBuf::from("/w/test/cluster");
+            Some((package.to_owned(), folder, PathBuf::from("/t/it-1")))
+        };
+        let named = "path+file:///w/test/cluster#sympozium-cluster-tests@0.1.0";
+        assert_eq!(
+            found(named, "test", r#""/t/it-1""#),
+            expected("sympozium-cluster-tests")
+        );
+        let unnamed = "path+file:///w/test/cluster#0.1.0";
+        assert_eq!(found(unnamed, "test", r#""/t/it-1""#), expected("cluster"));
+        assert_eq!(found(named, "bin", r#""/t/it-1""#), None);
+        assert_eq!(found(named, "test", "null"), None);
+        assert!(suite_of("warning: something else").is_none());
+    }
 }

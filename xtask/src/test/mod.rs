@@ -82,9 +82,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         "--examples",
     ];
     let limit = if arguments.full {
-        minutes(75)
+        minutes(180)
     } else {
-        minutes(35)
+        minutes(55)
     };
     report.program("tests", prepare(cargo(&tests)), limit);
     let doc_tests = ["test", "--workspace", "--locked", "--no-fail-fast", "--doc"];
@@ -97,7 +97,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         } else {
             let mut make = command("make");
             make.args(["--no-print-directory", "-f", CLUSTER, "test-cluster"]);
-            report.program("cluster", prepare(make), minutes(40));
+            report.program(
+                "cluster",
+                prepare(make),
+                minutes(if arguments.full { 120 } else { 45 }),
+            );
         }
     }
 

@@ -1,0 +1,347 @@
+//! What the API server holds by itself, whoever asks: ValidatingAdmissionPolicies.
+//!
+//! RBAC says who may write an object; these say what may stand in it. They fail closed, so each is asked about kinds of ours
+//! only, or, for kinds of others, about objects that have the form of a run's: `kube-system`, our own namespace and the
+//! cluster's own controllers are never asked about those. Members of `system:masters` may do everything but vote in another's
+//! name: they could remove the policies as well, and somebody must be able to repair things.
+
+use serde_json::{Value, json};
+use sympozium_api::installation::{CONTROLLER, GATEWAY};
+use sympozium_api::labels::{GROUP, MANAGED_BY, MANAGER, SYSTEM_NAMESPACE, VERSION, annotation};
+
+use super::{Document, cluster_wide};
+
+/// The group that RBAC does not bound.
+const MASTERS: &str = "has(request.userInfo.groups) && 'system:masters' in request.userInfo.groups";
+/// What ends a name that was made for a run (`sympozium_plan::render::names`): the digits of its UID, or those and a word.
+const OF_A_RUN: &str = "-[0-9a-f]{32}(-[a-z0-9]{1,13})?$";
+
+struct Policy {
+    name: &'static str,
+    comment: &'static str,
+    /// What it is asked about.
+    rules: Value,
+    /// Names and expressions: it is asked only where all hold.
+    conditions: Vec<(&'static str, String)>,
+    variables: Vec<(&'static str, String)>,
+    /// Expressions that must hold, and what is said where they do not.
+    validations: Vec<(String, &'static str)>,
+}
+
+pub fn documents() -> Vec<Document> {
+    [votes(), records(), runs(), run_status(), run_objects()]
+        .into_iter()
+        .flat_map(Policy::documents)
+        .collect()
+}
+
+/// Who votes on a request for approval, and how.
+fn votes() -> Policy {
+    let votes = |object: &str| {
+        format!(
+            "has({object}.status) && has({object}.status.votes) ? dyn({object}.status.votes) : dyn([])"
+        )
+    };
+    // What stays as it is, once there is a decision; the kind's own rules hold the rest of it.
+    let reason = |object: &str| {
+        format!("has({object}.status.reason) ? dyn({object}.status.reason) : dyn('')")
+    };
+    Policy {
+        name: "sympozium-votes",
+        comment: "A vote is the vote of whoever sends it: with their own name, in the name of groups that they are in, once, and\n\
+                  never in the place of somebody else's. Skills cannot vote, so no run approves itself. This one holds for\n\
+                  everybody, because what it keeps true is who decided.",
+        rules: json!([ours(&["toolapprovals/status"], &["UPDATE"])]),
+        conditions: Vec::new(),
+        variables: vec![
+            ("me", "request.userInfo.username".to_owned()),
+            (
+                "groups",
+                "has(request.userInfo.groups) ? request.userInfo.groups : []".to_owned(),
+            ),
+            ("before", votes("oldObject")),
+            ("after", votes("object")),
+            (
+                "decidedBefore",
+                "has(oldObject.status) && has(oldObject.status.decision)".to_owned(),
+            ),
+            (
+                "decided",
+                "has(object.status) && has(object.status.decision)".to_owned(),
+            ),
+        ],
+        validations: vec![
+            (
+                "!variables.decided || variables.decidedBefore || (has(object.status.decidedBy) && object.status.decidedBy == variables.me)"
+                    .to_owned(),
+                "`decidedBy` must be your own name, as the API server knows you",
+            ),
+            (
+                "variables.before.all(old, variables.after.exists(new, new == old))".to_owned(),
+                "a vote that was given cannot be changed or removed",
+            ),
+            (
+                "variables.after.all(new, new.by == variables.me || variables.before.exists(old, old.by == new.by))"
+                    .to_owned(),
+                "a vote must have your own name in `by`, as the API server knows you",
+            ),
+            (
+                "variables.after.all(new, variables.before.exists(old, old.by == new.by) || !has(new.groups) || new.groups.all(group, group in variables.groups))"
+                    .to_owned(),
+                "a vote may name only groups in `groups` that you are in",
+            ),
+            (
+                format!(
+                    "!variables.decidedBefore || ({}) == ({})",
+                    reason("object"),
+                    reason("oldObject")
+                ),
+                "the reason of a decision cannot be changed",
+            ),
+            (
+                format!(
+                    "!variables.me.matches('^system:serviceaccount:[^:]+:.+{OF_A_RUN}') && !(variables.me in [{}, {}])",
+                    account(CONTROLLER),
+                    account(GATEWAY)
+                ),
+                "neither a skill nor a program of Sympozium's own decides about a run",
+            ),
+        ],
+    }
+}
+
+/// Who writes down what runs did and asked.
+fn records() -> Policy {
+    Policy {
+        name: "sympozium-records",
+        comment: "Records of runs and requests for approval are the gateway's. A record is never changed.",
+        rules: json!([
+            ours(&["runrecords"], &["CREATE", "UPDATE"]),
+            ours(&["toolapprovals"], &["CREATE"]),
+        ]),
+        conditions: exempt(),
+        variables: Vec::new(),
+        validations: vec![(
+            format!(
+                "request.operation == 'CREATE' && request.userInfo.username == {}",
+                account(GATEWAY)
+            ),
+            "only the gateway makes records and requests for approval, and nobody changes a record",
+        )],
+    }
+}
+
+/// What may stand in a run, and what of it may change.
+fn runs() -> Policy {
+    let author = |object: &str| {
+        let name = annotation::CREATED_BY;
+        // A list, so that a name that is empty is not the same as none.
+        format!(
+            "{object} != null && has({object}.metadata.annotations) && '{name}' in {object}.metadata.annotations ? \
+             [{object}.metadata.annotations['{name}']] : []"
+        )
+    };
+    Policy {
+        name: "sympozium-runs",
+        comment: "A run is what it was when it was created: only `cancel` may change. The kind's own rules cannot see into every\n\
+                  field; this sees the whole spec. Who created a run or a pack is for an admission webhook to write, which there\n\
+                  is none of yet: so nobody claims it.",
+        rules: json!([ours(&["agentruns", "skillpacks"], &["CREATE", "UPDATE"])]),
+        conditions: exempt(),
+        variables: vec![
+            ("author", author("object")),
+            ("authorBefore", author("oldObject")),
+        ],
+        validations: vec![
+            (
+                "variables.author == variables.authorBefore".to_owned(),
+                "nobody says who created an object but Sympozium itself: leave the annotation sympozium.ai/created-by alone",
+            ),
+            (
+                format!(
+                    "request.operation == 'CREATE' || request.resource.resource != 'agentruns' || ({})",
+                    same("object.spec", "oldObject.spec", "cancel")
+                ),
+                "a run cannot be changed, only cancelled (`cancel: true`): create a new one",
+            ),
+        ],
+    }
+}
+
+/// Who writes which part of a run's status.
+fn run_status() -> Policy {
+    let status = |object: &str| format!("has({object}.status) ? dyn({object}.status) : dyn({{}})");
+    Policy {
+        name: "sympozium-run-status",
+        comment: "A run's status has two writers with fields of their own: the gateway `report`, the controller everything else.",
+        rules: json!([ours(&["agentruns/status"], &["UPDATE"])]),
+        conditions: exempt(),
+        variables: vec![
+            ("me", "request.userInfo.username".to_owned()),
+            ("before", status("oldObject")),
+            ("after", status("object")),
+        ],
+        validations: vec![
+            (
+                format!(
+                    "variables.me in [{}, {}]",
+                    account(CONTROLLER),
+                    account(GATEWAY)
+                ),
+                "the status of a run is written by Sympozium only; to end a run set `spec.cancel`",
+            ),
+            (
+                format!(
+                    "variables.me != {} || ({})",
+                    account(GATEWAY),
+                    same("variables.after", "variables.before", "report")
+                ),
+                "the gateway writes `status.report` only",
+            ),
+            (
+                format!(
+                    "variables.me != {} || ('report' in variables.after) == ('report' in variables.before) && \
+                     (!('report' in variables.after) || variables.after.report == variables.before.report)",
+                    account(CONTROLLER)
+                ),
+                "`status.report` is the gateway's",
+            ),
+        ],
+    }
+}
+
+/// Who makes and changes what belongs to a run.
+fn run_objects() -> Policy {
+    let is_of_a_run = |object: &str| {
+        format!(
+            "({object} != null && has({object}.metadata.name) && {object}.metadata.name.matches('{OF_A_RUN}') && \
+             has({object}.metadata.labels) && '{MANAGED_BY}' in {object}.metadata.labels && \
+             {object}.metadata.labels['{MANAGED_BY}'] == '{MANAGER}')"
+        )
+    };
+    let mut conditions = vec![
+        (
+            "of-a-run",
+            format!("{} || {}", is_of_a_run("object"), is_of_a_run("oldObject")),
+        ),
+        (
+            "not-in-the-system",
+            // What is in no namespace has none in the request either.
+            format!(
+                "!has(request.namespace) || !(request.namespace in ['kube-system', '{SYSTEM_NAMESPACE}'])"
+            ),
+        ),
+    ];
+    conditions.extend(exempt());
+    let rule = |group: &str, resources: &[&str], operations: &[&str]| json!({ "apiGroups": [group], "apiVersions": ["*"], "resources": resources, "operations": operations });
+    let write: &[&str] = &["CREATE", "UPDATE"];
+    Policy {
+        name: "sympozium-run-objects",
+        comment: "What is made for a run, by its name and label, is made and changed by the controller only: nobody else gives a run a\n\
+                  Secret, a right or a way out. Removing it stays free for whoever has the right to. What others write on objects\n\
+                  of these kinds as a matter of course, such as a driver on a claim, is not asked about.",
+        rules: json!([
+            rule("", &["configmaps", "secrets"], write),
+            rule(
+                "",
+                &["persistentvolumeclaims", "serviceaccounts"],
+                &["CREATE"]
+            ),
+            rule("batch", &["jobs"], write),
+            rule("networking.k8s.io", &["networkpolicies"], write),
+            rule(
+                "rbac.authorization.k8s.io",
+                &[
+                    "clusterrolebindings",
+                    "clusterroles",
+                    "rolebindings",
+                    "roles"
+                ],
+                write
+            ),
+            rule("agents.x-k8s.io", &["sandboxes"], &["CREATE"]),
+        ]),
+        conditions,
+        variables: Vec::new(),
+        validations: vec![(
+            format!("request.userInfo.username == {}", account(CONTROLLER)),
+            "objects of runs are made and changed by the Sympozium controller only; use another name, or leave the label sympozium.ai/managed-by out",
+        )],
+    }
+}
+
+/// Whom policies are not for: those who can do everything, and the cluster's own controllers (the garbage collector changes
+/// owners, for one).
+fn exempt() -> Vec<(&'static str, String)> {
+    vec![
+        ("not-a-master", format!("!({MASTERS})")),
+        (
+            "not-the-cluster",
+            "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:') && \
+             !(request.userInfo.username in ['system:apiserver', 'system:kube-controller-manager'])"
+                .to_owned(),
+        ),
+    ]
+}
+
+/// The user that a ServiceAccount of ours is, as text in an expression.
+fn account(name: &str) -> String {
+    format!("'system:serviceaccount:{SYSTEM_NAMESPACE}:{name}'")
+}
+
+/// Holds where two maps differ in one key at most.
+fn same(after: &str, before: &str, but: &str) -> String {
+    format!(
+        "dyn({after}).all(key, key == '{but}' || (key in dyn({before}) && dyn({after})[key] == dyn({before})[key])) && \
+         dyn({before}).all(key, key == '{but}' || key in dyn({after}))"
+    )
+}
+
+fn ours(resources: &[&str], operations: &[&str]) -> Value {
+    json!({
+        "apiGroups": [GROUP], "apiVersions": [VERSION], "resources": resources, "operations": operations,
+    })
+}
+
+impl Policy {
+    fn documents(self) -> [Document; 2] {
+        let conditions: Vec<Value> = (self.conditions.iter())
+            .map(|(name, expression)| json!({ "name": name, "expression": expression }))
+            .collect();
+        let variables: Vec<Value> = (self.variables.iter())
+            .map(|(name, expression)| json!({ "name": name, "expression": expression }))
+            .collect();
+        let validations: Vec<Value> = (self.validations.iter())
+            .map(|(expression, message)| json!({ "expression": expression, "message": message, "reason": "Forbidden" }))
+            .collect();
+        let mut spec = json!({
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": self.rules },
+            "validations": validations,
+        });
+        if !conditions.is_empty() {
+            spec["matchConditions"] = json!(conditions);
+        }
+        if !variables.is_empty() {
+            spec["variables"] = json!(variables);
+        }
+        let api_version = "admissionregistration.k8s.io/v1";
+        [
+            Document::new(
+                self.comment,
+                json!({
+                    "apiVersion": api_version, "kind": "ValidatingAdmissionPolicy",
+                    "metadata": cluster_wide(self.name), "spec": spec,
+                }),
+            ),
+            Document::new(
+                "",
+                json!({
+                    "apiVersion": api_version, "kind": "ValidatingAdmissionPolicyBinding",
+                    "metadata": cluster_wide(self.name),
+                    "spec": { "policyName": self.name, "validationActions": ["Deny"] },
+                }),
+            ),
+        ]
+    }
+}

@@ -1,0 +1,105 @@
+//! What people may do: roles to be bound by whoever runs the cluster.
+
+use serde_json::{Value, json};
+use sympozium_api::labels::{GROUP, PART_OF};
+
+use super::{Document, PRODUCT};
+
+/// What everybody who may look at a namespace may see.
+const KINDS: &[&str] = &[
+    "agentruns",
+    "agents",
+    "models",
+    "runrecords",
+    "skillpacks",
+    "sympoziuminstances",
+    "sympoziumpolicies",
+    "sympoziumschedules",
+    "toolapprovals",
+];
+/// What an author writes. Not policies: those bound authors.
+const AUTHORED: &[&str] = &[
+    "agents",
+    "models",
+    "skillpacks",
+    "sympoziuminstances",
+    "sympoziumschedules",
+];
+const READ: &[&str] = &["get", "list", "watch"];
+const WRITE: &[&str] = &["create", "delete", "patch", "update"];
+
+/// Where rules of ours are added to the roles that every cluster has.
+#[derive(Clone, Copy)]
+enum Aggregated {
+    /// To `view`, and by way of it to `edit` and `admin`.
+    ToView,
+    /// Nowhere: it has to be given by name.
+    No,
+}
+
+pub fn documents() -> Vec<Document> {
+    vec![
+        role(
+            "sympozium-viewer",
+            "Looks at everything of ours in a namespace: runs with their results, records of what they did, open requests.\n\
+             \n\
+             Added to `view`, and so to `edit` and `admin`. That is safe because nothing here can be done with it, and because\n\
+             what records hold was printed by pods, whose logs `view` may read anyway.",
+            Aggregated::ToView,
+            &[rule(KINDS, READ)],
+        ),
+        role(
+            "sympozium-runner",
+            "Starts, cancels and removes runs.\n\
+             \n\
+             Added to nothing. Creating a run is as strong as creating a pod that has the rights of the run's packs, and where\n\
+             the floor permits grants in the whole cluster those reach beyond the namespace; `edit` does not. Whoever gives this\n\
+             role decides that.",
+            Aggregated::No,
+            &[
+                rule(KINDS, READ),
+                rule(&["agentruns"], &["create", "delete", "patch", "update"]),
+            ],
+        ),
+        role(
+            "sympozium-approver",
+            "Answers requests for approval.\n\
+             \n\
+             Added to nothing, and never to `edit`: whoever starts a run has `edit` as a rule, and a run whose author approves its\n\
+             actions has no approval at all. Who voted is checked by the admission policies.",
+            Aggregated::No,
+            &[
+                rule(KINDS, READ),
+                rule(&["toolapprovals/status"], &["get", "patch", "update"]),
+            ],
+        ),
+        role(
+            "sympozium-author",
+            "Writes agents, packs, models and schedules. Policies are not among them: they bound authors.\n\
+             \n\
+             Added to nothing: an agent decides which packs its runs have, and so what runners of the namespace can do.",
+            Aggregated::No,
+            &[rule(KINDS, READ), rule(AUTHORED, WRITE)],
+        ),
+    ]
+}
+
+fn rule(resources: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": [GROUP], "resources": resources, "verbs": verbs })
+}
+
+fn role(name: &str, comment: &'static str, aggregated: Aggregated, rules: &[Value]) -> Document {
+    let mut labels = json!({ (PART_OF): PRODUCT });
+    if let Aggregated::ToView = aggregated {
+        for role in ["view", "edit", "admin"] {
+            labels[format!("rbac.authorization.k8s.io/aggregate-to-{role}")] = json!("true");
+        }
+    }
+    Document::new(
+        comment,
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": { "name": name, "labels": labels }, "rules": rules,
+        }),
+    )
+}
