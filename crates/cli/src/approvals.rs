@@ -7,7 +7,7 @@ pub mod arguments;
 mod select;
 #[cfg(test)]
 mod tests;
-mod waiting;
+pub mod waiting;
 
 pub use arguments::{ApprovalsArguments, ApproveArguments, DenyArguments};
 
@@ -17,20 +17,21 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow};
 
 use crate::arguments::OutputFormat;
+use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::failure::{FAILED, Failure};
 use crate::local::control::{Client, Decided, MAX_REASON, Word};
 use crate::local::state::State;
 use crate::manifests::problem::printable;
 use crate::output::{answer, json, note};
 use select::{Wanted, select};
-use waiting::Waiting;
+use waiting::{Asker, Waiting};
 
 /// Bytes of an answer at the prompt.
 const MAX_TYPED: u64 = 1024;
 
 /// Lists questions.
 pub fn list(arguments: &ApprovalsArguments) -> Result<ExitCode, Failure> {
-    let waiting = waiting::all(&State::open()?)?;
+    let waiting = Source::open(&arguments.cluster)?.all()?;
     match arguments.output {
         OutputFormat::Json => {
             let all: Vec<_> = waiting.iter().map(Waiting::view).collect();
@@ -45,15 +46,68 @@ pub fn list(arguments: &ApprovalsArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Where questions come from and answers go.
+enum Source {
+    Here(State),
+    Cluster(Box<Cluster>),
+}
+
+impl Source {
+    fn open(arguments: &ClusterArguments) -> Result<Self, Failure> {
+        Ok(match Cluster::chosen(arguments)? {
+            Some(cluster) => Self::Cluster(Box::new(cluster)),
+            None => Self::Here(State::open()?),
+        })
+    }
+
+    fn all(&self) -> Result<Vec<Waiting>, Failure> {
+        match self {
+            Self::Here(state) => waiting::all(state),
+            Self::Cluster(cluster) => cluster::approvals::all(cluster),
+        }
+    }
+
+    /// The UID of a run.
+    fn find(&self, run: &str) -> Result<String, Failure> {
+        match self {
+            Self::Here(state) => state.find(run).map(|(_, record)| record.uid),
+            Self::Cluster(cluster) => Ok(cluster.find(run)?.uid),
+        }
+    }
+
+    fn decide(
+        &self,
+        question: &Waiting,
+        says: Word,
+        reason: Option<&str>,
+    ) -> anyhow::Result<Decided> {
+        let approval = &question.question.approval;
+        let action = &question.question.action;
+        match (self, &question.asker) {
+            (_, Asker::Process(directory)) => match Client::connect(directory)? {
+                Some(client) => client.decide(approval, action, says, reason),
+                None => Ok(Decided::Refused("the run is over".to_owned())),
+            },
+            (Self::Cluster(cluster), Asker::Object(object)) => {
+                cluster::approvals::decide_now(cluster, object, says, reason)
+            }
+            (Self::Here(_), Asker::Object(_)) => {
+                anyhow::bail!("the question is one of a cluster")
+            }
+        }
+    }
+}
+
 /// Says yes.
 pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
+    let reason = checked(arguments.reason.as_deref())?;
     let wanted = Wanted {
         words: &arguments.words,
         actions: &arguments.actions,
         all: arguments.all,
     };
-    let state = State::open()?;
-    let questions = select(waiting::all(&state)?, &state, &wanted)?;
+    let source = Source::open(&arguments.cluster)?;
+    let questions = select(source.all()?, &|run| source.find(run), &wanted)?;
     let is_unseen = |it: &&Waiting| !arguments.actions.contains(&it.question.action);
     let unseen = questions.iter().filter(is_unseen).count();
     if unseen > 0 && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
@@ -76,7 +130,7 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
                 continue;
             }
         }
-        if !decide(question, says, None)? {
+        if !decide(&source, question, says, reason)? {
             code = ExitCode::from(FAILED);
         }
     }
@@ -85,47 +139,51 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
 
 /// Says no.
 pub fn deny(arguments: &DenyArguments) -> Result<ExitCode, Failure> {
-    let reason = arguments.reason.as_deref();
-    if reason.is_some_and(|reason| reason.chars().count() > MAX_REASON) {
-        return Err(Failure::usage(
-            anyhow!("the reason has more than {MAX_REASON} characters"),
-            "the model reads it: say it shorter",
-        ));
-    }
+    let reason = checked(arguments.reason.as_deref())?;
     let wanted = Wanted {
         words: &arguments.words,
         actions: &arguments.actions,
         all: arguments.all,
     };
-    let state = State::open()?;
+    let source = Source::open(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;
-    for question in &select(waiting::all(&state)?, &state, &wanted)? {
-        if !decide(question, Word::No, reason)? {
+    for question in &select(source.all()?, &|run| source.find(run), &wanted)? {
+        if !decide(&source, question, Word::No, reason)? {
             code = ExitCode::from(FAILED);
         }
     }
     Ok(code)
 }
 
+/// A reason that is not too long.
+fn checked(reason: Option<&str>) -> Result<Option<&str>, Failure> {
+    match reason {
+        Some(reason) if reason.chars().count() > MAX_REASON => Err(Failure::usage(
+            anyhow!("the reason has more than {MAX_REASON} characters"),
+            "the model reads it: say it shorter",
+        )),
+        reason => Ok(reason),
+    }
+}
+
 /// Has the run take a person's word. Whether it counts.
-fn decide(question: &Waiting, says: Word, reason: Option<&str>) -> Result<bool, Failure> {
+fn decide(
+    source: &Source,
+    question: &Waiting,
+    says: Word,
+    reason: Option<&str>,
+) -> Result<bool, Failure> {
     let name = question.name();
     let failed = |error: anyhow::Error| {
         Failure::new(
             error.context(format!("nobody knows whether {name} is decided")),
-            "`sympozium approvals` says whether it still waits",
+            format!(
+                "`sympozium approvals{}` says whether it still waits",
+                question.place.flags()
+            ),
         )
     };
-    let client = Client::connect(&question.directory).map_err(failed)?;
-    let Some(client) = client else {
-        note(&format!("error: {name} is not decided: the run is over"));
-        return Ok(false);
-    };
-    let approval = &question.question.approval;
-    let action = &question.question.action;
-    let decided = client
-        .decide(approval, action, says, reason)
-        .map_err(failed)?;
+    let decided = source.decide(question, says, reason).map_err(failed)?;
     let text = match (decided, says) {
         (Decided::Refused(why), _) => {
             note(&format!(
@@ -136,6 +194,11 @@ fn decide(question: &Waiting, says: Word, reason: Option<&str>) -> Result<bool, 
         }
         (Decided::More(1), _) => format!("noted: {name}: one more person must say yes"),
         (Decided::More(more), _) => format!("noted: {name}: {more} more people must say yes"),
+        (Decided::Noted, _) => {
+            format!(
+                "noted: {name}: whether that is enough is decided by the run's plan, which you may not read"
+            )
+        }
         (Decided::Answered, Word::No) => format!("denied: {name}"),
         (Decided::Answered, Word::Yes) => format!("approved: {name}"),
         (Decided::Answered, Word::YesForTheRun) => {

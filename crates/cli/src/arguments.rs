@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use sympozium_api::names::NamespaceName;
 
 use crate::approvals::{ApprovalsArguments, ApproveArguments, DenyArguments};
+use crate::cancel::CancelArguments;
+use crate::cluster::ClusterArguments;
 use crate::demo::DemoArguments;
 use crate::kinds::Kind;
 use crate::run::arguments::RunArguments;
@@ -28,10 +30,10 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run an agent on this machine: each of its skills in a sandbox of its own.
+    /// Run an agent, on this machine or in a cluster: each of its skills in a sandbox of its own.
     Run(Box<RunArguments>),
 
-    /// List the runs of this machine.
+    /// List the runs of this machine, or of a cluster.
     Runs(RunsArguments),
 
     /// Show one run: what it was to do, what came of it, what held it.
@@ -45,6 +47,9 @@ pub enum Command {
 
     /// Remove runs that are over, with everything that is kept of them.
     Rm(RmArguments),
+
+    /// End a run: it is told, and ends by itself.
+    Cancel(CancelArguments),
 
     /// Remove runs that have been over for some time, and what killed processes left behind.
     Prune(PruneArguments),
@@ -162,6 +167,12 @@ Examples:
   One of several runs:
     sympozium explain deploy/ --run nightly-report
 
+  What could a run of the cluster touch, by the plan that it was started with?
+    sympozium explain nightly-report --cluster -n team-a
+
+  And these files, with the agents, packs, policies and the floor of that cluster?
+    sympozium explain run.yaml --context staging
+
   In CI: fail when a change gives a run more power
     git worktree add /tmp/base origin/main
     sympozium explain --diff /tmp/base/deploy deploy
@@ -177,7 +188,8 @@ Exit codes:
   3  a run is denied; with --diff: one of NEW
   4  with --diff: a run may do more")]
 pub struct ExplainArguments {
-    /// Files or directories with manifests or skills (`SKILL.md`); `-` is standard input.
+    /// Files or directories with manifests or skills (`SKILL.md`); `-` is standard input. In a cluster also the names of runs
+    /// that are there: their stored plans are explained.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -196,9 +208,9 @@ pub struct ExplainArguments {
     #[arg(long, value_name = "FILE")]
     pub floor: Option<PathBuf>,
 
-    /// The namespace of objects that name none.
-    #[arg(short, long, default_value = "default", value_parser = namespace)]
-    pub namespace: String,
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 
     /// How to print the answer.
     #[arg(short, long, value_enum, default_value_t = ExplainFormat::Text)]

@@ -13,6 +13,7 @@ use serde::Serialize;
 use sympozium_plan::explain::{Explanation, explain};
 
 use crate::arguments::{ExplainArguments, ExplainFormat};
+use crate::cluster::{self, Cluster};
 use crate::failure::{ADDED, Failure};
 use crate::output::{answer, json, note, yaml};
 use crate::planning::{
@@ -22,11 +23,23 @@ use crate::validate::{Conclusion, Finding, ObjectName};
 
 /// Explains what the arguments name.
 pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
+    let cluster = Cluster::chosen_beside_files(&arguments.cluster)?;
     if arguments.diff {
+        if cluster.is_some() {
+            return Err(Failure::usage(
+                anyhow!("--diff compares files, and a cluster was chosen"),
+                "leave the cluster out, or explain what is in it without --diff",
+            ));
+        }
         return compare(arguments);
     }
-    let request = request(arguments, &arguments.files);
-    let planning = plan_runs(&request, |planned| Ok(explain(&planned.plan)))?;
+    let planning = match cluster {
+        Some(cluster) => cluster::explain::planning(&cluster, arguments)?,
+        None => {
+            let request = request(arguments, &arguments.files);
+            plan_runs(&request, |planned| Ok(explain(&planned.plan)))?
+        }
+    };
     match arguments.output {
         ExplainFormat::Text => {
             answer(&text::render(&planning))?;
@@ -84,7 +97,7 @@ fn request<'r>(arguments: &'r ExplainArguments, files: &'r [PathBuf]) -> Request
     Request {
         files,
         floor: arguments.floor.as_deref(),
-        namespace: &arguments.namespace,
+        namespace: arguments.cluster.namespace_here(),
         run: arguments.run.as_deref(),
         uid: NIL_UID,
     }

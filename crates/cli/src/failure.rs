@@ -59,6 +59,20 @@ impl Failure {
         Self { findings, ..self }
     }
 
+    /// The same with another thing to try.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            hint: hint.into(),
+            ..self
+        }
+    }
+
+    /// What failed, for another message to say.
+    pub fn words(&self) -> String {
+        format!("{:#} ({})", self.error, self.hint)
+    }
+
     /// Writes it to stderr, and gives the exit code.
     pub fn report(&self) -> ExitCode {
         // When stderr is gone there is nobody left to tell.

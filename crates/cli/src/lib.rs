@@ -5,6 +5,8 @@
 mod approvals;
 mod arguments;
 mod built_in;
+mod cancel;
+mod cluster;
 mod completions;
 mod crds;
 mod demo;
@@ -18,6 +20,7 @@ mod manifests;
 mod output;
 mod page;
 mod parts;
+mod place;
 mod planning;
 pub mod reference;
 mod render;
@@ -49,6 +52,7 @@ pub fn main() -> ExitCode {
         Command::Logs(arguments) => runs::logs(&arguments),
         Command::Audit(arguments) => runs::audit(&arguments),
         Command::Rm(arguments) => runs::rm(&arguments),
+        Command::Cancel(arguments) => cancel::run(&arguments),
         Command::Prune(arguments) => runs::prune(&arguments),
         Command::Approvals(arguments) => approvals::list(&arguments),
         Command::Approve(arguments) => approvals::approve(&arguments),

@@ -22,7 +22,7 @@ the parts of a run, which `sympozium run` brings along by itself and which image
 const OTHERS: &str = "\
 ## Other programs
 
-What containers of a run start. On one machine `sympozium` is all of them.
+What containers of a run start. On one machine `sympozium` is all of them. The flags of `sympozium-controller` are in [controller.md](controller.md#start-it).
 
 ";
 /// Levels of headings; commands below are not set off further.

@@ -7,9 +7,9 @@ mod answer;
 pub mod arguments;
 pub mod compose;
 mod display;
-mod follow;
+pub mod follow;
 mod prompt;
-mod screen;
+pub mod screen;
 pub mod signals;
 #[cfg(test)]
 mod tests;
@@ -21,20 +21,33 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::local::prepared::{Approve, Prepared};
 use crate::local::realise::{LocalRun, Stop, start};
 use crate::local::record::Outcome;
 use crate::local::state::State;
 use crate::output::note;
+use crate::place::Place;
 use arguments::RunArguments;
-use follow::{Manner, Streams, follow};
+use follow::{Ending, Manner, Streams, follow};
 use prompt::Terminal;
 use screen::Environment;
 use signals::{Asks, Signals};
 
 /// Runs what the arguments say, and gives the exit code of what came of it.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    if let Some(cluster) = Cluster::chosen_beside_files(&arguments.cluster)? {
+        return cluster::run::run(&cluster, arguments);
+    }
+    if arguments.detach {
+        return Err(Failure::usage(
+            anyhow::anyhow!(
+                "--detach is for runs in a cluster: one of this machine ends with this command"
+            ),
+            "choose a cluster with --cluster or --context, or leave --detach out",
+        ));
+    }
     let state = State::open()?;
     // What killed runs left is nobody's. Not worth failing for.
     let _ = crate::local::sweep::sweep(&state);
@@ -45,6 +58,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         .context("cannot start")
         .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
     let manner = Manner {
+        place: Place::here(),
         output: arguments.output,
         approve: arguments.approve,
         color: arguments.color,
@@ -60,15 +74,17 @@ async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Ou
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(error, hint))?;
     let run = start_patiently(prepared, state, &mut signals).await?;
-    let streams = streams(manner).context("cannot use the terminal");
+    let streams = streams(&manner).context("cannot use the terminal");
     let streams = streams.map_err(|error| Failure::new(error, hint))?;
-    follow(
+    let ending = follow(
         &run.handle.events,
         run.events,
         &*run.handle,
         manner,
         streams,
         &mut signals,
+        // A run of this process tells until its end.
+        std::future::pending(),
     )
     .await
     .context("cannot show what happened in the run")
@@ -77,6 +93,10 @@ async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Ou
             error,
             "`sympozium runs` lists it; `sympozium show` tells what came of it",
         )
+    })?;
+    Ok(match ending {
+        Ending::Outcome(outcome) => outcome,
+        Ending::Left | Ending::Lost => Outcome::Cancelled,
     })
 }
 
@@ -104,7 +124,12 @@ pub(crate) async fn start_patiently(
     }
 }
 
-fn streams(manner: Manner) -> io::Result<Streams> {
+/// The streams of this process, and its terminal where a person may be asked.
+///
+/// # Errors
+///
+/// When they cannot be used.
+pub fn streams(manner: &Manner) -> io::Result<Streams> {
     let owned =
         |fd: std::os::fd::BorrowedFd<'_>| -> io::Result<OwnedFd> { fd.try_clone_to_owned() };
     let stdout = owned(io::stdout().as_fd())?;

@@ -6,20 +6,20 @@ pub mod arguments;
 pub mod audit;
 mod bounded;
 mod list;
-mod logs;
+pub mod logs;
 mod prune;
 mod remove;
-mod show;
+pub mod show;
 pub mod span;
 pub mod table;
 pub mod transcript;
-mod view;
+pub mod view;
 
 pub use audit::audit;
 pub use list::list;
 pub use logs::logs;
 pub use prune::prune;
-pub use remove::rm;
+pub use remove::{named, rm};
 pub use show::show;
 
 use crate::failure::Failure;

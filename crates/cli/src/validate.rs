@@ -74,6 +74,16 @@ pub struct Session<'a> {
     findings: Findings,
     budget: Budget,
     floor: Floor,
+    beyond: Beyond,
+}
+
+/// What there is besides the objects that were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beyond {
+    /// What an installation brings: packs, policies and the floor.
+    Installation,
+    /// A cluster, in which there may be anything, or of which everything that counts was read.
+    Cluster,
 }
 
 impl<'a> Session<'a> {
@@ -85,6 +95,15 @@ impl<'a> Session<'a> {
             findings: Findings::default(),
             budget: Budget::default(),
             floor: Floor::AmongTheFiles,
+            beyond: Beyond::Installation,
+        }
+    }
+
+    /// The same for objects that go to a cluster: what it has is what it has, and not what an installation brings.
+    pub fn for_cluster(default_namespace: &'a str) -> Self {
+        Self {
+            beyond: Beyond::Cluster,
+            ..Self::new(default_namespace)
         }
     }
 
@@ -170,6 +189,17 @@ impl<'a> Session<'a> {
         self.hold_to_floor(file, before);
     }
 
+    /// The same for a floor that was read; none when there is none, which is known then.
+    pub fn add_floor_loaded(&mut self, name: &str, floor: Option<Loaded>) {
+        let Some(floor) = floor else {
+            self.floor = Floor::Absent;
+            return;
+        };
+        let (file, before) = (self.files.len(), self.objects.len());
+        self.add_loaded(name.to_owned(), floor);
+        self.hold_to_floor(file, before);
+    }
+
     fn hold_to_floor(&mut self, file: usize, before: usize) {
         self.floor = Floor::InFile(file);
         let policy = ObjectKind::Ours(Kind::SympoziumPolicy);
@@ -216,6 +246,7 @@ impl<'a> Session<'a> {
             &self.objects,
             &self.files,
             self.floor,
+            self.beyond,
             completeness,
             demand,
             &mut self.findings,

@@ -4,6 +4,7 @@ use clap::Args;
 use sympozium_api::names::Digest;
 
 use crate::arguments::OutputFormat;
+use crate::cluster::ClusterArguments;
 use crate::runs::arguments::digest;
 
 /// The arguments of `approvals`.
@@ -21,6 +22,10 @@ pub struct ApprovalsArguments {
     /// How to print them.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }
 
 /// The arguments of `approve`.
@@ -57,12 +62,20 @@ pub struct ApproveArguments {
     pub actions: Vec<Digest>,
 
     /// Also each time that the run repeats the identical action, where its policy permits that.
-    #[arg(long)]
+    #[arg(long, alias = "for-run")]
     pub for_the_run: bool,
+
+    /// Why. The model reads it.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
 
     /// On a terminal: show it, and do not ask once more.
     #[arg(short, long)]
     pub yes: bool,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }
 
 /// The arguments of `deny`.
@@ -95,4 +108,8 @@ pub struct DenyArguments {
     /// Why. The model reads it.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }

@@ -5,7 +5,6 @@ use sympozium_api::names::Digest;
 
 use super::waiting::Waiting;
 use crate::failure::Failure;
-use crate::local::state::State;
 use crate::manifests::problem::{printable, quoted};
 
 /// Names of questions in a message.
@@ -23,22 +22,23 @@ pub struct Wanted<'w> {
     pub all: bool,
 }
 
-/// The questions that are meant, each once. Where it is not certain which, none is.
+/// The questions that are meant, each once. Where it is not certain which, none is. `find` gives the UID of a run that is
+/// named.
 ///
 /// # Errors
 ///
 /// When something that was named does not wait, or it is not certain what is meant.
 pub fn select(
     mut waiting: Vec<Waiting>,
-    state: &State,
+    find: &dyn Fn(&str) -> Result<String, Failure>,
     wanted: &Wanted<'_>,
 ) -> Result<Vec<Waiting>, Failure> {
     let mut approvals = wanted.words;
     if let Some((first, others)) = wanted.words.split_first() {
         // A run, if there is one; that it has no question is for the message below.
-        match (state.find(first), is_approval(&waiting, first)) {
-            (Ok((directory, _)), _) => {
-                waiting.retain(|it| it.directory == directory);
+        match (find(first), is_approval(&waiting, first)) {
+            (Ok(uid), _) => {
+                waiting.retain(|it| it.uid == uid);
                 approvals = others;
                 if waiting.is_empty() {
                     let error = anyhow!("run {} waits for nobody", quoted(first));

@@ -6,10 +6,11 @@ use sympozium_api::names::Digest;
 use sympozium_ipc::run_api::{Phase, Usage};
 
 use super::select::{Wanted, select};
-use super::waiting::Waiting;
+use super::waiting::{Asker, Waiting};
 use crate::local::event::Question;
 use crate::local::record::{FORMAT, RunRecord};
 use crate::local::state::State;
+use crate::place::Place;
 
 const FIRST: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 const SECOND: &str = "bbbbbbbb-0000-4000-8000-000000000002";
@@ -44,8 +45,10 @@ fn waiting(state: &State, uid: &str, name: &str, questions: &[(&str, char)]) -> 
     };
     directory.write(&run).unwrap();
     let one = |(approval, letter): &(&str, char)| Waiting {
-        directory: directory.clone(),
-        run: run.clone(),
+        run: run.name.clone(),
+        uid: run.uid.clone(),
+        asker: Asker::Process(directory.clone()),
+        place: Place::here(),
         question: Question {
             approval: (*approval).into(),
             tool: "execute_command".into(),
@@ -71,7 +74,8 @@ fn selected(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<String>
         actions,
         all,
     };
-    match select(all_waiting, &state, &wanted) {
+    let find = |name: &str| state.find(name).map(|(_, run)| run.uid);
+    match select(all_waiting, &find, &wanted) {
         Ok(found) => Ok(found.iter().map(Waiting::name).collect()),
         Err(failure) => Err(format!("{failure:?}")
             .lines()

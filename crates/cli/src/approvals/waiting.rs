@@ -3,27 +3,41 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use sympozium_api::ToolApproval;
 
 use crate::failure::Failure;
 use crate::local::control::Client;
 use crate::local::event::Question;
-use crate::local::record::RunRecord;
 use crate::local::state::{RunDirectory, State};
 use crate::local::time::now_ms;
 use crate::manifests::problem::printable;
 use crate::output::note;
+use crate::place::Place;
 use crate::runs::span;
 use crate::runs::table::lines;
 
 /// A question of a run.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// The run's directory.
-    pub directory: RunDirectory,
-    /// The run.
-    pub run: RunRecord,
+    /// The run's name.
+    pub run: String,
+    /// Its UID.
+    pub uid: String,
     /// The question.
     pub question: Question,
+    /// Who is told the answer.
+    pub asker: Asker,
+    /// Where the run is.
+    pub place: Place,
+}
+
+/// Who is told the answer to a question.
+#[derive(Debug, Clone)]
+pub enum Asker {
+    /// The process that runs it, by its directory.
+    Process(RunDirectory),
+    /// An object in a cluster.
+    Object(Box<ToolApproval>),
 }
 
 /// The same for programs. Fields may be added, none changes its meaning.
@@ -56,9 +70,11 @@ pub fn all(state: &State) -> Result<Vec<Waiting>, Failure> {
         };
         match questions {
             Ok(questions) => waiting.extend(questions.into_iter().map(|question| Waiting {
-                directory: directory.clone(),
-                run: run.clone(),
+                run: run.name.clone(),
+                uid: run.uid.clone(),
                 question,
+                asker: Asker::Process(directory.clone()),
+                place: Place::here(),
             })),
             Err(error) => note(&format!(
                 "warning: {} does not answer: {}",
@@ -76,22 +92,22 @@ impl Waiting {
         let approval = printable(&self.question.approval);
         format!(
             "{approval} of {} ({})",
-            printable(&self.run.name),
+            printable(&self.run),
             self.short_uid()
         )
     }
 
     /// The beginning of the run's UID.
     fn short_uid(&self) -> String {
-        let uid: String = self.run.uid.chars().take(8).collect();
+        let uid: String = self.uid.chars().take(8).collect();
         printable(&uid)
     }
 
     /// For programs.
     pub fn view(&self) -> View<'_> {
         View {
-            run: &self.run.name,
-            uid: &self.run.uid,
+            run: &self.run,
+            uid: &self.uid,
             question: &self.question,
         }
     }
@@ -103,6 +119,7 @@ impl Waiting {
         text.push_str(&lines("    ", &self.question.shown));
         let uid = self.short_uid();
         let action = &self.question.action;
+        let place = self.place.flags();
         let repeated = match self.question.run_scope {
             true => " [--for-the-run]",
             false => "",
@@ -110,12 +127,12 @@ impl Waiting {
         // Writing to a String does not fail.
         let _ = writeln!(
             text,
-            "  yes: sympozium approve {uid} --action {}{repeated}",
+            "  yes: sympozium approve {uid} --action {}{repeated}{place}",
             printable(action.as_ref())
         );
         let _ = writeln!(
             text,
-            "  no:  sympozium deny {uid} --action {}",
+            "  no:  sympozium deny {uid} --action {}{place}",
             printable(action.as_ref())
         );
         text

@@ -44,10 +44,16 @@ pub enum Event {
         skills: Vec<String>,
         /// The plan's digest.
         plan: Digest,
-        /// Where everything of the run is kept.
-        directory: PathBuf,
+        /// Where everything of the run is kept; none where that is a cluster.
+        #[serde(default)]
+        directory: Option<PathBuf>,
         /// The workspace, on this machine.
         workspace: Option<PathBuf>,
+    },
+    /// What the start of the run waits for. In a cluster, where that can take a while.
+    Starting {
+        /// What, in words.
+        text: String,
     },
     /// The sandbox of a part is there.
     Isolated {

@@ -169,7 +169,7 @@ fn begin(
         model: record.model.clone(),
         skills: record.skills.clone(),
         plan: prepared.digest.clone(),
-        directory: directory.path().to_owned(),
+        directory: Some(directory.path().to_owned()),
         workspace: record.workspace.clone(),
     });
     for text in &prepared.warnings {

@@ -72,7 +72,12 @@ pub enum Outcome {
         /// Why.
         why: String,
     },
-    /// It could not be started on this machine.
+    /// A policy of the cluster that it was sent to does not let it exist.
+    Denied {
+        /// Every reason, and what to do.
+        why: String,
+    },
+    /// It could not be started on this machine, or in the cluster that it was sent to.
     Refused {
         /// Why, and what to do.
         why: String,
@@ -91,6 +96,7 @@ impl Outcome {
         match self {
             Self::Succeeded { .. } => 0,
             Self::Refused { .. } => 1,
+            Self::Denied { .. } => 3,
             Self::Failed { .. } | Self::Interrupted => 4,
             Self::TimedOut => 5,
             Self::Cancelled => 130,
@@ -103,6 +109,7 @@ impl Outcome {
             Self::Succeeded { .. } => "succeeded",
             Self::Failed { .. } => "failed",
             Self::Refused { .. } => "refused",
+            Self::Denied { .. } => "denied",
             Self::TimedOut => "timed out",
             Self::Cancelled => "cancelled",
             Self::Interrupted => "interrupted",

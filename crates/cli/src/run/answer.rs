@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use sympozium_api::digest::canonical;
 use sympozium_api::names::Digest;
 use sympozium_exec::IsolationReport;
 use sympozium_gateway::run_api::local::{RunReport, files};
+use sympozium_ipc::receipt::{Chain, Receipt};
 use sympozium_ipc::run_api::{MAX_REQUEST, Phase, Usage};
 
 use crate::local::event::{Event, Timed};
@@ -33,7 +35,7 @@ pub struct Summary {
     answer: Option<String>,
     usage: Usage,
     durations: Durations,
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     workspace: Option<PathBuf>,
     isolation: BTreeMap<String, IsolationReport>,
     receipts: Option<Receipts>,
@@ -125,9 +127,14 @@ impl Summary {
                 self.leftovers.clone_from(leftovers);
             }
             Event::Phase { .. }
+            | Event::Starting { .. }
             | Event::Progress { .. }
-            | Event::Receipt { .. }
             | Event::Transcript { .. } => {}
+            // Where there is a directory, what the bridge last said is in it.
+            Event::Receipt { receipt } if self.directory.is_none() => {
+                self.receipts = receipts_until(receipt);
+            }
+            Event::Receipt { .. } => {}
         }
     }
 
@@ -137,10 +144,21 @@ impl Summary {
     ///
     /// When it has no JSON.
     pub fn json(mut self) -> anyhow::Result<String> {
-        self.receipts = receipts(&self.directory);
+        if let Some(directory) = &self.directory {
+            self.receipts = receipts(directory);
+        }
         let text = serde_json::to_string_pretty(&self)?;
         Ok(output::escaped(text) + "\n")
     }
+}
+
+/// The chain as far as a receipt of it.
+fn receipts_until(last: &Receipt) -> Option<Receipts> {
+    let line = String::from_utf8(canonical(last).ok()?).ok()?;
+    Some(Receipts {
+        count: last.number + 1,
+        head: Chain::hash_of(&line),
+    })
 }
 
 /// What the bridge last said about its receipts. None where it never said anything.

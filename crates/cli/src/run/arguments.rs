@@ -7,7 +7,7 @@ use clap::{Args, ColorChoice, ValueEnum};
 use sympozium_api::duration::DurationText;
 use sympozium_api::names::{AgentName, PolicyName, RunName};
 
-use crate::arguments::namespace;
+use crate::cluster::ClusterArguments;
 use crate::local::prepared::Approve;
 
 /// The arguments of `run`.
@@ -28,6 +28,10 @@ Examples:
     sympozium run agent.yaml run.yaml
     sympozium run deploy/ --agent reviewer \"Review the last change\"
 
+  The same in a cluster, where what the manifests name is created if it is not there:
+    sympozium run agent.yaml run.yaml --cluster -n team-a
+    sympozium run --context staging -n team-a --agent reviewer \"Review the last change\" --detach
+
   In a script: only the answer, or every event as it happens
     sympozium run agent.yaml --task \"$TASK\" -o json | jq -r .answer
     sympozium run agent.yaml --task \"$TASK\" -o jsonl --approve none
@@ -41,9 +45,15 @@ Where things come from:
   floor    CONFIG/floor.yaml, or --floor, or the one that comes with this program
   CONFIG   $SYMPOZIUM_CONFIG, $XDG_CONFIG_HOME/sympozium or ~/.config/sympozium
 
+In a cluster:
+  Agents, packs, policies, ConfigMaps and Secrets of the files are created where there are none. One that is there and is
+  another is left alone, and nothing is run. Keys are Secrets there, and the floor, the policy and the workspace are the
+  cluster's: --key-file, --key-command, --floor, --policy, --workspace and --skill DIRECTORY are refused. Ctrl-C cancels
+  the run and waits for its end; a second one leaves it to the cluster.
+
 Exit codes:
   0    the run has an answer
-  1    the command failed: a file cannot be read, something is missing on this machine, isolation is below the floor
+  1    the command failed: a file cannot be read, something is missing here or in the cluster, isolation is below the floor
   2    the command line was not understood
   3    the run is denied by a policy
   4    the run failed
@@ -110,9 +120,13 @@ pub struct RunArguments {
     #[arg(long, value_enum, default_value_t = Approve::Ask)]
     pub approve: Approve,
 
-    /// The namespace of objects that name none.
-    #[arg(short, long, default_value = "default", value_parser = namespace)]
-    pub namespace: String,
+    /// In a cluster: create the run, print its name, and do not follow it.
+    #[arg(long, help_heading = "In a cluster")]
+    pub detach: bool,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 
     /// How to print what happens.
     #[arg(short, long, value_enum, default_value_t = RunFormat::Text)]
@@ -191,7 +205,8 @@ mod tests {
     #[test]
     fn everything_has_a_default() {
         let arguments = read(&[]).unwrap();
-        assert_eq!(arguments.namespace, "default");
+        assert_eq!(arguments.cluster.namespace_here(), "default");
+        assert!(!arguments.detach);
         assert_eq!(arguments.approve, Approve::Ask);
         assert_eq!(arguments.output, RunFormat::Text);
         assert!(arguments.inputs.is_empty() && arguments.skills.is_empty());

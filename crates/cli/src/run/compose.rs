@@ -3,9 +3,9 @@
 //! The same stages as everywhere: files are read, flags change or add objects, all of them are held against schemas, the run
 //! is admitted and planned. Then what the plan names is looked for on this machine. Nothing has started yet.
 
-mod chosen;
+pub mod chosen;
 mod data;
-mod inputs;
+pub mod inputs;
 mod model;
 mod refuse;
 mod roots;
@@ -88,7 +88,7 @@ fn compose_in(
         .transpose()?;
     let mut warnings = Vec::new();
     let mut reader = Reader::default();
-    let mut session = Session::new(&arguments.namespace);
+    let mut session = Session::new(arguments.cluster.namespace_here());
     // First: of two objects with one name the first counts, and no file of a run decides about its floor.
     let floor = floor(arguments, surroundings)?;
     match &floor {
@@ -308,7 +308,8 @@ fn planned(
     }
 }
 
-fn unreadable(findings: String) -> Failure {
+/// That files cannot be used, for what was found in them.
+pub fn unreadable(findings: String) -> Failure {
     let error = anyhow!("the manifests cannot be used as they are");
     let hint = "correct what the lines above name; `sympozium validate` checks manifests";
     Failure::new(error, hint).with_findings(findings)

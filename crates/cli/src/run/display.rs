@@ -20,6 +20,7 @@ use sympozium_ipc::run_api::{Decision, Phase, Usage};
 
 use crate::local::event::{Event, Question, Timed};
 use crate::local::record::Outcome;
+use crate::place::Place;
 use calls::Calls;
 use line::{Fit, Line, Look};
 use wire::{Told, told};
@@ -44,6 +45,7 @@ pub enum Detail {
 #[derive(Debug)]
 pub struct Display {
     detail: Detail,
+    place: Place,
     run: String,
     workspace: Option<PathBuf>,
     started_ms: Option<u64>,
@@ -64,9 +66,10 @@ pub struct Display {
 
 impl Display {
     /// Of a run that has not begun.
-    pub fn new(detail: Detail) -> Self {
+    pub fn new(detail: Detail, place: Place) -> Self {
         Self {
             detail,
+            place,
             run: String::new(),
             workspace: None,
             started_ms: None,
@@ -102,6 +105,10 @@ impl Display {
                 self.workspace.clone_from(workspace);
                 self.started_ms = Some(*at_ms);
                 lines.extend(planned(run, agent, model, skills));
+            }
+            Event::Starting { text } => {
+                self.progress.clone_from(text);
+                lines.push(waiting(text));
             }
             Event::Isolated { part, report } => {
                 self.parts.insert(part.clone(), (**report).clone());
@@ -219,7 +226,8 @@ impl Display {
             return call;
         }
         let what = match self.phase {
-            None | Some(Phase::Starting) => "starting",
+            None | Some(Phase::Starting) if self.progress.is_empty() => "starting",
+            None | Some(Phase::Starting) => &self.progress,
             Some(Phase::Working | Phase::Waiting) if self.progress.is_empty() => "working",
             Some(Phase::Working | Phase::Waiting) => &self.progress,
             Some(Phase::Ended) => "ending",
@@ -232,6 +240,10 @@ impl Display {
             return Vec::new();
         }
         let is_first_work = phase == Phase::Working && self.phase != Some(Phase::Waiting);
+        if self.phase.is_none_or(|it| it == Phase::Starting) {
+            // What the start waited for has come.
+            self.progress.clear();
+        }
         self.phase = Some(phase);
         if !is_first_work {
             return Vec::new();
@@ -318,8 +330,9 @@ impl Display {
             field("workspace", &workspace.to_string_lossy());
         }
         if !self.run.is_empty() {
-            field("look at it", &format!("sympozium show {}", self.run));
-            field("verify it", &format!("sympozium audit verify {}", self.run));
+            let (run, place) = (&self.run, self.place.flags());
+            field("look at it", &format!("sympozium show {run}{place}"));
+            field("verify it", &format!("sympozium audit verify {run}{place}"));
         }
         lines
     }
@@ -395,6 +408,11 @@ fn answered(approval: &str, decision: Option<Decision>, by: Option<&str>) -> Lin
     line.add(look, &what)
 }
 
+fn waiting(text: &str) -> Line {
+    let line = Line::whole(4).plain("  ").add(Look::Faint, "waits");
+    line.plain("  ").plain(text)
+}
+
 fn warning(text: &str) -> Line {
     Line::whole(2).add(Look::Asking, "warning: ").plain(text)
 }
@@ -404,7 +422,9 @@ fn over(outcome: &Outcome, took_ms: u64, usage: &Usage) -> Vec<Line> {
     let took = words::duration(took_ms);
     let (look, why) = match outcome {
         Outcome::Succeeded { .. } => (Look::Good, ""),
-        Outcome::Failed { why } | Outcome::Refused { why } => (Look::Bad, why.as_str()),
+        Outcome::Failed { why } | Outcome::Refused { why } | Outcome::Denied { why } => {
+            (Look::Bad, why.as_str())
+        }
         Outcome::TimedOut => (Look::Bad, "its time was up"),
         Outcome::Cancelled => (Look::Bad, "a person ended it"),
         Outcome::Interrupted => (Look::Bad, "whoever ran it is gone"),

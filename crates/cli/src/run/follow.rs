@@ -1,11 +1,14 @@
 //! A run is followed to its end: events to the screen and to stdout, questions to the person, their word back.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ColorChoice;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use rustix::termios::isatty;
 use sympozium_api::names::Digest;
 use sympozium_gateway::run_api::local::{Counted, Says, Undecidable};
@@ -27,6 +30,7 @@ use crate::local::prepared::Approve;
 use crate::local::realise::{Handle, Stop};
 use crate::local::record::Outcome;
 use crate::local::time::now_ms;
+use crate::place::Place;
 
 /// Between two looks of the line that changes.
 const FRAME: Duration = Duration::from_millis(120);
@@ -35,38 +39,82 @@ const BACKGROUND: Duration = Duration::from_millis(500);
 
 /// What a person may do with a run.
 pub trait Steering {
+    /// Why a person's word does not count.
+    type Undecided: fmt::Display;
+
     /// Their word about one exact action.
-    fn decide(
+    async fn decide(
         &self,
         approval: &str,
         action: &Digest,
         says: Says,
         reason: Option<&str>,
-    ) -> Result<Counted, Undecidable>;
+    ) -> Result<Heard, Self::Undecided>;
 
-    /// Ends it.
-    fn stop(&self, how: Stop);
+    /// Ends it, and says what becomes of it now.
+    fn stop(&self, how: Stop) -> Stopping;
+}
+
+/// What became of a person's word that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// The question is answered.
+    Decided,
+    /// So many more must say yes.
+    More(u32),
+    /// It is written down, and how many must say yes is not known here.
+    Noted,
+}
+
+impl From<Counted> for Heard {
+    fn from(counted: Counted) -> Self {
+        match counted {
+            Counted::Decided => Self::Decided,
+            Counted::More(more) => Self::More(more),
+        }
+    }
+}
+
+/// What becomes of a run that is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopping {
+    /// In words.
+    pub text: &'static str,
+    /// Whether nobody waits for its end here.
+    pub leaves: bool,
 }
 
 impl Steering for Handle {
-    fn decide(
+    type Undecided = Undecidable;
+
+    async fn decide(
         &self,
         approval: &str,
         action: &Digest,
         says: Says,
         reason: Option<&str>,
-    ) -> Result<Counted, Undecidable> {
-        Self::decide(self, approval, action, says, reason)
+    ) -> Result<Heard, Undecidable> {
+        Self::decide(self, approval, action, says, reason).map(Heard::from)
     }
 
-    fn stop(&self, how: Stop) {
+    fn stop(&self, how: Stop) -> Stopping {
         Self::stop(self, how);
+        let text = match how {
+            Stop::Gently | Stop::No => "ending the run; press Ctrl-C again to kill it",
+            Stop::Now => "killing the run",
+        };
+        Stopping {
+            text,
+            leaves: false,
+        }
     }
 }
 
 /// How a run is followed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Manner {
+    /// Where the run is.
+    pub place: Place,
     pub output: RunFormat,
     pub approve: Approve,
     pub color: ColorChoice,
@@ -82,7 +130,18 @@ pub struct Streams {
     pub terminal: Option<Terminal>,
 }
 
-/// Follows a run, and gives what came of it.
+/// How following a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// With the run, of which this came.
+    Outcome(Outcome),
+    /// A person has left: nobody waits for the run's end here.
+    Left,
+    /// Nothing more is told of the run, which goes on.
+    Lost,
+}
+
+/// Follows a run until its end, until a person leaves, or until `lost` says that nothing more will be told.
 ///
 /// # Errors
 ///
@@ -94,7 +153,11 @@ pub async fn follow<S: Steering>(
     manner: Manner,
     streams: Streams,
     signals: &mut Signals,
-) -> anyhow::Result<Outcome> {
+    lost: impl Future<Output = ()>,
+) -> anyhow::Result<Ending> {
+    tokio::pin!(lost);
+    // Their word is on its way, which may take as long as a cluster does: everything else goes on meanwhile.
+    let mut deciding = FuturesUnordered::new();
     let mut follower = Follower::new(steering, manner, streams, events)?;
     let mut frames = interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -102,14 +165,34 @@ pub async fn follow<S: Steering>(
         follower.open_question();
         let wait = follower.due();
         tokio::select! {
+            // Signals before everything, and what was told before more is: a log keeps only so much.
+            biased;
+            asks = signals.next() => if follower.signal(asks) == Next::Leave {
+                follower.leave().await;
+                return Ok(Ending::Left);
+            },
             timed = reader.next() => {
                 if let Some(outcome) = follower.event(&timed) {
                     break outcome;
                 }
             }
             () = shown(&mut follower.asking) => follower.shown(),
-            line = typed(&mut follower.terminal), if follower.is_shown() => follower.typed(line),
-            asks = signals.next() => follower.signal(asks),
+            line = typed(&mut follower.terminal), if follower.is_shown() => {
+                if let Some(word) = follower.typed(line) {
+                    deciding.push(decided(steering, word));
+                }
+            }
+            Some(decided) = deciding.next() => follower.decided(&decided),
+            () = &mut lost => {
+                // What was told before that is shown.
+                let told = std::iter::from_fn(|| reader.next().now_or_never());
+                if let Some(outcome) = told.filter_map(|timed| follower.event(&timed)).next() {
+                    break outcome;
+                }
+                follower.close_any_question("the run is not followed any more");
+                follower.leave().await;
+                return Ok(Ending::Lost);
+            }
             _ = frames.tick(), if follower.screen.is_live() => follower.tick(),
             () = due(wait) => follower.tick(),
         }
@@ -125,7 +208,23 @@ pub async fn follow<S: Steering>(
             }
         }
     }
-    Ok(outcome)
+    Ok(Ending::Outcome(outcome))
+}
+
+/// What a person has typed.
+struct Word {
+    question: Question,
+    says: Says,
+    reason: Option<String>,
+}
+
+/// Brings a person's word to the run, and says what came of it.
+async fn decided<S: Steering>(steering: &S, word: Word) -> Result<Heard, String> {
+    let Question {
+        approval, action, ..
+    } = &word.question;
+    let decided = steering.decide(approval, action, word.says, word.reason.as_deref());
+    decided.await.map_err(|why| why.to_string())
 }
 
 async fn shown(asking: &mut Option<Asking>) {
@@ -163,9 +262,18 @@ struct Follower<'f, S> {
     stdout: Stdout,
     /// The question that is being asked.
     asking: Option<Asking>,
-    /// Questions that are not asked here: they wait for an answer from elsewhere.
+    /// Whether an answer is on its way.
+    is_deciding: bool,
+    /// Questions that are not asked here: they were answered, or wait for an answer from elsewhere.
     left: BTreeSet<String>,
     has_said_elsewhere: bool,
+}
+
+/// What a signal makes of following.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Follow,
+    Leave,
 }
 
 /// A question that is put to the person.
@@ -245,14 +353,15 @@ impl<'f, S: Steering> Follower<'f, S> {
         };
         Ok(Self {
             steering,
-            manner,
-            display: Display::new(detail),
+            display: Display::new(detail, manner.place.clone()),
             summary: Summary::default(),
             screen,
             aside,
             terminal,
             stdout: Stdout::new(stdout, manner.output, events)?,
+            manner,
             asking: None,
+            is_deciding: false,
             left: BTreeSet::new(),
             has_said_elsewhere: false,
         })
@@ -298,27 +407,29 @@ impl<'f, S: Steering> Follower<'f, S> {
         display.into_iter().chain(waits.then_some(BACKGROUND)).min()
     }
 
-    fn signal(&mut self, asks: Asks) {
+    fn signal(&mut self, asks: Asks) -> Next {
+        let mut next = Next::Follow;
         let text = match asks {
             Asks::Resized => {
                 self.screen.measure();
                 if let Some(aside) = &mut self.aside {
                     aside.measure();
                 }
-                return;
+                return Next::Follow;
             }
             Asks::End(how) => {
-                self.steering.stop(how);
-                self.display.ending();
-                match how {
-                    Stop::Gently | Stop::No => "ending the run; press Ctrl-C again to kill it",
-                    Stop::Now => "killing the run",
+                let Stopping { text, leaves } = self.steering.stop(how);
+                if leaves {
+                    next = Next::Leave;
                 }
+                self.display.ending();
+                text
             }
             Asks::Leave => "the run is being killed; please wait",
         };
         self.close_any_question("the run is ending");
         self.screen.print(&[Line::whole(2).add(Look::Asking, text)]);
+        next
     }
 
     /// Where nobody is asked: the run answers by itself, and this says so.
@@ -332,21 +443,10 @@ impl<'f, S: Steering> Follower<'f, S> {
         self.screen.print(&[line.add(Look::Asking, text)]);
     }
 
-    fn decide(
-        &self,
-        question: &Question,
-        says: Says,
-        reason: Option<&str>,
-    ) -> Result<Counted, Undecidable> {
-        let Question {
-            approval, action, ..
-        } = question;
-        self.steering.decide(approval, action, says, reason)
-    }
-
-    /// The oldest question that is asked here and was not put yet.
+    /// The oldest question that is asked here and was not put yet. One after the other: what came of the last answer is said
+    /// before the next is asked for.
     fn next_question(&self) -> Option<&Question> {
-        if self.manner.approve != Approve::Ask {
+        if self.manner.approve != Approve::Ask || self.is_deciding {
             return None;
         }
         let mut questions = self.display.questions().iter();
@@ -422,33 +522,28 @@ impl<'f, S: Steering> Follower<'f, S> {
         self.aside.as_mut().unwrap_or(&mut self.screen)
     }
 
-    fn typed(&mut self, line: Option<String>) {
-        let Some(Asking { question, .. }) = self.asking.take() else {
-            return;
-        };
+    /// A line was typed, or nothing will be any more; gives their word, if it is one.
+    fn typed(&mut self, line: Option<String>) -> Option<Word> {
+        let Asking { question, .. } = self.asking.take()?;
         let Some(line) = line else {
             self.left.insert(question.approval.clone());
             self.asker().write("\n".to_owned());
             self.has_said_elsewhere = false;
             self.say_elsewhere();
             self.screen.release();
-            return;
+            return None;
         };
         match prompt::typed(&line, question.run_scope) {
             Typed::Says(says, reason) => {
-                let decided = self.decide(&question, says, reason.as_deref());
-                let line = match decided {
-                    Ok(Counted::Decided) => None,
-                    Ok(Counted::More(more)) => Some(more_wanted(more)),
-                    Err(why) => Some(format!("that does not count: {why}")),
-                };
-                self.left.insert(question.approval);
-                if let Some(line) = line {
-                    self.asker()
-                        .print_now(&[Line::whole(2).add(Look::Asking, &line)]);
-                }
+                self.left.insert(question.approval.clone());
+                self.is_deciding = true;
                 self.screen.release();
                 self.show_status();
+                return Some(Word {
+                    question,
+                    says,
+                    reason,
+                });
             }
             Typed::Show => self.ask(question),
             Typed::Nothing | Typed::Unclear => {
@@ -456,6 +551,25 @@ impl<'f, S: Steering> Follower<'f, S> {
                 self.asking = Some(Asking { question, mark });
                 self.show_choices();
             }
+        }
+        None
+    }
+
+    /// Their word has arrived, or has not.
+    fn decided(&mut self, decided: &Result<Heard, String>) {
+        self.is_deciding = false;
+        let line = match decided {
+            Ok(Heard::Decided) => None,
+            Ok(Heard::More(more)) => Some(more_wanted(*more)),
+            Ok(Heard::Noted) => {
+                Some("noted; whether that is enough is decided by the run's plan".to_owned())
+            }
+            Err(why) => Some(format!("that does not count: {why}")),
+        };
+        if let Some(line) = line {
+            self.asker()
+                .print_now(&[Line::whole(2).add(Look::Asking, &line)]);
+            self.show_status();
         }
     }
 
@@ -486,10 +600,25 @@ impl<'f, S: Steering> Follower<'f, S> {
         if std::mem::replace(&mut self.has_said_elsewhere, true) {
             return;
         }
-        let text = "questions wait for an answer from elsewhere: `sympozium approvals` lists them, \
-                    `sympozium approve` and `sympozium deny` answer";
+        let place = self.manner.place.flags();
+        let text = format!(
+            "questions wait for an answer from elsewhere: `sympozium approvals{place}` lists them, \
+             `sympozium approve{place}` and `sympozium deny{place}` answer"
+        );
         self.screen
-            .print_now(&[Line::whole(2).add(Look::Asking, "hint: ").plain(text)]);
+            .print_now(&[Line::whole(2).add(Look::Asking, "hint: ").plain(&text)]);
+    }
+
+    /// Nobody waits for the end: what was said so far is written, and no answer comes.
+    async fn leave(mut self) {
+        self.screen.finish().await;
+        if let Some(aside) = self.aside.take() {
+            aside.finish().await;
+        }
+        if let Some(lines) = self.stdout.lines.take() {
+            lines.abort();
+        }
+        self.stdout.writer.written().await;
     }
 
     async fn finish(mut self, outcome: &Outcome) -> anyhow::Result<()> {

@@ -9,14 +9,15 @@ use std::time::Duration;
 use clap::ColorChoice;
 use serde_json::Value;
 use sympozium_api::names::Digest;
-use sympozium_gateway::run_api::local::{Counted, Says, Undecidable};
+use sympozium_gateway::run_api::local::{Says, Undecidable};
 use sympozium_ipc::run_api::{Decision, Phase, Usage};
 use sympozium_testkit::terminal::Terminal as Screen;
 use sympozium_testkit::wait_until;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::arguments::RunFormat;
-use super::follow::{Manner, Steering, Streams, follow};
+use super::follow::{Ending, Heard, Manner, Steering, Stopping, Streams, follow};
 use super::prompt::Terminal;
 use super::screen::Environment;
 use super::signals::Signals;
@@ -25,6 +26,7 @@ use crate::local::events::EventLog;
 use crate::local::prepared::Approve;
 use crate::local::realise::Stop;
 use crate::local::record::Outcome;
+use crate::place::Place;
 
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 const PROMPT: &str = "[s]how again";
@@ -37,27 +39,42 @@ type Decisions = Vec<(String, Says, Option<String>)>;
 struct Fake {
     decisions: Mutex<Decisions>,
     events: EventLog,
+    /// Lets the word about `slow` arrive.
+    arrives: Notify,
+    /// Ends what is told.
+    lost: Notify,
 }
 
 impl Steering for Fake {
-    fn decide(
+    type Undecided = Undecidable;
+
+    async fn decide(
         &self,
         approval: &str,
         action: &Digest,
         says: Says,
         reason: Option<&str>,
-    ) -> Result<Counted, Undecidable> {
+    ) -> Result<Heard, Undecidable> {
         assert_eq!(*action, Digest::new(DIGEST));
-        let mut decisions = self.decisions.lock().unwrap();
-        decisions.push((approval.to_owned(), says, reason.map(str::to_owned)));
+        let decision = (approval.to_owned(), says, reason.map(str::to_owned));
+        self.decisions.lock().unwrap().push(decision);
+        if approval == "slow" {
+            self.arrives.notified().await;
+            return Ok(Heard::Noted);
+        }
         if approval == "not-theirs" {
             return Err(Undecidable::Author);
         }
         self.events.tell(answered(approval, says != Says::No));
-        Ok(Counted::Decided)
+        Ok(Heard::Decided)
     }
 
-    fn stop(&self, _: Stop) {}
+    fn stop(&self, _: Stop) -> Stopping {
+        Stopping {
+            text: "ending",
+            leaves: false,
+        }
+    }
 }
 
 fn answered(approval: &str, yes: bool) -> Event {
@@ -78,7 +95,7 @@ struct Followed {
     fake: Arc<Fake>,
     screen: Screen,
     stdout: Option<File>,
-    outcome: JoinHandle<Outcome>,
+    outcome: JoinHandle<Ending>,
 }
 
 /// How it is followed, where that is not as usual.
@@ -125,6 +142,7 @@ impl Followed {
             .with_person
             .then(|| screen.open_nonblocking().unwrap());
         let manner = Manner {
+            place: Place::here(),
             output: setting.output,
             approve: setting.approve,
             color: setting.color,
@@ -148,6 +166,7 @@ impl Followed {
                 manner,
                 streams,
                 &mut signals,
+                steering.lost.notified(),
             );
             followed.await.unwrap()
         });
@@ -164,7 +183,7 @@ impl Followed {
             model: "scripted/x".to_owned(),
             skills: Vec::new(),
             plan: Digest::new(DIGEST),
-            directory: "/nowhere".into(),
+            directory: Some("/nowhere".into()),
             workspace: None,
         });
         (followed, stderr.map(File::from))
@@ -215,7 +234,10 @@ impl Followed {
             leftovers: Vec::new(),
         });
         let outcome = (&mut self.outcome).await.unwrap();
-        assert!(matches!(outcome, Outcome::Succeeded { .. }));
+        assert!(matches!(
+            outcome,
+            Ending::Outcome(Outcome::Succeeded { .. })
+        ));
         let mut text = String::new();
         if let Some(mut stdout) = self.stdout.take() {
             stdout.read_to_string(&mut text).unwrap();
@@ -302,6 +324,50 @@ async fn what_is_no_answer_is_asked_again() {
     run.screen.wait_for("once-only approved by ada");
     run.end().await;
     assert_eq!(run.decisions(), [decision("once-only", Says::Yes, None)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_else_goes_on_while_an_answer_is_on_its_way() {
+    let mut run = Followed::new();
+    run.ask("slow");
+    run.wait_for_prompts(1);
+    run.ask("ask-2");
+    run.screen.type_in("y\n").unwrap();
+    assert!(wait_until(Duration::from_secs(60), || run
+        .decisions()
+        .len()
+        == 1));
+    run.warn("the disk is nearly full");
+    run.screen.wait_for("warning: the disk is nearly full");
+    // The next question waits for what comes of the first.
+    assert_eq!(run.screen.raw().matches(PROMPT).count(), 1);
+    run.fake.arrives.notify_one();
+    run.screen
+        .wait_for("noted; whether that is enough is decided by the run's plan");
+    run.wait_for_prompts(2);
+    run.screen.type_in("n\n").unwrap();
+    run.screen.wait_for("ask-2 denied by ada");
+    run.end().await;
+    assert_eq!(
+        run.decisions(),
+        [
+            decision("slow", Says::Yes, None),
+            decision("ask-2", Says::No, None),
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_cannot_be_followed_any_more_leaves_a_whole_screen() {
+    let run = Followed::new();
+    run.ask("ask-1");
+    run.wait_for_prompts(1);
+    // Kept until the person has answered, which they will not.
+    run.warn("the disk is nearly full");
+    run.fake.lost.notify_one();
+    assert_eq!(run.outcome.await.unwrap(), Ending::Lost);
+    run.screen.wait_for("the run is not followed any more");
+    run.screen.wait_for("warning: the disk is nearly full");
 }
 
 #[tokio::test(flavor = "multi_thread")]

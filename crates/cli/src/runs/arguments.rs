@@ -7,6 +7,7 @@ use sympozium_api::names::Digest;
 
 use super::span::Span;
 use crate::arguments::OutputFormat;
+use crate::cluster::ClusterArguments;
 
 /// The arguments of `runs`.
 #[derive(Debug, Args)]
@@ -34,6 +35,10 @@ pub struct RunsArguments {
     /// How to print them.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }
 
 /// The arguments of `show`.
@@ -55,6 +60,10 @@ pub struct ShowArguments {
     /// How to print it.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }
 
 /// The arguments of `logs`.
@@ -90,6 +99,10 @@ pub struct LogsArguments {
     /// How to print it.
     #[arg(short, long, value_enum, default_value_t = LinesFormat::Text)]
     pub output: LinesFormat,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }
 
 /// The arguments of `audit`.
@@ -127,6 +140,10 @@ pub struct AuditArguments {
     /// What else can be done.
     #[command(subcommand)]
     pub command: Option<AuditCommand>,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }
 
 /// What else can be done with receipts.
@@ -181,6 +198,10 @@ pub struct VerifyArguments {
     /// How many receipts there are.
     #[arg(long, value_name = "N", requires = "file")]
     pub count: Option<u64>,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }
 
 /// The arguments of `rm`.
@@ -200,6 +221,10 @@ pub struct RmArguments {
     /// End runs that go on first.
     #[arg(long)]
     pub force: bool,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
 }
 
 /// The arguments of `prune`.

@@ -1,6 +1,6 @@
 //! `sympozium audit` and `sympozium audit verify`.
 
-mod verify;
+pub mod verify;
 mod words;
 
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use anyhow::anyhow;
 use super::arguments::{AuditArguments, AuditCommand, LinesFormat};
 use super::table::{Printer, unless_gone};
 use super::view::short;
+use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::local::record::RunRecord;
 use crate::local::state::{RunDirectory, State};
@@ -21,7 +22,7 @@ use verify::Checked;
 pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     match (&arguments.command, &arguments.run) {
         (Some(AuditCommand::Verify(arguments)), _) => verify::run(arguments),
-        (None, Some(run)) => print(run, arguments.output),
+        (None, Some(run)) => print(run, arguments),
         (None, None) => Err(Failure::usage(
             anyhow!("no run is named"),
             "`sympozium runs` lists them",
@@ -30,11 +31,15 @@ pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Prints every receipt, and verifies them on the way: what does not hold is not shown as if it did.
-fn print(run: &str, format: LinesFormat) -> Result<ExitCode, Failure> {
-    let (directory, record) = State::open()?.find(run)?;
+fn print(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Failure> {
+    let format = arguments.output;
+    let kept = match Cluster::chosen(&arguments.cluster)? {
+        Some(cluster) => Kept::Cluster(Box::new(cluster::audit::kept(&cluster, run)?)),
+        None => Kept::here(State::open()?.find(run)?),
+    };
     let mut printer = Printer::new();
     let mut written = Ok(());
-    let checked = verify::check(&directory, &record, &mut |text, receipt| {
+    let checked = kept.check(&mut |text, receipt| {
         let line = match format {
             LinesFormat::Text => words::line(receipt),
             LinesFormat::Jsonl => escaped(text.to_owned()) + "\n",
@@ -46,13 +51,13 @@ fn print(run: &str, format: LinesFormat) -> Result<ExitCode, Failure> {
     unless_gone(written.and(flushed))?;
     Ok(match checked {
         Ok(checked) => {
-            note(&said(&record, &checked));
+            note(&said(&kept.name(), &checked));
             ExitCode::SUCCESS
         }
         Err(error) => {
             note(&format!(
                 "error: {}: {}\nhint: what stands above this line holds, and nothing behind it does",
-                named(&record),
+                kept.name(),
                 printable(&format!("{error:#}"))
             ));
             ExitCode::from(crate::failure::FAILED)
@@ -71,16 +76,38 @@ pub fn verified(directory: &RunDirectory) -> anyhow::Result<String> {
     Ok(checked.to_string())
 }
 
+/// What is kept of a run, wherever that is.
+enum Kept {
+    Here(Box<(RunDirectory, RunRecord)>),
+    Cluster(Box<cluster::audit::Kept>),
+}
+
+impl Kept {
+    fn here(found: (RunDirectory, RunRecord)) -> Self {
+        Self::Here(Box::new(found))
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Here(found) => named(&found.1.name, &found.1.uid),
+            Self::Cluster(kept) => named(&kept.name, &kept.uid),
+        }
+    }
+
+    fn check(&self, told: &mut verify::Told<'_>) -> anyhow::Result<Checked> {
+        match self {
+            Self::Here(found) => verify::check(&found.0, &found.1, told),
+            Self::Cluster(kept) => kept.check(told),
+        }
+    }
+}
+
 /// How a run is called here.
-fn named(record: &RunRecord) -> String {
-    format!(
-        "{} ({})",
-        printable(&record.name),
-        short(&printable(&record.uid))
-    )
+fn named(name: &str, uid: &str) -> String {
+    format!("{} ({})", printable(name), short(&printable(uid)))
 }
 
 /// That it holds.
-fn said(record: &RunRecord, checked: &Checked) -> String {
-    format!("ok: {}: {checked}", named(record))
+fn said(name: &str, checked: &Checked) -> String {
+    format!("ok: {name}: {checked}")
 }

@@ -10,6 +10,7 @@ use super::swept_state;
 use super::table::table;
 use super::view::{View, short};
 use crate::arguments::OutputFormat;
+use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::local::sweep::directories;
 use crate::local::time::now_ms;
@@ -17,6 +18,15 @@ use crate::output::{answer, json, note};
 
 /// Lists runs.
 pub fn list(arguments: &RunsArguments) -> Result<ExitCode, Failure> {
+    if let Some(cluster) = Cluster::chosen(&arguments.cluster)? {
+        let most = match arguments.all {
+            true => None,
+            false => usize::try_from(arguments.limit).ok(),
+        };
+        let (views, more) = cluster::show::views(&cluster, most)?;
+        print(&views, more, arguments.output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let hint = "see that the directory is readable, or set SYMPOZIUM_STATE to another";
     let failed = |error| Failure::new(error, hint);
     let state = swept_state()?;
@@ -28,20 +38,7 @@ pub fn list(arguments: &RunsArguments) -> Result<ExitCode, Failure> {
     let views: Vec<View> = (runs.iter().take(most))
         .map(|(directory, record)| View::new(directory, record).0)
         .collect();
-    match arguments.output {
-        OutputFormat::Json => answer(&json(&views)?)?,
-        OutputFormat::Text if views.is_empty() => note(
-            "there are no runs yet\nhint: `sympozium run \"task\"` starts one, `sympozium demo` shows one",
-        ),
-        OutputFormat::Text => answer(&text(&views, now_ms()))?,
-    }
-    match runs.len() - views.len() {
-        0 => {}
-        1 => note("one older run is not shown; --all lists it too"),
-        more => note(&format!(
-            "{more} older runs are not shown; --all lists them too"
-        )),
-    }
+    print(&views, runs.len() - views.len(), arguments.output)?;
     let readable: BTreeSet<&Path> = runs.iter().map(|(directory, _)| directory.path()).collect();
     let unreadable = (directories(&state).map_err(failed)?.iter())
         .filter(|it| !readable.contains(it.path()) && !it.is_alive())
@@ -53,6 +50,25 @@ pub fn list(arguments: &RunsArguments) -> Result<ExitCode, Failure> {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints runs, and how many older ones there are.
+fn print(views: &[View], older: usize, format: OutputFormat) -> Result<(), Failure> {
+    match format {
+        OutputFormat::Json => answer(&json(&views)?)?,
+        OutputFormat::Text if views.is_empty() => note(
+            "there are no runs yet\nhint: `sympozium run \"task\"` starts one, `sympozium demo` shows one",
+        ),
+        OutputFormat::Text => answer(&text(views, now_ms()))?,
+    }
+    match older {
+        0 => {}
+        1 => note("one older run is not shown; --all lists it too"),
+        more => note(&format!(
+            "{more} older runs are not shown; --all lists them too"
+        )),
+    }
+    Ok(())
 }
 
 fn text(views: &[View], now_ms: u64) -> String {

@@ -14,6 +14,7 @@ use super::bounded::{Line, Lines, open};
 
 use super::table::{Printer, lines, unless_gone};
 use super::transcript::shown;
+use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::local::control::{Client, Following};
 use crate::local::event::{Event, Timed};
@@ -21,11 +22,12 @@ use crate::local::record::RunRecord;
 use crate::local::state::{RunDirectory, State, read_bounded};
 use crate::manifests::problem::{printable, quoted};
 use crate::output::{escaped, note};
+use crate::place::Place;
 
 /// Bytes of a `report.json` that are read.
 pub const MAX_REPORT_BYTES: u64 = 16 << 20;
 /// Bytes of one line of what a part logged that are shown.
-const MAX_LOG_LINE: usize = 16 << 10;
+pub const MAX_LOG_LINE: usize = 16 << 10;
 /// Bytes of a line of the transcript: as long as the agent may write them, and the escapes in it.
 const MAX_LINE: usize = 8 * MAX_TRANSCRIPT_LINE;
 /// Parts that are named when another was asked for.
@@ -36,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: u32 = 50;
 
 /// What ends printing early.
-enum Stopped {
+pub enum Stopped {
     /// Nobody reads any more, or stdout fails.
     Output(io::Error),
     /// Something that should be printed is not there.
@@ -57,17 +59,20 @@ impl From<anyhow::Error> for Stopped {
 
 /// Prints what was said and done.
 pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
-    let (directory, record) = State::open()?.find(&arguments.run)?;
     let mut printer = Printer::new();
-    let (printed, hint) = match &arguments.part {
-        Some(part) => (
-            part_log(&directory, part, arguments.follow, &mut printer),
-            "`sympozium show` says what is kept of the run",
-        ),
-        None => (
-            said(&directory, &record, arguments, &mut printer),
-            "`sympozium show` says what became of the run",
-        ),
+    let printed = match Cluster::chosen(&arguments.cluster)? {
+        Some(cluster) => cluster::logs::print(&cluster, arguments, &mut printer)?,
+        None => {
+            let (directory, record) = State::open()?.find(&arguments.run)?;
+            match &arguments.part {
+                Some(part) => part_log(&directory, part, arguments.follow, &mut printer),
+                None => said(&directory, &record, arguments, &mut printer),
+            }
+        }
+    };
+    let hint = match arguments.part {
+        Some(_) => "`sympozium show` says what is kept of the run",
+        None => "`sympozium show` says what became of the run",
     };
     let printed = printed.and_then(|()| Ok(printer.flush()?));
     match printed {
@@ -93,7 +98,7 @@ fn said(
                 Err(error) => return lost(directory, told, error, arguments.output, printer),
             };
             told += usize::from(matches!(event.event, Event::Transcript { .. }));
-            print_event(&event, arguments.output, printer)?;
+            print_event(&event, arguments.output, &Place::here(), printer)?;
         }
         return Ok(());
     }
@@ -142,7 +147,13 @@ fn follow(directory: &RunDirectory) -> anyhow::Result<Option<Following>> {
     Err(anyhow!("the run goes on, and does not listen"))
 }
 
-fn print_event(timed: &Timed, format: LinesFormat, printer: &mut Printer) -> io::Result<()> {
+/// Prints what happened in a run of a place.
+pub fn print_event(
+    timed: &Timed,
+    format: LinesFormat,
+    place: &Place,
+    printer: &mut Printer,
+) -> io::Result<()> {
     match (&timed.event, format) {
         (Event::Transcript { line }, LinesFormat::Text) => printer.print(&shown(line))?,
         (Event::Transcript { line }, LinesFormat::Jsonl) => {
@@ -151,8 +162,9 @@ fn print_event(timed: &Timed, format: LinesFormat, printer: &mut Printer) -> io:
         (_, LinesFormat::Jsonl) => {}
         (Event::Asked { question }, LinesFormat::Text) => {
             let asked = printable(&question.approval);
+            let place = place.flags();
             printer.print(&format!(
-                "question {asked}, which waits for `sympozium approve`:\n"
+                "question {asked}, which waits for `sympozium approve{place}`:\n"
             ))?;
             printer.print(&lines("  ", &question.shown))?;
         }
@@ -216,21 +228,25 @@ fn print_transcript(
             Line::Unfinished(_) => continue,
         };
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        // Always JSON, for the gateway sees to that. If somebody changed it since, it is a text.
-        let value = serde_json::from_str(&text);
-        let printed = match (value, format) {
-            (Ok(value), LinesFormat::Text) => shown(&value),
-            (Err(_), LinesFormat::Text) => printable(&text) + "\n",
-            (Ok::<Value, _>(_), LinesFormat::Jsonl) => escaped(text) + "\n",
-            (Err(_), LinesFormat::Jsonl) => escaped(Value::from(text).to_string()) + "\n",
-        };
-        printer.print(&printed)?;
+        printer.print(&line_of_transcript(text, format))?;
     }
     printer.flush()?;
     if report.is_some_and(|it| it.transcript_cut) {
         note("there was more, which the plan does not keep");
     }
     Ok(())
+}
+
+/// A line of a transcript as it is printed.
+pub fn line_of_transcript(text: String, format: LinesFormat) -> String {
+    // Always JSON, for the gateway sees to that. If somebody changed it since, it is a text.
+    let value = serde_json::from_str(&text);
+    match (value, format) {
+        (Ok(value), LinesFormat::Text) => shown(&value),
+        (Err(_), LinesFormat::Text) => printable(&text) + "\n",
+        (Ok::<Value, _>(_), LinesFormat::Jsonl) => escaped(text) + "\n",
+        (Err(_), LinesFormat::Jsonl) => escaped(Value::from(text).to_string()) + "\n",
+    }
 }
 
 /// How far a run has come, as it was reported.
@@ -265,7 +281,7 @@ fn part_log(
         }));
     }
     let mut file = open(&directory.logs().join(format!("{part}.log")))?;
-    let mut line = Vec::new();
+    let mut line = LogLines::default();
     loop {
         // Before it is read: what a run writes before it ends is read then.
         let is_last = !is_followed || !directory.is_alive();
@@ -277,16 +293,7 @@ fn part_log(
             if read == 0 {
                 break;
             }
-            for byte in &piece[..read] {
-                let is_end = *byte == b'\n';
-                if !is_end {
-                    line.push(*byte);
-                }
-                if is_end || line.len() >= MAX_LOG_LINE {
-                    printer.print(&lines("", &String::from_utf8_lossy(&line)))?;
-                    line.clear();
-                }
-            }
+            line.print(&piece[..read], printer)?;
         }
         if is_last {
             break;
@@ -294,10 +301,44 @@ fn part_log(
         printer.flush()?;
         std::thread::sleep(PAUSE);
     }
-    if !line.is_empty() {
-        printer.print(&lines("", &String::from_utf8_lossy(&line)))?;
+    Ok(line.finish(printer)?)
+}
+
+/// What a part logged, printed line by line with nothing raw in it.
+#[derive(Debug, Default)]
+pub struct LogLines(Vec<u8>);
+
+impl LogLines {
+    /// Prints the lines that these bytes complete.
+    ///
+    /// # Errors
+    ///
+    /// When nobody reads.
+    pub fn print(&mut self, bytes: &[u8], printer: &mut Printer) -> io::Result<()> {
+        for byte in bytes {
+            let is_end = *byte == b'\n';
+            if !is_end {
+                self.0.push(*byte);
+            }
+            if is_end || self.0.len() >= MAX_LOG_LINE {
+                printer.print(&lines("", &String::from_utf8_lossy(&self.0)))?;
+                self.0.clear();
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Prints a last line that has no end.
+    ///
+    /// # Errors
+    ///
+    /// When nobody reads.
+    pub fn finish(&mut self, printer: &mut Printer) -> io::Result<()> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => self.print(b"\n", printer),
+        }
+    }
 }
 
 /// The parts that logged something.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow, bail};
 
 use super::arguments::RmArguments;
 use super::view::short;
+use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::local::control::{Client, How};
 use crate::local::record::RunRecord;
@@ -25,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Removes runs.
 pub fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
+    if let Some(cluster) = Cluster::chosen(&arguments.cluster)? {
+        return cluster::remove::rm(&cluster, arguments);
+    }
     let state = State::open()?;
     // All are found before one is removed, so that a mistyped name removes nothing.
     let mut runs: Vec<(RunDirectory, RunRecord)> = Vec::new();

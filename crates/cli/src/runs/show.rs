@@ -17,6 +17,7 @@ use super::span::ago;
 use super::table::lines;
 use super::view::View;
 use crate::arguments::OutputFormat;
+use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::local::control::Client;
 use crate::local::event::Question;
@@ -28,25 +29,46 @@ use crate::output::{answer, json};
 use crate::page::Page;
 
 /// Everything about a run, for programs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown {
+pub struct Shown {
     #[serde(flatten)]
-    view: View,
-    task: String,
-    plan: Digest,
-    pid: u32,
-    outcome: Option<Outcome>,
-    isolation: BTreeMap<String, IsolationReport>,
-    leftovers: Option<Vec<String>>,
+    pub view: View,
+    pub task: String,
+    /// None before it is planned.
+    pub plan: Option<Digest>,
+    /// The process that runs it, on this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The pod that runs it, in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// What its start waits for, in a cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
+    pub outcome: Option<Outcome>,
+    pub isolation: BTreeMap<String, IsolationReport>,
+    pub leftovers: Option<Vec<String>>,
     /// What is kept, by what it is; only what is there.
-    files: BTreeMap<&'static str, PathBuf>,
-    questions: Vec<Question>,
+    pub files: BTreeMap<&'static str, PathBuf>,
+    pub questions: Vec<Question>,
 }
 
 /// Shows one.
 pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
-    let (directory, record) = State::open()?.find(&arguments.run)?;
+    let shown = match Cluster::chosen(&arguments.cluster)? {
+        Some(cluster) => cluster::show::shown(&cluster, &arguments.run)?,
+        None => of_this_machine(&arguments.run)?,
+    };
+    match arguments.output {
+        OutputFormat::Json => answer(&json(&shown)?)?,
+        OutputFormat::Text => answer(&text(&shown, now_ms()))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn of_this_machine(run: &str) -> Result<Shown, Failure> {
+    let (directory, record) = State::open()?.find(run)?;
     let (view, outcome) = View::new(&directory, &record);
     // A run that does not answer is shown all the same.
     let questions = match Client::connect(&directory) {
@@ -61,22 +83,19 @@ pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
         leftovers,
         ..
     } = record;
-    let shown = Shown {
+    Ok(Shown {
         view,
         task,
-        plan,
-        pid,
+        plan: Some(plan),
+        pid: Some(pid),
+        pod: None,
+        waits_for: Vec::new(),
         outcome,
         isolation,
         leftovers,
         files: kept(&directory),
         questions,
-    };
-    match arguments.output {
-        OutputFormat::Json => answer(&json(&shown)?)?,
-        OutputFormat::Text => answer(&text(&shown, now_ms()))?,
-    }
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// The files that are there.
@@ -92,7 +111,7 @@ fn kept(directory: &RunDirectory) -> BTreeMap<&'static str, PathBuf> {
     all.into_iter().filter(|(_, path)| is_there(path)).collect()
 }
 
-fn text(shown: &Shown, now_ms: u64) -> String {
+pub fn text(shown: &Shown, now_ms: u64) -> String {
     let view = &shown.view;
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
@@ -124,8 +143,14 @@ fn text(shown: &Shown, now_ms: u64) -> String {
             "ended",
             &format!("{}, after {}", written(ended), view.duration(now_ms)),
         ),
-        (None, true) => field("process", &shown.pid.to_string()),
+        (None, true) => {}
         (None, false) => field("ended", "it was killed, and nobody knows when"),
+    }
+    if let Some(pid) = shown.pid.filter(|_| view.alive) {
+        field("process", &pid.to_string());
+    }
+    if let Some(pod) = &shown.pod {
+        field("pod", pod);
     }
     let usage = &view.usage;
     let estimated = if usage.estimated { " (estimated)" } else { "" };
@@ -139,7 +164,9 @@ fn text(shown: &Shown, now_ms: u64) -> String {
             counted(usage.tool_calls, "tool call")
         ),
     );
-    field("plan", shown.plan.as_ref());
+    if let Some(plan) = &shown.plan {
+        field("plan", plan.as_ref());
+    }
     if let Some(workspace) = &view.workspace {
         field("workspace", &workspace.display().to_string());
     }
@@ -148,6 +175,10 @@ fn text(shown: &Shown, now_ms: u64) -> String {
         let _ = write!(text, "\n{title}\n{content}");
     };
     section(&mut text, "TASK", &lines("  ", &shown.task));
+    if !shown.waits_for.is_empty() {
+        let waits: String = shown.waits_for.iter().map(|it| lines("  ", it)).collect();
+        section(&mut text, "WHAT IT WAITS FOR", &waits);
+    }
     if !shown.questions.is_empty() {
         let mut asked = String::new();
         for question in &shown.questions {
@@ -163,22 +194,22 @@ fn text(shown: &Shown, now_ms: u64) -> String {
     match &shown.outcome {
         Some(Outcome::Succeeded { answer }) => section(&mut text, "ANSWER", &lines("  ", answer)),
         Some(Outcome::Failed { why }) => section(&mut text, "WHY IT FAILED", &lines("  ", why)),
+        Some(Outcome::Denied { why }) => section(&mut text, "WHY IT IS DENIED", &lines("  ", why)),
         Some(Outcome::Refused { why }) => {
             section(&mut text, "WHY IT COULD NOT BE STARTED", &lines("  ", why))
         }
         _ => {}
     }
     section(&mut text, "ISOLATION", &isolation(&shown.isolation));
-    let mut files = format!(
-        "  {:<11}{}\n",
-        "all",
-        printable(&view.directory.display().to_string())
-    );
-    for (name, path) in &shown.files {
-        let name_in = path.file_name().unwrap_or_default().to_string_lossy();
-        let _ = writeln!(files, "  {name:<11}{name_in}");
+    if let Some(directory) = &view.directory {
+        let directory = printable(&directory.display().to_string());
+        let mut files = format!("  {:<11}{directory}\n", "all");
+        for (name, path) in &shown.files {
+            let name_in = path.file_name().unwrap_or_default().to_string_lossy();
+            let _ = writeln!(files, "  {name:<11}{name_in}");
+        }
+        section(&mut text, "FILES", &files);
     }
-    section(&mut text, "FILES", &files);
     if let Some(left) = shown.leftovers.as_ref().filter(|left| !left.is_empty()) {
         let left: String = left.iter().map(|it| lines("  ", it)).collect();
         section(&mut text, "STILL THERE, THOUGH IT SHOULD NOT BE", &left);
@@ -199,6 +230,7 @@ fn state(shown: &Shown) -> String {
         Some(Outcome::Succeeded { .. }) => "it has an answer",
         Some(Outcome::Failed { .. }) => "it has no answer",
         Some(Outcome::Refused { .. }) => "it could not be started here",
+        Some(Outcome::Denied { .. }) => "a policy does not let it exist",
         Some(Outcome::TimedOut) => "its time was up",
         Some(Outcome::Cancelled) => "a person ended it",
         Some(Outcome::Interrupted) => "whoever ran it died without a word",
@@ -236,9 +268,15 @@ fn isolation(parts: &BTreeMap<String, IsolationReport>) -> String {
 fn next(shown: &Shown) -> String {
     let mut page = Page::default();
     // The name may belong to a newer run too, and may be anything; the UID is this one's.
-    let uid = super::view::short(&shown.view.uid);
-    let mut say =
-        |what: &str, command: &str| page.line(2, &format!("{what}: sympozium {command} {uid}"));
+    let place = shown.view.place.flags();
+    let run = match shown.view.directory {
+        Some(_) => super::view::short(&shown.view.uid),
+        // In a cluster names are unique, and found sooner.
+        None => shown.view.name.clone(),
+    };
+    let mut say = |what: &str, command: &str| {
+        page.line(2, &format!("{what}: sympozium {command} {run}{place}"));
+    };
     if shown.view.alive {
         if !shown.questions.is_empty() {
             say("answer its question", "approve");

@@ -8,6 +8,7 @@ use sympozium_ipc::run_api::{Phase, Usage};
 use super::span;
 use crate::local::record::{Outcome, RunRecord};
 use crate::local::state::RunDirectory;
+use crate::place::Place;
 
 /// A run for programs. Fields may be added, none changes its meaning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,8 +38,11 @@ pub struct View {
     pub usage: Usage,
     /// The workspace.
     pub workspace: Option<PathBuf>,
-    /// Where everything of it is kept.
-    pub directory: PathBuf,
+    /// Where everything of it is kept; none where that is a cluster.
+    pub directory: Option<PathBuf>,
+    /// Where it is.
+    #[serde(skip)]
+    pub place: Place,
 }
 
 impl View {
@@ -58,7 +62,8 @@ impl View {
             ended_ms: record.ended_ms,
             usage: record.usage,
             workspace: record.workspace.clone(),
-            directory: directory.path().to_owned(),
+            directory: Some(directory.path().to_owned()),
+            place: Place::here(),
         };
         (view, outcome)
     }
@@ -87,7 +92,8 @@ pub fn short(uid: &str) -> String {
     uid.chars().take(8).collect()
 }
 
-fn state(phase: Phase, outcome: Option<&Outcome>) -> &'static str {
+/// How a run stands, in words.
+pub fn state(phase: Phase, outcome: Option<&Outcome>) -> &'static str {
     match (outcome, phase) {
         (Some(outcome), _) => outcome.word(),
         (None, Phase::Starting) => "starting",

@@ -23,6 +23,7 @@ use sympozium_plan::admit::{
     admit_policy,
 };
 
+use super::Beyond;
 use super::finding::{Finding, Findings, ObjectName, Stage, Verdict};
 use super::object::Object;
 use super::references::Completeness;
@@ -43,6 +44,8 @@ pub enum Floor {
     AmongTheFiles,
     /// The policy in this file.
     InFile(usize),
+    /// There is none.
+    Absent,
 }
 
 /// What stands for the end of a name that the API server has yet to choose.
@@ -100,16 +103,17 @@ pub fn check(
     objects: &[Object],
     files: &[String],
     floor: Floor,
+    beyond: Beyond,
     completeness: Completeness,
     demand: Demand<'_>,
     findings: &mut Findings,
 ) -> usize {
-    let store = Store::of(objects, files, findings);
+    let store = Store::of(objects, files, beyond, findings);
     // Files that are everything there is are an installation as it comes, with the floor that it brings. Whoever wants to
     // make something of a run is answered by the same.
     let is_whole = completeness == Completeness::Complete || demand.is_for_use();
     let shipped = match floor {
-        Floor::AmongTheFiles if is_whole => built_in::floor(),
+        Floor::AmongTheFiles if is_whole && beyond == Beyond::Installation => built_in::floor(),
         _ => None,
     };
     let mut judge = Judge {
@@ -158,7 +162,11 @@ fn find_floor<'s>(
     floor: Floor,
     shipped: Option<&'s SympoziumPolicy>,
 ) -> KnownFloor<'s> {
+    if floor == Floor::Absent {
+        return KnownFloor::Absent;
+    }
     let is_floor = |object: &Object| match floor {
+        Floor::Absent => false,
         Floor::InFile(file) => object.file == file,
         Floor::AmongTheFiles => {
             let name = &object.name;

@@ -6,6 +6,7 @@ mod answers;
 mod approvals;
 mod audit;
 mod bare;
+mod cluster;
 mod commands;
 mod compose;
 mod config;

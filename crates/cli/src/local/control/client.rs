@@ -31,6 +31,8 @@ pub enum Decided {
     Answered,
     /// So many more must say yes.
     More(u32),
+    /// It is written down, and how many must say yes is not known here.
+    Noted,
     /// It does not count, and why.
     Refused(String),
 }

@@ -81,7 +81,7 @@ impl Composing<'_> {
         self.check_task(objects, run)?;
         let namespace = match run.or(agent) {
             Some(index) => objects[index].name.namespace.clone(),
-            None => self.arguments.namespace.clone(),
+            None => self.arguments.cluster.namespace_here().to_owned(),
         };
         let skills = self.skills(session, reader, &namespace)?;
         self.check_policy(session.objects(), &namespace)?;
@@ -299,7 +299,7 @@ impl Composing<'_> {
 }
 
 /// Adds an object as if a file had it; gives its place.
-fn add(session: &mut Session<'_>, object: Value) -> usize {
+pub fn add(session: &mut Session<'_>, object: Value) -> usize {
     let index = session.objects().len();
     let loaded = Loaded {
         documents: vec![Node::from_json(object, Mark::START)],
@@ -309,14 +309,16 @@ fn add(session: &mut Session<'_>, object: Value) -> usize {
     index
 }
 
-fn indices(objects: &[Object], is: impl Fn(&Object) -> bool) -> Vec<usize> {
+/// The places of objects.
+pub fn indices(objects: &[Object], is: impl Fn(&Object) -> bool) -> Vec<usize> {
     let all = objects.iter().enumerate();
     all.filter(|(_, it)| is(it))
         .map(|(index, _)| index)
         .collect()
 }
 
-fn is_agent(object: &Object) -> bool {
+/// Whether it is an agent, by either name.
+pub fn is_agent(object: &Object) -> bool {
     object.is(Kind::Agent) || object.is(Kind::SympoziumInstance)
 }
 
@@ -338,7 +340,12 @@ fn agent_of(objects: &[Object], run: usize) -> Option<usize> {
     })
 }
 
-fn only(
+/// The one object of this name.
+///
+/// # Errors
+///
+/// When there is none, or several.
+pub fn only(
     objects: &[Object],
     among: &[usize],
     name: &str,
@@ -363,7 +370,8 @@ fn only(
     }
 }
 
-fn several(objects: &[Object], all: &[usize], what: &str, flag: &str) -> Failure {
+/// That it is not clear which of them is meant.
+pub fn several(objects: &[Object], all: &[usize], what: &str, flag: &str) -> Failure {
     let names: Vec<&str> = all
         .iter()
         .map(|it| objects[*it].name.name.as_str())
@@ -411,7 +419,7 @@ fn listed(names: &[&str]) -> String {
 }
 
 /// A skill's directory, if it is one.
-fn directory(skill: &str) -> Option<PathBuf> {
+pub fn directory(skill: &str) -> Option<PathBuf> {
     let path = Path::new(skill);
     let path = match path.file_name() {
         Some(name) if name == FILE_NAME && path.is_file() => path.parent()?,
@@ -441,7 +449,7 @@ fn taken(session: &mut Session<'_>, before: usize, namespace: &str) -> Vec<Strin
 }
 
 /// A list of packs, with what the manifests say about those of them that they name too.
-fn references(skills: &[String], from: &[&Node]) -> Value {
+pub fn references(skills: &[String], from: &[&Node]) -> Value {
     let written = |name: &String| {
         let lists = from
             .iter()

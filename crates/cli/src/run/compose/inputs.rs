@@ -64,7 +64,8 @@ impl Inputs {
     }
 }
 
-fn is_file(input: &OsStr) -> bool {
+/// Whether an argument is a file, and nothing else that could be meant.
+pub fn is_file(input: &OsStr) -> bool {
     let path = Path::new(input);
     let extension = path.extension().and_then(OsStr::to_str);
     input == "-"

@@ -64,8 +64,28 @@ pub fn summary(report: &IsolationReport) -> String {
         names.push(kernel.clone());
     }
     match names.is_empty() {
-        true => "nothing".to_owned(),
+        true => by_guarantees(report),
         false => names.join(", "),
+    }
+}
+
+/// Where no layers are told, as from a cluster: what holds, or who is to see to it.
+fn by_guarantees(report: &IsolationReport) -> String {
+    let standings = || report.guarantees.iter();
+    let enforced: Vec<&str> = standings()
+        .filter(|(_, standing)| matches!(standing, Standing::Enforced { .. }))
+        .map(|(guarantee, _)| guarantee.as_str())
+        .collect();
+    let delegated = standings().find_map(|(_, standing)| match standing {
+        Standing::Delegated { to } => Some(to.as_str()),
+        _ => None,
+    });
+    match (enforced.is_empty(), delegated) {
+        (false, _) if report.layers.is_empty() => {
+            format!("{} ({})", report.profile, enforced.join(", "))
+        }
+        (true, Some(to)) if report.layers.is_empty() => to.to_owned(),
+        _ => "nothing".to_owned(),
     }
 }
 

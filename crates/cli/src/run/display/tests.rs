@@ -30,7 +30,7 @@ impl Told {
 
     fn with(detail: Detail) -> Self {
         let mut told = Self {
-            display: Display::new(detail),
+            display: Display::new(detail, crate::place::Place::here()),
             now_ms: 1_000_000,
             receipts: 0,
             lines: Vec::new(),
@@ -42,7 +42,7 @@ impl Told {
             model: "anthropic/claude-sonnet".to_owned(),
             skills: vec!["k8s-ops".to_owned(), "notes".to_owned()],
             plan: Digest::new(DIGEST),
-            directory: "/state/runs/3f2a".into(),
+            directory: Some("/state/runs/3f2a".into()),
             workspace: Some("/state/runs/3f2a/workspace".into()),
         });
         told

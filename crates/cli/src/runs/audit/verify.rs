@@ -14,7 +14,8 @@ use sympozium_ipc::receipt::{Broken, MAX_LINE_BYTES, Problem, Receipt, Verifier}
 use super::super::arguments::VerifyArguments;
 use super::super::bounded::{Line, Lines, open};
 use super::super::logs::report;
-use super::{named, said};
+use super::{Kept, said};
+use crate::cluster::{self, Cluster};
 use crate::failure::{FAILED, Failure};
 use crate::local::record::RunRecord;
 use crate::local::state::{RunDirectory, State, read_bounded};
@@ -24,25 +25,27 @@ use crate::output::answer;
 /// A chain that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
-    receipts: u64,
-    head: Digest,
+    pub receipts: u64,
+    pub head: Digest,
     /// Bytes behind what was reported last, which a crash left there.
-    behind: u64,
+    pub behind: u64,
     /// Whether the run goes on, and has more to come.
-    is_alive: bool,
+    pub is_alive: bool,
     /// Whether it is known that these are all.
-    is_whole: bool,
+    pub is_whole: bool,
 }
 
 /// Told each receipt that holds, as it is written and as it is; says whether to go on.
 pub type Told<'t> = dyn FnMut(&str, &Receipt) -> bool + 't;
 
 /// What the end of a chain must be, as far as that is known.
-struct End<'e> {
-    head: Option<&'e Digest>,
-    count: Option<u64>,
+pub struct End<'e> {
+    /// The hash of the last line.
+    pub head: Option<&'e Digest>,
+    /// How many lines there are.
+    pub count: Option<u64>,
     /// Bytes of the file that count.
-    bytes: u64,
+    pub bytes: u64,
 }
 
 impl fmt::Display for Checked {
@@ -91,6 +94,24 @@ pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
             Err(error) => Err(broken(&name, &error)),
         }]);
     }
+    if let Some(cluster) = Cluster::chosen(&arguments.cluster)? {
+        let runs = match arguments.all {
+            true => cluster::audit::names(&cluster)?,
+            false => arguments.runs.clone(),
+        };
+        let which = match arguments.all {
+            true => Which::All,
+            false => Which::Named,
+        };
+        // One after the other: what is kept of a run may be much.
+        let mut code = ExitCode::SUCCESS;
+        for run in &runs {
+            if tell([verdict_in(&cluster, which, run)?])? != ExitCode::SUCCESS {
+                code = ExitCode::from(FAILED);
+            }
+        }
+        return Ok(code);
+    }
     let state = State::open()?;
     let runs = match arguments.all {
         true => (state.list())
@@ -100,12 +121,46 @@ pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
             found.collect::<Result<_, _>>()?
         }
     };
-    tell(runs.iter().map(
-        |(directory, record)| match check(directory, record, &mut |_, _| true) {
-            Ok(checked) => Ok(said(record, &checked)),
-            Err(error) => Err(broken(&named(record), &error)),
-        },
-    ))
+    tell(runs.into_iter().map(|found| verdict(&Kept::here(found))))
+}
+
+/// Which runs are verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those that somebody named.
+    Named,
+    /// All that there are.
+    All,
+}
+
+/// Whether what a cluster keeps of a run holds, in a line.
+///
+/// # Errors
+///
+/// When it cannot be read and was named. Of all runs one may be gone by now, and the others are there: a line says so.
+pub fn verdict_in(
+    cluster: &Cluster,
+    which: Which,
+    run: &str,
+) -> Result<Result<String, String>, Failure> {
+    match (cluster::audit::kept(cluster, run), which) {
+        (Ok(kept), _) => Ok(verdict(&Kept::Cluster(Box::new(kept)))),
+        (Err(failure), Which::Named) => Err(failure),
+        (Err(failure), Which::All) => Ok(Err(format!(
+            "not verified: {}: {}",
+            printable(run),
+            printable(&failure.words())
+        ))),
+    }
+}
+
+/// Whether what is kept of a run holds, in a line.
+fn verdict(kept: &Kept) -> Result<String, String> {
+    let name = kept.name();
+    match kept.check(&mut |_, _| true) {
+        Ok(checked) => Ok(said(&name, &checked)),
+        Err(error) => Err(broken(&name, &error)),
+    }
 }
 
 /// Prints a line for each, and says whether all hold.
@@ -213,8 +268,7 @@ fn chain(file: File, plan: &Digest, end: &End<'_>, told: &mut Told<'_>) -> anyho
             Line::Unfinished(_) => bail!("line {number}: it has no end: something was cut off"),
         };
         let text = str::from_utf8(&bytes).map_err(|_| wrong(Problem::Form))?;
-        let receipt = verifier.read(text).map_err(wrong)?;
-        if !told(text, &receipt) {
+        if !read_line(&mut verifier, number, text, told)? {
             // Nobody wants to know more.
             break;
         }
@@ -222,8 +276,30 @@ fn chain(file: File, plan: &Digest, end: &End<'_>, told: &mut Told<'_>) -> anyho
     finish(&mut verifier, end, number)
 }
 
+/// The next line of a chain, told if it holds. Whether somebody wants to know more.
+///
+/// # Errors
+///
+/// When it does not.
+pub fn read_line(
+    verifier: &mut Verifier,
+    number: usize,
+    text: &str,
+    told: &mut Told<'_>,
+) -> anyhow::Result<bool> {
+    let receipt = verifier.read(text).map_err(|problem| Broken {
+        line: number,
+        problem,
+    })?;
+    Ok(told(text, &receipt))
+}
+
 /// Whether a chain ends as it should.
-fn finish(verifier: &mut Verifier, end: &End<'_>, lines: usize) -> anyhow::Result<Checked> {
+///
+/// # Errors
+///
+/// When it does not.
+pub fn finish(verifier: &mut Verifier, end: &End<'_>, lines: usize) -> anyhow::Result<Checked> {
     let found = verifier.lines();
     if let Some(expected) = end.count
         && expected != found

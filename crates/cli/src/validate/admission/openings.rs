@@ -30,6 +30,8 @@ const OPENED_BY_DEFAULT_CLASS: &[&str] = &["isolation-kernel", "runtime-class-mi
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KnownFloor<'a> {
     Is(&'a SympoziumPolicySpec),
+    /// There is none.
+    Absent,
     /// It may be in the cluster.
     Unknown,
 }
@@ -38,7 +40,7 @@ impl<'a> KnownFloor<'a> {
     pub fn spec(self) -> Option<&'a SympoziumPolicySpec> {
         match self {
             Self::Is(spec) => Some(spec),
-            Self::Unknown => None,
+            Self::Absent | Self::Unknown => None,
         }
     }
 }

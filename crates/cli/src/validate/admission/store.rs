@@ -7,6 +7,7 @@ use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
 use sympozium_plan::admit::{Agents, Candidates};
 
+use super::super::Beyond;
 use super::super::finding::{Finding, Findings, Stage};
 use super::super::object::{Object, ObjectKind};
 use crate::built_in;
@@ -36,7 +37,12 @@ pub struct Store {
 impl Store {
     /// Reads the objects that their schemas accept. Others too, if they can be read: whoever mends one error should not
     /// meet the next only then. Policies and models with an error are left out, because what they give is not known.
-    pub fn of(objects: &[Object], files: &[String], findings: &mut Findings) -> Self {
+    pub fn of(
+        objects: &[Object],
+        files: &[String],
+        beyond: Beyond,
+        findings: &mut Findings,
+    ) -> Self {
         let mut store = Self::default();
         for (index, object) in objects.iter().enumerate() {
             let ObjectKind::Ours(kind) = object.kind else {
@@ -60,7 +66,9 @@ impl Store {
                 });
             }
         }
-        store.add_built_in();
+        if beyond == Beyond::Installation {
+            store.add_built_in();
+        }
         store
     }
 

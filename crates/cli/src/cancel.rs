@@ -1,0 +1,93 @@
+//! `sympozium cancel`: a run is told to end, and ends by itself.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::failure::{FAILED, Failure};
+use crate::local::control::{Client, How};
+use crate::local::state::State;
+use crate::output::{answer, note};
+use crate::runs::named;
+
+/// The arguments of `cancel`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+The agent is told, and has its time to end; then its skills do, and their rights are taken back. This does not wait for
+that: `sympozium logs -f RUN` follows it to its end. The run is kept, as `cancelled`.
+
+Examples:
+  A run of this machine:
+    sympozium cancel run-1a2b3c4d
+
+  A run in a cluster:
+    sympozium cancel nightly-report -n team-a
+
+Exit codes:
+  0  told to end
+  1  there is no such run, it is over already, or the command failed
+  2  the command line was not understood")]
+pub struct CancelArguments {
+    /// Runs: names, UIDs, or beginnings of UIDs.
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<String>,
+
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// It ends.
+    Ending {
+        /// How it is called.
+        name: String,
+    },
+    /// It has ended before.
+    IsOver {
+        /// How it is called.
+        name: String,
+        /// How it ended.
+        word: &'static str,
+    },
+}
+
+/// Tells runs to end.
+pub fn run(arguments: &CancelArguments) -> Result<ExitCode, Failure> {
+    let cluster = Cluster::chosen(&arguments.cluster)?;
+    let mut code = ExitCode::SUCCESS;
+    for run in &arguments.runs {
+        let told = match &cluster {
+            Some(cluster) => cluster::cancel::cancel(cluster, run)?,
+            None => cancel_here(run)?,
+        };
+        match told {
+            Told::Ending { name } => answer(&format!("ending {name}\n"))?,
+            Told::IsOver { name, word } => {
+                note(&format!("error: {name} is over already: {word}"));
+                code = ExitCode::from(FAILED);
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn cancel_here(run: &str) -> Result<Told, Failure> {
+    let (directory, record) = State::open()?.find(run)?;
+    let name = named(&record);
+    let hint = "`sympozium show` says how it stands";
+    let failed = |error: anyhow::Error| Failure::new(error, hint);
+    if let Some(outcome) = directory.outcome(&record) {
+        let word = outcome.word();
+        return Ok(Told::IsOver { name, word });
+    }
+    let Some(client) = Client::connect(&directory).map_err(failed)? else {
+        let error = anyhow::anyhow!("{name} begins or ends just now, and does not listen");
+        return Err(Failure::new(error, "try again in a moment"));
+    };
+    client.stop(How::Gently).map_err(failed)?;
+    Ok(Told::Ending { name })
+}

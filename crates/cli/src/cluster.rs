@@ -1,0 +1,226 @@
+//! Runs in a cluster: the same commands, with another place behind them.
+//!
+//! Nothing here decides about a run or renders one in a way of its own. Objects are read into the types that runs of this
+//! machine have too ([`view`], [`question`], [`Told`](follow::Told)), and what is printed is printed by the same code.
+//! Everything that is read is bounded in count, bytes and time, and nothing of it reaches a terminal raw.
+
+pub mod approvals;
+mod arguments;
+pub mod audit;
+pub mod cancel;
+mod connection;
+pub mod explain;
+#[cfg(test)]
+mod fake;
+mod follow;
+pub mod logs;
+mod objects;
+mod plan;
+mod question;
+mod records;
+mod refused;
+pub mod remove;
+pub mod run;
+pub mod show;
+#[cfg(test)]
+mod tests;
+pub mod view;
+
+pub use arguments::ClusterArguments;
+pub use connection::Connection;
+pub use refused::Role;
+
+use std::future::Future;
+
+use anyhow::{Context as _, anyhow};
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use sympozium_api::AgentRun;
+use tokio::runtime::Runtime;
+
+use crate::failure::Failure;
+use crate::manifests::problem::quoted;
+use crate::output::note;
+use arguments::Namespace;
+
+/// Objects that one answer of the API server has: a run may have an answer and the ends of logs in it, and only one page of
+/// them is there at a time.
+pub const PAGE: u32 = 50;
+/// Runs that are looked through, newest or not: the API server knows no order.
+pub const MAX_RUNS: usize = 20_000;
+/// Characters of a UID that name a run.
+const LEAST_OF_UID: usize = 4;
+
+/// A cluster, for commands that wait for its answers.
+#[derive(Debug)]
+pub struct Cluster {
+    runtime: Runtime,
+    /// How it is reached.
+    pub connection: Connection,
+}
+
+/// A run that was found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// All of it.
+    pub run: AgentRun,
+}
+
+impl Cluster {
+    /// The cluster that was chosen, if one was: by any of the flags.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be known how to reach it.
+    pub fn chosen(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
+        Self::of(arguments, Namespace::Chooses)
+    }
+
+    /// The same for commands whose `--namespace` is about files, too.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be known how to reach it.
+    pub fn chosen_beside_files(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
+        Self::of(arguments, Namespace::IsAboutFiles)
+    }
+
+    fn of(arguments: &ClusterArguments, namespace: Namespace) -> Result<Option<Self>, Failure> {
+        let Some(choice) = arguments.choice(namespace) else {
+            return Ok(None);
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start")
+            .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
+        let connection = runtime.block_on(Connection::open(&choice))?;
+        Ok(Some(Self {
+            runtime,
+            connection,
+        }))
+    }
+
+    /// Waits for something.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// The run with this name, this UID, or a UID that begins so.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or more than one.
+    pub fn find(&self, wanted: &str) -> Result<Found, Failure> {
+        self.wait(find(&self.connection, wanted))
+    }
+}
+
+/// The same, for who does not wait.
+///
+/// # Errors
+///
+/// When there is none, or more than one.
+pub async fn find(connection: &Connection, wanted: &str) -> Result<Found, Failure> {
+    // What cannot be a name is not sent: the API server takes a path of it.
+    let is_name = sympozium_api::names::RunName::from(wanted).check().is_ok();
+    if is_name {
+        let doing = format!("read AgentRun {}", quoted(wanted));
+        let runs = connection.runs();
+        let run = connection.call(&doing, Role::Viewer, runs.get_opt(wanted));
+        if let Some(run) = run.await? {
+            return found(run);
+        }
+    }
+    let mut fitting = Vec::new();
+    if wanted.len() >= LEAST_OF_UID {
+        let mut count = 0;
+        let is_wanted = |run: AgentRun| {
+            let uid = run.metadata.uid.as_deref();
+            let fits = uid.is_some_and(|it| it.starts_with(wanted));
+            count += usize::from(fits);
+            // More than one is too many, however many there are.
+            (fits && count <= 2).then_some(run)
+        };
+        let (runs, has_more) = list(connection, is_wanted).await?;
+        if has_more {
+            warn_of_more();
+        }
+        fitting.extend(runs);
+    } else {
+        // That there are AgentRuns at all.
+        let runs = connection.runs();
+        let one = ListParams::default().limit(1);
+        connection
+            .call("list AgentRuns", Role::Viewer, runs.list(&one))
+            .await?;
+    }
+    let place = connection.place.flags();
+    match (fitting.pop(), fitting.is_empty()) {
+        (Some(only), true) => found(only),
+        (Some(_), false) => Err(Failure::new(
+            anyhow!(
+                "several runs have a UID that begins with {}",
+                quoted(wanted)
+            ),
+            format!("write more of it; `sympozium runs{place}` lists them"),
+        )),
+        (None, _) => Err(Failure::new(
+            anyhow!(
+                "there is no run {} in namespace {}",
+                quoted(wanted),
+                quoted(&connection.namespace)
+            ),
+            format!("`sympozium runs{place}` lists them; -n names another namespace"),
+        )),
+    }
+}
+
+fn found(run: AgentRun) -> Result<Found, Failure> {
+    let (Some(name), Some(uid)) = (run.metadata.name.clone(), run.uid()) else {
+        return Err(Failure::new(
+            anyhow!("the API server answers with a run that has no name or no UID"),
+            "see that the address in the kubeconfig is that of a Kubernetes API server",
+        ));
+    };
+    Ok(Found { name, uid, run })
+}
+
+/// What `keep` makes of all runs of the namespace, page by page, and whether there are more than [`MAX_RUNS`]. Nothing else of
+/// them is kept.
+///
+/// # Errors
+///
+/// When they cannot be listed.
+pub async fn list<T>(
+    connection: &Connection,
+    mut keep: impl FnMut(AgentRun) -> Option<T>,
+) -> Result<(Vec<T>, bool), Failure> {
+    let runs = connection.runs();
+    let (mut kept, mut count) = (Vec::new(), 0);
+    let mut parameters = ListParams::default().limit(PAGE);
+    loop {
+        let page = connection.call("list AgentRuns", Role::Viewer, runs.list(&parameters));
+        let page = page.await?;
+        count += page.items.len();
+        kept.extend(page.items.into_iter().filter_map(&mut keep));
+        let next = page.metadata.continue_.filter(|it| !it.is_empty());
+        match next {
+            Some(next) if count < MAX_RUNS => {
+                parameters = parameters.continue_token(&next);
+            }
+            next => return Ok((kept, next.is_some())),
+        }
+    }
+}
+
+/// That not all runs were looked at.
+pub fn warn_of_more() {
+    note(&format!(
+        "warning: there are more than {MAX_RUNS} runs, and some of them were not looked at"
+    ));
+}

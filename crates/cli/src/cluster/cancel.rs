@@ -1,0 +1,24 @@
+//! `sympozium cancel` of a cluster.
+
+use super::remove::named;
+use super::{Cluster, approvals, view};
+use crate::cancel::Told;
+use crate::failure::Failure;
+
+/// Tells a run to end; whether it was told, or is over.
+///
+/// # Errors
+///
+/// When there is no such run, or it cannot be told.
+pub fn cancel(cluster: &Cluster, run: &str) -> Result<Told, Failure> {
+    let found = cluster.find(run)?;
+    let name = named(&found);
+    if let Some(outcome) = view::outcome(&found.run) {
+        return Ok(Told::IsOver {
+            name,
+            word: outcome.word(),
+        });
+    }
+    cluster.wait(approvals::cancel(&cluster.connection, &found))?;
+    Ok(Told::Ending { name })
+}

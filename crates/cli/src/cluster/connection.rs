@@ -1,0 +1,293 @@
+//! The way to a cluster: from a kubeconfig to a client, and every call with a bound on its time.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Resource};
+use serde::de::DeserializeOwned;
+use sympozium_api::{AgentRun, RunRecord, ToolApproval};
+
+use super::arguments::Choice;
+use super::refused::{CallError, Refused, Role};
+use crate::failure::Failure;
+use crate::manifests::problem::quoted;
+use crate::place::Place;
+
+/// How long a cluster may take to let us in.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long it may take for one answer.
+const CALL: Duration = Duration::from_secs(30);
+
+/// How long a cluster is watched in silence.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// How long one watch lasts, in seconds. The next goes on where it ended.
+    pub watch_seconds: u32,
+    /// How long may pass beyond that without a byte: then nobody is there.
+    pub silence: Duration,
+}
+
+/// For every command.
+const PATIENCE: Patience = Patience {
+    watch_seconds: 30,
+    silence: Duration::from_secs(15),
+};
+
+/// How a cluster is watched.
+#[derive(Clone)]
+pub struct Watching {
+    /// A client that gives up on whoever says nothing: a list or a watch that nobody answers would last for ever.
+    client: Client,
+    /// How long one watch lasts.
+    pub seconds: u32,
+}
+
+/// How a cluster is reached.
+#[derive(Clone)]
+pub struct Connection {
+    /// The client.
+    pub client: Client,
+    /// The same for watches.
+    pub watching: Watching,
+    /// The namespace that is meant.
+    pub namespace: String,
+    /// What must be typed to mean it again.
+    pub place: Place,
+    /// The API server's address, for messages.
+    pub server: String,
+    choice: Choice,
+}
+
+/// Who we are, as the API server knows us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Me {
+    /// The name.
+    pub name: String,
+    /// The groups.
+    pub groups: Vec<String>,
+}
+
+impl Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("namespace", &self.namespace)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// To the cluster that was chosen. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// When the kubeconfig cannot be read, or has no such context.
+    pub async fn open(choice: &Choice) -> Result<Self, Failure> {
+        // Another part of this process may have chosen it already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let hint =
+            "`kubectl config get-contexts` lists what there is; --context and --kubeconfig choose";
+        let failed = |error: anyhow::Error| Failure::new(error, hint);
+        let mut config = config(choice).await.map_err(failed)?;
+        config.connect_timeout = Some(CONNECT);
+        let namespace = choice.namespace.clone();
+        let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+        Self::new(config, namespace, choice, PATIENCE).map_err(failed)
+    }
+
+    fn new(
+        config: Config,
+        namespace: String,
+        choice: &Choice,
+        patience: Patience,
+    ) -> anyhow::Result<Self> {
+        let server = config.cluster_url.to_string();
+        let mut watched = config.clone();
+        let seconds = patience.watch_seconds;
+        watched.read_timeout = Some(Duration::from_secs(seconds.into()) + patience.silence);
+        // From the request on, and not from when the connection was last used.
+        watched.reset_reader_on_write = true;
+        let unusable = "the kubeconfig cannot be used";
+        let watching = Watching {
+            client: Client::try_from(watched).context(unusable)?,
+            seconds,
+        };
+        Ok(Self {
+            client: Client::try_from(config).context(unusable)?,
+            watching,
+            place: place(choice, &namespace),
+            namespace,
+            server,
+            choice: choice.clone(),
+        })
+    }
+
+    /// To an API server of a test, which wants no credentials.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no client.
+    #[cfg(test)]
+    pub fn to(address: std::net::SocketAddr, patience: Patience) -> anyhow::Result<Self> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let config = Config::new(format!("http://{address}/").parse()?);
+        let choice = Choice {
+            context: Some("kind".to_owned()),
+            ..Choice::default()
+        };
+        Self::new(config, "team".to_owned(), &choice, patience)
+    }
+
+    /// The same in another namespace.
+    pub fn within(&self, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            place: place(&self.choice, namespace),
+            ..self.clone()
+        }
+    }
+
+    /// Objects of a kind, in the namespace.
+    pub fn all<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
+        K: DeserializeOwned,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The same, to be watched.
+    pub fn watched<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
+        K: DeserializeOwned,
+    {
+        Api::namespaced(self.watching.client.clone(), &self.namespace)
+    }
+
+    /// The runs.
+    pub fn runs(&self) -> Api<AgentRun> {
+        self.all()
+    }
+
+    /// What runs left.
+    pub fn records(&self) -> Api<RunRecord> {
+        self.all()
+    }
+
+    /// What runs ask.
+    pub fn approvals(&self) -> Api<ToolApproval> {
+        self.all()
+    }
+
+    /// One call, which is answered in time or has failed.
+    ///
+    /// # Errors
+    ///
+    /// With what failed, `doing` what, and what to do about it.
+    pub async fn call<T>(
+        &self,
+        doing: &str,
+        role: Role,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Failure> {
+        let answer = self.attempt(call).await;
+        answer.map_err(|error| self.refused(doing, role).failure(&error))
+    }
+
+    /// The same, for whoever looks at the error.
+    ///
+    /// # Errors
+    ///
+    /// With what failed.
+    pub async fn attempt<T>(
+        &self,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, CallError> {
+        match tokio::time::timeout(CALL, call).await {
+            Ok(answer) => answer.map_err(CallError::from),
+            Err(_) => Err(CallError::Silent(CALL)),
+        }
+    }
+
+    /// What there is to say when something does not work.
+    pub fn refused<'r>(&'r self, doing: &'r str, role: Role) -> Refused<'r> {
+        Refused {
+            doing,
+            role,
+            namespace: &self.namespace,
+            server: &self.server,
+        }
+    }
+
+    /// Who we are. Everybody may ask that.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not say.
+    pub async fn me(&self) -> Result<Me, Failure> {
+        let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
+        let (parameters, review) = (PostParams::default(), SelfSubjectReview::default());
+        let review = api.create(&parameters, &review);
+        let review = self.call("ask who you are", Role::Viewer, review).await?;
+        let user = review.status.and_then(|it| it.user_info);
+        let user = user.and_then(|it| Some((it.username?, it.groups.unwrap_or_default())));
+        match user {
+            Some((name, groups)) if !name.is_empty() => Ok(Me { name, groups }),
+            _ => Err(Failure::new(
+                anyhow!("the API server does not say who you are"),
+                "see that `kubectl auth whoami` answers",
+            )),
+        }
+    }
+}
+
+/// What must be typed to mean this namespace of a cluster again.
+fn place(choice: &Choice, namespace: &str) -> Place {
+    let kubeconfig = choice.kubeconfig.as_ref().map(|it| it.to_string_lossy());
+    let context = choice.context.as_deref();
+    let flags = [
+        ("--kubeconfig", kubeconfig.as_deref()),
+        ("--context", context),
+    ];
+    let flags = flags.into_iter().filter(|(_, value)| value.is_some());
+    // The namespace alone chooses a cluster, but not for every command.
+    let is_named = kubeconfig.is_some() || context.is_some();
+    let current = (!is_named).then_some(("--cluster", None));
+    let all = current.into_iter().chain(flags);
+    Place::cluster(all.chain([("-n", Some(namespace))]))
+}
+
+async fn config(choice: &Choice) -> anyhow::Result<Config> {
+    let read = match &choice.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let kubeconfig = match read {
+        Ok(kubeconfig) => kubeconfig,
+        // In a pod there is none, and none is needed.
+        Err(error) if choice.kubeconfig.is_none() && choice.context.is_none() => {
+            return Config::incluster()
+                .map_err(|_| anyhow::Error::from(error).context("there is no kubeconfig to use"));
+        }
+        Err(error) => return Err(anyhow::Error::from(error).context("cannot read the kubeconfig")),
+    };
+    let options = KubeConfigOptions {
+        context: choice.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    config.with_context(|| match &choice.context {
+        Some(context) => format!(
+            "context {} of the kubeconfig cannot be used",
+            quoted(context)
+        ),
+        None => "the current context of the kubeconfig cannot be used".to_owned(),
+    })
+}

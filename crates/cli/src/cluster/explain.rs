@@ -1,0 +1,333 @@
+//! `sympozium explain` of a cluster: runs that are there by their stored plans, and files as the cluster would judge them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
+use sympozium_api::{Agent, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
+use sympozium_plan::explain::{Explanation, explain};
+
+use super::objects::are_names;
+use super::plan::{Stored, stored};
+use super::refused::{Role, shortened};
+use super::{Cluster, Connection};
+use crate::arguments::ExplainArguments;
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::manifests::load::Loaded;
+use crate::manifests::problem::quoted;
+use crate::manifests::sources::Reader;
+use crate::manifests::tree::{Mark, Node};
+use crate::planning::{self, NIL_UID, Planning, Request, Run, RunOutcome, plan_session};
+use crate::run::compose::inputs::is_file;
+use crate::validate::{Completeness, Object, ObjectName, Schemas, Session};
+
+/// What stands for a file where the cluster has an object.
+const CLUSTER: &str = "<cluster>";
+/// The same for the floor.
+const FLOOR: &str = "<floor of the cluster>";
+/// Objects of the cluster that are read for files.
+const MAX_READ: usize = 512;
+
+/// Explains what the arguments name: files, and runs that are there.
+///
+/// # Errors
+///
+/// When a run is not there, has no plan, or the cluster says no.
+pub fn planning(
+    cluster: &Cluster,
+    arguments: &ExplainArguments,
+) -> Result<Planning<Explanation>, Failure> {
+    let connection = &cluster.connection;
+    let (files, names): (Vec<PathBuf>, Vec<PathBuf>) =
+        (arguments.files.iter().cloned()).partition(|it| is_file(it.as_os_str()));
+    let mut planning = match files.is_empty() {
+        true => empty(connection),
+        false => cluster.wait(of_files(connection, &files, arguments))?,
+    };
+    for name in &names {
+        planning
+            .runs
+            .push(of_run(cluster, &name.to_string_lossy())?);
+    }
+    if planning.is_empty() {
+        let request = Request {
+            files: &files,
+            floor: None,
+            namespace: &connection.namespace,
+            run: arguments.run.as_deref(),
+            uid: NIL_UID,
+        };
+        return Err(planning::nothing(&request));
+    }
+    Ok(planning)
+}
+
+fn empty(connection: &Connection) -> Planning<Explanation> {
+    let session = Session::for_cluster(&connection.namespace);
+    Planning {
+        report: session.finish(&mut Schemas::default(), Completeness::Partial),
+        runs: Vec::new(),
+    }
+}
+
+/// A run that is there: nobody plans it a second time.
+fn of_run(cluster: &Cluster, name: &str) -> Result<Run<Explanation>, Failure> {
+    let connection = &cluster.connection;
+    let found = cluster.find(name)?;
+    let called = quoted(&found.name);
+    let place = connection.place.flags();
+    let plan = match cluster.wait(stored(connection, &found.run)) {
+        Stored::Plan(plan) => plan,
+        Stored::NotPlanned => {
+            return Err(Failure::new(
+                anyhow!("run {called} has no plan"),
+                format!(
+                    "`sympozium show {}{place}` says what it waits for, or why it is denied",
+                    found.name
+                ),
+            ));
+        }
+        Stored::Gone => {
+            return Err(Failure::new(
+                anyhow!("the stored plan of run {called} is gone"),
+                "somebody has deleted its ConfigMap; the digest in the run's status tells only whether another is the same",
+            ));
+        }
+        Stored::Wrong(why) => {
+            return Err(Failure::new(
+                anyhow!(
+                    "the stored plan of run {called} is not the run's: {}",
+                    shortened(&why)
+                ),
+                "somebody has replaced its ConfigMap: do not believe what it says",
+            ));
+        }
+        Stored::Unreadable(error) => {
+            let doing = "read the run's plan (ConfigMap)";
+            return Err(connection.refused(doing, Role::View).failure(&error));
+        }
+    };
+    Ok(Run {
+        name: ObjectName {
+            kind: Kind::AgentRun.name().to_owned(),
+            namespace: connection.namespace.clone(),
+            name: found.name,
+        },
+        is_assumed: false,
+        outcome: RunOutcome::Made(explain(&plan)),
+    })
+}
+
+/// Files, with the agents, packs, policies and the floor of the cluster for what they name and do not have.
+async fn of_files(
+    connection: &Connection,
+    files: &[PathBuf],
+    arguments: &ExplainArguments,
+) -> Result<Planning<Explanation>, Failure> {
+    let mut reader = Reader::default();
+    let mut session = Session::for_cluster(&connection.namespace);
+    session.add_inputs(files, &mut reader);
+    let mut read = BTreeSet::new();
+    loop {
+        let wanted = references(session.objects());
+        let new: Vec<Reference> = wanted.into_iter().filter(|it| !read.contains(it)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for reference in new {
+            if read.len() >= MAX_READ {
+                return Err(Failure::new(
+                    anyhow!("the files name more than {MAX_READ} objects of the cluster"),
+                    "explain them in several calls",
+                ));
+            }
+            let found = get(connection, &reference).await?;
+            read.insert(reference);
+            if let Some(value) = found {
+                session.add_loaded(CLUSTER.to_owned(), loaded(value));
+            }
+        }
+    }
+    let has_floor = session.objects().iter().any(is_floor);
+    match &arguments.floor {
+        Some(path) => session.add_floor(&mut reader, path),
+        // One of the files would be applied over that of the cluster.
+        None if has_floor => {}
+        None => {
+            let floor = Reference::new(Kind::SympoziumPolicy, SYSTEM_NAMESPACE, FLOOR_POLICY);
+            let floor = get(connection, &floor).await?;
+            session.add_floor_loaded(FLOOR, floor.map(loaded));
+        }
+    }
+    let schemas = &mut Schemas::default();
+    let run = arguments.run.as_deref();
+    let planning = plan_session(session, schemas, run, NIL_UID, |planned| {
+        Ok(explain(&planned.plan))
+    });
+    Ok(planning)
+}
+
+fn is_floor(object: &Object) -> bool {
+    object.is(Kind::SympoziumPolicy)
+        && object.name.namespace == SYSTEM_NAMESPACE
+        && object.name.name == FLOOR_POLICY
+}
+
+/// An object that others name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Reference {
+    kind: Kind,
+    namespace: String,
+    name: String,
+}
+
+impl Reference {
+    fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// What the objects name and are not.
+fn references(objects: &[Object]) -> Vec<Reference> {
+    let mut all = Vec::new();
+    for object in objects {
+        let own = object.name.namespace.as_str();
+        let node = &object.node;
+        let text = |path: &[&str]| node.at(path).and_then(Node::as_text);
+        let is_run = object.is(Kind::AgentRun);
+        let is_agent = object.is(Kind::Agent) || object.is(Kind::SympoziumInstance);
+        if is_run {
+            let agent = text(&["spec", "agentRef"]).or_else(|| text(&["spec", "instanceRef"]));
+            for kind in [Kind::Agent, Kind::SympoziumInstance] {
+                all.extend(agent.map(|it| Reference::new(kind, own, it)));
+            }
+            if let Some(model) = text(&["spec", "model", "modelRef"]) {
+                let (namespace, name) = model.split_once('/').unwrap_or((own, model));
+                all.push(Reference::new(Kind::Model, namespace, name));
+                all.push(Reference::new(Kind::Model, SYSTEM_NAMESPACE, name));
+            }
+        }
+        if is_run || is_agent {
+            let skills = node.at(&["spec", "skills"]).and_then(Node::as_list);
+            let packs = skills.into_iter().flatten();
+            let packs = packs.filter_map(|it| it.get("skillPackRef")?.as_text());
+            for pack in packs {
+                for namespace in [own, SYSTEM_NAMESPACE] {
+                    all.push(Reference::new(Kind::SkillPack, namespace, pack));
+                }
+            }
+        }
+        if let Some(policy) = text(&["spec", "policyRef"]).filter(|_| is_agent) {
+            for namespace in [own, SYSTEM_NAMESPACE] {
+                all.push(Reference::new(Kind::SympoziumPolicy, namespace, policy));
+            }
+        }
+    }
+    let is_there = |it: &Reference| {
+        objects.iter().any(|object| {
+            object.is(it.kind)
+                && object.name.namespace == it.namespace
+                && object.name.name == it.name
+        })
+    };
+    // What can be no name is nothing that a cluster has: judging the files says so.
+    all.retain(|it| are_names(&it.namespace, &it.name) && !is_there(it));
+    all
+}
+
+async fn get(connection: &Connection, reference: &Reference) -> Result<Option<Value>, Failure> {
+    match reference.kind {
+        Kind::Agent => read::<Agent>(connection, reference).await,
+        Kind::SympoziumInstance => read::<SympoziumInstance>(connection, reference).await,
+        Kind::SkillPack => read::<SkillPack>(connection, reference).await,
+        Kind::SympoziumPolicy => read::<SympoziumPolicy>(connection, reference).await,
+        Kind::Model => read::<Model>(connection, reference).await,
+        _ => Ok(None),
+    }
+}
+
+async fn read<K>(connection: &Connection, reference: &Reference) -> Result<Option<Value>, Failure>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let connection = connection.within(&reference.namespace);
+    let doing = format!(
+        "read {} {} of namespace {}",
+        reference.kind.name(),
+        quoted(&reference.name),
+        quoted(&reference.namespace)
+    );
+    let api = connection.all::<K>();
+    let found = connection.call(&doing, Role::Viewer, api.get_opt(&reference.name));
+    let Some(found) = found.await? else {
+        return Ok(None);
+    };
+    let mut value = serde_json::to_value(&found).unwrap_or_default();
+    // As somebody would have written it.
+    let mut metadata = json!({"name": found.name_any(), "namespace": reference.namespace});
+    if !found.labels().is_empty() {
+        metadata["labels"] = json!(found.labels());
+    }
+    value["metadata"] = metadata;
+    if let Some(object) = value.as_object_mut() {
+        object.remove("status");
+    }
+    Ok(Some(value))
+}
+
+fn loaded(value: Value) -> Loaded {
+    Loaded {
+        documents: vec![Node::from_json(value, Mark::START)],
+        ..Loaded::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_no_name_is_not_asked_for() {
+        let run = |namespace: &str, agent: &str, model: &str| {
+            let run = json!({
+                "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",
+                "metadata": {"name": "later", "namespace": namespace},
+                "spec": {"agentRef": agent, "model": {"modelRef": model}, "skills": [{"skillPackRef": "../x"}]},
+            });
+            let mut session = Session::for_cluster("team");
+            session.add_loaded("run.yaml".to_owned(), loaded(run));
+            let all = references(session.objects()).into_iter();
+            all.map(|it| format!("{} {}/{}", it.kind.name(), it.namespace, it.name))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            run("team", "reader", "models/gpt"),
+            [
+                "Agent team/reader",
+                "SympoziumInstance team/reader",
+                "Model models/gpt",
+                "Model sympozium-system/gpt",
+            ]
+        );
+        assert_eq!(
+            run("../../../apis\u{1b}[2J", "reader", "../../x/gpt"),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            run("team", "a/b?c", "\u{1b}/gpt"),
+            ["Model sympozium-system/gpt"]
+        );
+    }
+}

@@ -1,0 +1,120 @@
+use serde_json::{Value, json};
+
+use super::super::fake::{Fake, not_found, page};
+use super::*;
+
+fn run() -> AgentRun {
+    let mut run = AgentRun::new("nightly", sympozium_api::AgentRunSpec::default());
+    run.metadata.uid = Some("uid".to_owned());
+    run
+}
+
+fn cut() -> watcher::Error {
+    watcher::Error::WatchFailed(kube::Error::LinesCodecMaxLineLengthExceeded)
+}
+
+#[tokio::test]
+async fn an_outage_is_told_once() {
+    let connection = Fake::new(|_, _| None).connection();
+    let mut trouble = Trouble::default();
+    let start = Instant::now();
+    let fails = |trouble: &mut Trouble, after: u64| {
+        let now = start + Duration::from_secs(after);
+        let events = trouble.of(&connection, What::Records, cut(), now);
+        events.map_err(|it| it.text()).unwrap().len()
+    };
+    assert_eq!(fails(&mut trouble, 0), 1);
+    // That it is about to be asked again says nothing about whether it answers.
+    trouble.saw(&Seen::Nothing);
+    assert_eq!(fails(&mut trouble, 40), 0);
+    assert_eq!(fails(&mut trouble, 100), 0);
+    assert_eq!(fails(&mut trouble, 200), 0);
+    // It was taken up again without a word, and is cut again much later.
+    assert_eq!(fails(&mut trouble, 400), 1);
+    // It has answered: the next time is another.
+    trouble.saw(&Seen::Fine);
+    assert_eq!(fails(&mut trouble, 401), 1);
+    trouble.saw(&Seen::Run(Box::new(run())));
+    assert_eq!(fails(&mut trouble, 402), 1);
+}
+
+#[tokio::test]
+async fn whoever_says_nothing_is_noticed() {
+    let fake = Fake::new(|_, _| None);
+    for mut watch in watches(&fake.connection(), &run()) {
+        let seen = async {
+            loop {
+                match watch.next().await {
+                    Some(Seen::Nothing) => {}
+                    other => break other,
+                }
+            }
+        };
+        let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
+        assert!(matches!(seen, Ok(Some(Seen::Trouble(..)))), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_reads_first_misses_nothing_of_a_long_run() {
+    const LINES: usize = 3_000;
+    const SEGMENTS: usize = 12;
+    let digest = format!("sha256:{}", "1".repeat(64));
+    let run = json!({
+        "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",
+        "metadata": {"name": "nightly", "namespace": "team", "uid": "uid"},
+        "spec": {"agentRef": "worker", "task": "Report."},
+        "status": {"phase": "Succeeded", "result": "Done.", "planDigest": digest,
+            "report": {"reportedAt": "2027-01-15T08:00:00Z", "transcriptSegments": SEGMENTS}},
+    });
+    let run: AgentRun = serde_json::from_value(run).unwrap();
+    let names = plan::names(&run);
+    let record = |segment: usize| {
+        let lines: Vec<String> = (0..LINES).map(|it| it.to_string()).collect();
+        json!({
+            "apiVersion": "sympozium.ai/v1alpha1", "kind": "RunRecord",
+            "metadata": {"name": names.of(&format!("t{segment}")), "resourceVersion": "1"},
+            "spec": {"run": {"name": "nightly", "uid": "uid"}, "kind": "transcript", "segment": segment,
+                "firstLine": segment * LINES, "lines": lines, "head": digest},
+        })
+    };
+    // The first comes last, and with it all others.
+    let records: Vec<Value> = (0..SEGMENTS).rev().map(record).collect();
+    let there = serde_json::to_value(&run).unwrap();
+    let fake = Fake::new(move |_, path| {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        if query.contains("watch=true") {
+            return None;
+        }
+        Some(match path.rsplit('/').next().unwrap_or_default() {
+            "agentruns" => (200, page(std::slice::from_ref(&there), "")),
+            "runrecords" => (200, page(&records, "")),
+            "toolapprovals" => (200, page(&[], "")),
+            other => not_found(other),
+        })
+    });
+    let connection = fake.connection();
+    let events = EventLog::default();
+    let mut reader = events.reader();
+    let watching = watch(&connection, run, &events, Approve::Ask);
+    let watching = async {
+        watching.await.map_err(|it| it.text()).unwrap();
+        std::future::pending::<()>().await;
+    };
+    tokio::pin!(watching);
+    let mut lines = 0;
+    loop {
+        let timed = tokio::select! {
+            biased;
+            timed = reader.next() => timed,
+            () = &mut watching => unreachable!("it is pending"),
+        };
+        match &timed.event {
+            Event::Transcript { .. } => lines += 1,
+            Event::Ended { .. } => break,
+            Event::Warning { text } => assert!(!text.contains("missed"), "{text}"),
+            _ => {}
+        }
+    }
+    assert_eq!(lines, LINES * SEGMENTS);
+}

@@ -1,0 +1,285 @@
+//! `sympozium logs` of a cluster: what was said from the run's records, and what its containers log while they are there.
+
+use std::io;
+
+use anyhow::anyhow;
+use futures::AsyncReadExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::LogParams;
+use sympozium_api::AgentRun;
+use sympozium_api::agent_run::{ContainerFailure, RunReport};
+use sympozium_api::run_record::RecordKind;
+
+use super::records::Records;
+use super::refused::Role;
+use super::{Cluster, Connection, Found, follow, records, view};
+use crate::failure::Failure;
+use crate::local::event::Event;
+use crate::local::events::EventLog;
+use crate::local::prepared::Approve;
+use crate::manifests::problem::{printable, quoted};
+use crate::output::note;
+use crate::runs::arguments::LogsArguments;
+use crate::runs::logs::{LogLines, Stopped, line_of_transcript, print_event};
+use crate::runs::table::Printer;
+
+/// Bytes of a container's log that are read.
+const MAX_LOG_BYTES: u64 = 16 << 20;
+/// Containers that are named when another was asked for.
+const MAX_NAMED: usize = 64;
+
+/// Prints what was said and done.
+///
+/// # Errors
+///
+/// When there is no such run, or the cluster says no. The inner error is about what was printed.
+pub fn print(
+    cluster: &Cluster,
+    arguments: &LogsArguments,
+    printer: &mut Printer,
+) -> Result<Result<(), Stopped>, Failure> {
+    let found = cluster.find(&arguments.run)?;
+    let connection = &cluster.connection;
+    let printed = match &arguments.part {
+        Some(part) => cluster.wait(part_log(
+            connection,
+            &found,
+            part,
+            arguments.follow,
+            printer,
+        )),
+        None if arguments.follow => cluster.wait(followed(connection, &found, arguments, printer)),
+        None => cluster.wait(said(connection, &found, arguments, printer)),
+    };
+    match printed? {
+        Err(Stopped::Failed(error)) => {
+            let (name, place) = (&found.name, connection.place.flags());
+            let hint = format!("`sympozium show {name}{place}` says how the run stands");
+            Err(Failure::new(error, hint))
+        }
+        printed => Ok(printed),
+    }
+}
+
+async fn said(
+    connection: &Connection,
+    found: &Found,
+    arguments: &LogsArguments,
+    printer: &mut Printer,
+) -> Result<Result<(), Stopped>, Failure> {
+    let records = records::read(connection, &found.run, RecordKind::Transcript).await?;
+    if records.records.is_empty() {
+        note("nothing was said yet");
+        if view::outcome(&found.run).is_none() {
+            for (_, text) in view::waits_for(&found.run) {
+                note(&waits(&text));
+            }
+        }
+    }
+    let mut print = || -> io::Result<()> {
+        for line in records.lines() {
+            printer.print(&line_of_transcript(line.clone(), arguments.output))?;
+        }
+        printer.flush()
+    };
+    if let Err(error) = print() {
+        return Ok(Err(error.into()));
+    }
+    let report = view::status(&found.run).report;
+    if records.is_cut {
+        note("there is more than is read at once");
+    } else if let Some(missing) = missing(&records, report.as_ref()) {
+        note(&missing);
+    } else if report.is_some_and(|it| it.transcript_cut) {
+        note("there was more, which the plan does not keep");
+    }
+    match view::outcome(&found.run) {
+        None => note("the run goes on; -f follows it"),
+        Some(outcome) => note(&format!("the run is over: {}", outcome.word())),
+    }
+    Ok(Ok(()))
+}
+
+/// What to say when not all is there that the run has reported, or that follows what is missing.
+fn missing(records: &Records, report: Option<&RunReport>) -> Option<String> {
+    let reported = report.and_then(|it| it.transcript_segments).unwrap_or(0);
+    let reported = usize::try_from(reported).unwrap_or(0);
+    let there = records.records.len();
+    let first = records.gap.or((there < reported).then_some(there))?;
+    let kind = RecordKind::Transcript;
+    let piece = records::piece(kind, i32::try_from(first).unwrap_or(i32::MAX));
+    Some(format!(
+        "warning: RunRecord {piece} of the run is missing, and what was said from there on is not shown"
+    ))
+}
+
+/// What a run waits for that has not started.
+fn waits(text: &str) -> String {
+    format!("waits  {}", printable(text))
+}
+
+async fn followed(
+    connection: &Connection,
+    found: &Found,
+    arguments: &LogsArguments,
+    printer: &mut Printer,
+) -> Result<Result<(), Stopped>, Failure> {
+    let events = EventLog::default();
+    let mut reader = events.reader();
+    let watching = async {
+        match follow::watch(connection, found.run.clone(), &events, Approve::Ask).await {
+            // The reader sees the end.
+            Ok(()) => std::future::pending().await,
+            Err(failure) => failure,
+        }
+    };
+    tokio::pin!(watching);
+    loop {
+        tokio::select! {
+            // What was told is printed before more is: a log keeps only so much.
+            biased;
+            timed = reader.next() => {
+                if let Event::Starting { text } = &timed.event {
+                    note(&waits(text));
+                }
+                let place = &connection.place;
+                if let Err(error) = print_event(&timed, arguments.output, place, printer) {
+                    return Ok(Err(error.into()));
+                }
+                if matches!(timed.event, Event::Ended { .. }) {
+                    return Ok(Ok(()));
+                }
+            }
+            failure = &mut watching => return Err(failure),
+        }
+    }
+}
+
+/// What one container logged: from its pod while that is there, and from the run's status afterwards.
+async fn part_log(
+    connection: &Connection,
+    found: &Found,
+    part: &str,
+    is_followed: bool,
+    printer: &mut Printer,
+) -> Result<Result<(), Stopped>, Failure> {
+    let status = view::status(&found.run);
+    let pod = match &status.pod_name {
+        Some(name) => {
+            let pods = connection.all::<Pod>();
+            let pod = pods.get_opt(name.as_str());
+            connection
+                .call("read the run's pod", Role::View, pod)
+                .await?
+        }
+        None => None,
+    };
+    // Another of the same name is none of ours.
+    let first = status.pod_uid.as_ref().map(|it| it.as_str().to_owned());
+    let pod = pod.filter(|it| it.uid() == first);
+    let names = names(pod.as_ref(), &status.failed_containers);
+    let Some(container) = names.iter().find(|it| is_called(it, part)) else {
+        let wanted = quoted(part);
+        let is_over = view::outcome(&found.run).is_some();
+        return Ok(Err(Stopped::Failed(match (names.is_empty(), pod) {
+            (true, _) if !is_over && status.pod_name.is_none() => anyhow!(
+                "the run has no pod yet, and part {wanted} no log: {}",
+                why_not(&found.run)
+            ),
+            (true, _) => anyhow!(
+                "the run's pod is gone, and no container failed: of part {wanted} there is no log any more"
+            ),
+            (false, None) => anyhow!(
+                "the run's pod is gone, and of part {wanted} no log was kept; it was of {}",
+                printable(&names.join(", "))
+            ),
+            (false, Some(_)) => anyhow!(
+                "there is no part {wanted}; there are {}",
+                printable(&names.join(", "))
+            ),
+        })));
+    };
+    let mut lines = LogLines::default();
+    let Some(pod) = pod else {
+        let failed = status.failed_containers.iter();
+        let tail = failed.filter(|it| it.name == *container);
+        let tail = tail.filter_map(|it| it.log_tail.as_deref()).next();
+        let printed = lines.print(tail.unwrap_or_default().as_bytes(), printer);
+        let printed = printed.and_then(|()| lines.finish(printer));
+        note("the pod is gone; this is the end of the log, as the run's status keeps it");
+        return Ok(printed.map_err(Stopped::from));
+    };
+    let parameters = LogParams {
+        container: Some(container.clone()),
+        follow: is_followed,
+        limit_bytes: i64::try_from(MAX_LOG_BYTES).ok().filter(|_| !is_followed),
+        ..LogParams::default()
+    };
+    let pods = connection.all::<Pod>();
+    let name = pod.name_any();
+    let doing = format!("read the log of {}", quoted(container));
+    let stream = pods.log_stream(&name, &parameters);
+    let stream = connection.call(&doing, Role::View, stream).await?;
+    let mut stream = std::pin::pin!(stream);
+    let mut piece = [0; 8192];
+    let mut read: u64 = 0;
+    loop {
+        match stream.read(&mut piece).await {
+            Ok(0) => break,
+            Ok(count) => {
+                read += count as u64;
+                let printed = lines.print(&piece[..count], printer);
+                if let Err(error) = printed.and_then(|()| printer.flush()) {
+                    return Ok(Err(error.into()));
+                }
+            }
+            Err(error) => {
+                let error = anyhow::Error::from(error).context("the log cannot be read any more");
+                return Ok(Err(Stopped::Failed(error)));
+            }
+        }
+    }
+    if read >= MAX_LOG_BYTES && !is_followed {
+        note(&format!(
+            "there may be more: only the first {MAX_LOG_BYTES} bytes were read"
+        ));
+    }
+    Ok(lines.finish(printer).map_err(Stopped::from))
+}
+
+/// What a run waits for, in a line.
+fn why_not(run: &AgentRun) -> String {
+    let waits = view::waits_for(run).into_iter().map(|(_, text)| text);
+    let waits: Vec<String> = waits.map(|it| printable(&it)).collect();
+    match waits.is_empty() {
+        true => "it has not started".to_owned(),
+        false => waits.join("; "),
+    }
+}
+
+/// The containers that have a log, or of which an end of it was kept.
+fn names(pod: Option<&Pod>, failed: &[ContainerFailure]) -> Vec<String> {
+    let spec = pod.and_then(|it| it.spec.as_ref());
+    let mut names: Vec<String> = match spec {
+        Some(spec) => {
+            let first = spec.init_containers.iter().flatten();
+            let all = first.chain(&spec.containers);
+            all.map(|it| it.name.clone()).collect()
+        }
+        None => {
+            let kept = failed.iter().filter(|it| it.log_tail.is_some());
+            kept.map(|it| it.name.clone()).collect()
+        }
+    };
+    names.truncate(MAX_NAMED);
+    names
+}
+
+/// A container by its own name, or by what its part is called on one machine.
+fn is_called(container: &str, part: &str) -> bool {
+    container == part || container.strip_prefix("ipc-") == Some(part)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn records(segments: &[usize]) -> Records {
+    let record = |segment: &usize| {
+        serde_json::from_value(json!({
+            "apiVersion": "sympozium.ai/v1alpha1", "kind": "RunRecord", "metadata": {"name": "x"},
+            "spec": {"run": {"name": "nightly", "uid": "uid"}, "kind": "transcript", "segment": segment,
+                "firstLine": segment, "lines": [], "head": "sha256:0"},
+        }))
+        .unwrap()
+    };
+    let (records, gap) = records::in_order(segments.iter().map(record).collect());
+    Records {
+        records,
+        is_cut: false,
+        gap,
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let report = |segments: Value| -> RunReport {
+        let report = json!({"reportedAt": "2027-01-15T08:00:00Z", "transcriptSegments": segments});
+        serde_json::from_value(report).unwrap()
+    };
+    let of =
+        |segments: &[usize], reported: Value| missing(&records(segments), Some(&report(reported)));
+    assert_eq!(of(&[2, 0, 1], json!(3)), None);
+    assert_eq!(of(&[0], json!(null)), None);
+    // More than was reported is there when the report is still to come.
+    assert_eq!(of(&[0, 1], json!(1)), None);
+    let gap = of(&[0, 1, 3], json!(4)).unwrap();
+    assert!(gap.contains("RunRecord t2 of the run is missing"), "{gap}");
+    let end = of(&[0, 1], json!(3)).unwrap();
+    assert!(end.contains("RunRecord t2 of the run is missing"), "{end}");
+    assert!(missing(&records(&[1]), None).unwrap().contains("t0"));
+}
+
+#[test]
+fn a_part_has_no_log_before_there_is_a_pod() {
+    let logs = |status: Value| {
+        let run = json!({
+            "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",
+            "metadata": {"name": "nightly", "namespace": "team", "uid": "uid"},
+            "spec": {"agentRef": "worker", "task": "Report."}, "status": status,
+        });
+        let fake = super::super::fake::Fake::new(move |_, _| Some((200, run.clone())));
+        let arguments = LogsArguments {
+            part: Some("agent".to_owned()),
+            ..logs_arguments()
+        };
+        match print(&fake.cluster(), &arguments, &mut Printer::new()) {
+            Err(failure) => failure.text(),
+            Ok(_) => panic!("there is a log"),
+        }
+    };
+    let waits = json!({"phase": "Pending", "conditions": [{"type": "Admitted", "status": "Unknown",
+        "reason": "Waiting", "message": "SkillPack `shell` is not there yet",
+        "lastTransitionTime": "2027-01-15T08:00:00Z"}]});
+    assert_eq!(
+        logs(waits),
+        "error: the run has no pod yet, and part `agent` no log: SkillPack `shell` is not there yet\n\
+         hint: `sympozium show nightly --context kind -n team` says how the run stands\n"
+    );
+    let over = logs(json!({"phase": "Cancelled"}));
+    assert!(over.starts_with("error: the run's pod is gone, "), "{over}");
+}
+
+fn logs_arguments() -> LogsArguments {
+    use clap::Parser as _;
+
+    use crate::arguments::{Arguments, Command};
+
+    let typed = ["sympozium", "logs", "nightly"];
+    match Arguments::try_parse_from(typed).unwrap().command {
+        Command::Logs(arguments) => arguments,
+        _ => panic!("another command"),
+    }
+}

@@ -1,0 +1,369 @@
+//! The objects of files on their way into a cluster: created where there are none, and never changed.
+
+use anyhow::anyhow;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use sympozium_api::labels::field_manager;
+use sympozium_api::names::{NamespaceName, ObjectName};
+use sympozium_api::{
+    Agent, AgentSpec, Model, ModelSpec, SkillPack, SkillPackSpec, SympoziumInstance,
+    SympoziumPolicy, SympoziumPolicySpec,
+};
+
+use super::Connection;
+use super::refused::Role;
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::manifests::problem::{printable, quoted};
+
+/// A kind of object that a run may need and that files may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needed {
+    ConfigMap,
+    Secret,
+    Model,
+    Policy,
+    Pack,
+    Agent,
+    Instance,
+}
+
+/// An object of the files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// What it is.
+    pub kind: Needed,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The whole of it.
+    pub value: Value,
+}
+
+impl Needed {
+    /// The kind of one of ours.
+    pub const fn ours(kind: Kind) -> Option<Self> {
+        match kind {
+            Kind::Agent => Some(Self::Agent),
+            Kind::SympoziumInstance => Some(Self::Instance),
+            Kind::SkillPack => Some(Self::Pack),
+            Kind::SympoziumPolicy => Some(Self::Policy),
+            Kind::Model => Some(Self::Model),
+            Kind::AgentRun | Kind::SympoziumSchedule | Kind::ToolApproval | Kind::RunRecord => None,
+        }
+    }
+
+    /// The kind of one of Kubernetes' own.
+    pub fn foreign(api_version: Option<&str>, kind: &str) -> Option<Self> {
+        match (api_version, kind) {
+            (Some("v1"), "ConfigMap") => Some(Self::ConfigMap),
+            (Some("v1"), "Secret") => Some(Self::Secret),
+            _ => None,
+        }
+    }
+
+    fn resource(self) -> ApiResource {
+        fn of<K: Resource<DynamicType = ()>>() -> ApiResource {
+            ApiResource::erase::<K>(&())
+        }
+        match self {
+            Self::ConfigMap => of::<ConfigMap>(),
+            Self::Secret => of::<Secret>(),
+            Self::Model => of::<Model>(),
+            Self::Policy => of::<SympoziumPolicy>(),
+            Self::Pack => of::<SkillPack>(),
+            Self::Agent => of::<Agent>(),
+            Self::Instance => of::<SympoziumInstance>(),
+        }
+    }
+}
+
+impl Wanted {
+    /// How it is called.
+    fn title(&self) -> String {
+        format!(
+            "{} {}/{}",
+            self.kind.resource().kind,
+            printable(&self.namespace),
+            printable(&self.name)
+        )
+    }
+
+    fn api(&self, connection: &Connection) -> Api<DynamicObject> {
+        let client = connection.client.clone();
+        Api::namespaced_with(client, &self.namespace, &self.kind.resource())
+    }
+}
+
+/// Whether these can be the names of an object and of its namespace. What cannot is not sent: the API server would take a path
+/// of it.
+pub fn are_names(namespace: &str, name: &str) -> bool {
+    NamespaceName::from(namespace).check().is_ok() && ObjectName::from(name).check().is_ok()
+}
+
+fn check_names(wanted: &[Wanted]) -> Result<(), Failure> {
+    match wanted.iter().find(|it| !are_names(&it.namespace, &it.name)) {
+        None => Ok(()),
+        Some(object) => Err(Failure::new(
+            anyhow!(
+                "{} {} of namespace {} cannot be called so",
+                object.kind.resource().kind,
+                quoted(&object.name),
+                quoted(&object.namespace)
+            ),
+            "names have lower-case letters, digits, `-` and `.`; those of namespaces no `.`",
+        )),
+    }
+}
+
+/// Which of these are not there. Nothing is created yet.
+///
+/// # Errors
+///
+/// When one is there and is another than that of the files, or has a name that none can have.
+pub async fn missing<'w>(
+    connection: &Connection,
+    wanted: &'w [Wanted],
+) -> Result<Vec<&'w Wanted>, Failure> {
+    check_names(wanted)?;
+    let mut missing = Vec::new();
+    let mut others = Vec::new();
+    for object in wanted {
+        let api = object.api(connection);
+        let title = object.title();
+        let found = match connection.attempt(api.get_opt(&object.name)).await {
+            Ok(found) => found,
+            Err(error) if error.is_forbidden() && object.kind == Needed::Secret => {
+                // Few people may read Secrets. Whether it is there shows when it is made.
+                missing.push(object);
+                continue;
+            }
+            Err(error) => {
+                let connection = connection.within(&object.namespace);
+                let doing = format!("read {title}");
+                return Err(connection.refused(&doing, Role::Viewer).failure(&error));
+            }
+        };
+        match found.map(|it| serde_json::to_value(it).unwrap_or_default()) {
+            None => missing.push(object),
+            Some(found) if is_same(object.kind, &object.value, &found) => {}
+            Some(_) => others.push(title),
+        }
+    }
+    if others.is_empty() {
+        return Ok(missing);
+    }
+    Err(Failure::new(
+        anyhow!(
+            "the cluster has another {} than the files; nothing was created",
+            others.join(", ")
+        ),
+        "run with what is there by leaving the file out, or change it yourself: kubectl apply -f FILE",
+    ))
+}
+
+/// Creates objects, or only tries whether they could be.
+///
+/// # Errors
+///
+/// When the API server does not take one.
+pub async fn create(
+    connection: &Connection,
+    wanted: &[&Wanted],
+    how: Creating,
+) -> Result<(), Failure> {
+    for object in wanted {
+        let title = object.title();
+        let mut value = object.value.clone();
+        value["metadata"]["namespace"] = json!(object.namespace);
+        let dynamic: DynamicObject = serde_json::from_value(value).map_err(|error| {
+            Failure::new(
+                anyhow::Error::from(error).context(format!("{title} cannot be sent")),
+                "`sympozium validate` checks manifests",
+            )
+        })?;
+        let api = object.api(connection);
+        let connection = connection.within(&object.namespace);
+        let parameters = parameters(how);
+        let made = connection.attempt(api.create(&parameters, &dynamic));
+        match made.await {
+            Ok(_) if how == Creating::Really => {
+                crate::output::note(&format!("created {title}"));
+            }
+            Ok(_) => {}
+            Err(error) if error.status().is_some_and(|it| it.is_already_exists()) => {
+                return Err(Failure::new(
+                    anyhow!("{title} is there, and it is not known whether it is the same"),
+                    "leave it out of the files, or get the right to read it",
+                ));
+            }
+            Err(error) => {
+                let role = match object.kind {
+                    Needed::ConfigMap | Needed::Secret => Role::Edit,
+                    Needed::Policy => Role::ClusterAdmin,
+                    Needed::Model | Needed::Pack | Needed::Agent | Needed::Instance => Role::Author,
+                };
+                let doing = format!("create {title}");
+                return Err(connection.refused(&doing, role).failure(&error));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether something is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Creating {
+    /// The API server says whether it would be.
+    Tried,
+    /// It is.
+    Really,
+}
+
+/// What every object is created with.
+pub fn parameters(how: Creating) -> PostParams {
+    PostParams {
+        dry_run: how == Creating::Tried,
+        field_manager: Some(field_manager::CLI.to_owned()),
+    }
+}
+
+/// Whether an object of the cluster is that of the files, whatever the API server has filled in.
+pub fn is_same(kind: Needed, wanted: &Value, found: &Value) -> bool {
+    let specs = [&wanted["spec"], &found["spec"]];
+    match kind {
+        Needed::ConfigMap => {
+            ["data", "binaryData"].map(|it| entries(&wanted[it]))
+                == ["data", "binaryData"].map(|it| entries(&found[it]))
+        }
+        Needed::Secret => secret(wanted) == secret(found),
+        Needed::Agent | Needed::Instance => are_same::<AgentSpec>(specs),
+        Needed::Pack => are_same::<SkillPackSpec>(specs),
+        Needed::Policy => are_same::<SympoziumPolicySpec>(specs),
+        Needed::Model => are_same::<ModelSpec>(specs),
+    }
+}
+
+/// Read and written again, so that what is left out is what it means.
+fn are_same<S: DeserializeOwned + Serialize>(specs: [&Value; 2]) -> bool {
+    let [Some(wanted), Some(found)] = specs.map(|spec| {
+        // An object without a spec has an empty one.
+        let spec = match spec {
+            Value::Null => json!({}),
+            spec => spec.clone(),
+        };
+        let read: S = serde_json::from_value(spec).ok()?;
+        serde_json::to_value(read).ok()
+    }) else {
+        return false;
+    };
+    wanted == found
+}
+
+fn entries(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// What a Secret holds, and of which type it is.
+fn secret(value: &Value) -> (Map<String, Value>, String) {
+    let mut data = entries(&value["data"]);
+    for (name, text) in entries(&value["stringData"]) {
+        let encoded = BASE64.encode(text.as_str().unwrap_or_default());
+        data.insert(name, json!(encoded));
+    }
+    let kind = value["type"].as_str().filter(|it| !it.is_empty());
+    (data, kind.unwrap_or("Opaque").to_owned())
+}
+
+/// That an object of the files is left alone.
+pub fn left_alone(kind: &str, name: &str) -> String {
+    format!(
+        "{} {} of the files is left alone; `kubectl apply` makes it",
+        printable(kind),
+        quoted(name)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_api_server_fills_in_changes_nothing() {
+        let wanted = json!({"spec": {"agents": {"default": {"model": "m"}}, "skills": [{"skillPackRef": "a"}]}});
+        let mut found: Value = serde_json::to_value(
+            serde_json::from_value::<AgentSpec>(wanted["spec"].clone()).unwrap(),
+        )
+        .unwrap();
+        assert!(is_same(
+            Needed::Agent,
+            &wanted,
+            &json!({"spec": found, "status": {"a": 1}})
+        ));
+        found["skills"] = json!([{"skillPackRef": "a"}, {"skillPackRef": "b"}]);
+        assert!(!is_same(Needed::Agent, &wanted, &json!({"spec": found})));
+        // What cannot be read is not the same.
+        assert!(!is_same(
+            Needed::Agent,
+            &wanted,
+            &json!({"spec": {"skills": 7}})
+        ));
+    }
+
+    #[test]
+    fn what_can_be_no_name_is_not_sent() {
+        let wanted = |namespace: &str, name: &str| Wanted {
+            kind: Needed::Secret,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            value: json!({}),
+        };
+        assert!(check_names(&[wanted("team", "key.pem")]).is_ok());
+        for (namespace, name) in [
+            ("../../kube-system", "key"),
+            ("team", "key/../../x"),
+            ("team", "key?x=1"),
+            ("a.b", "key"),
+            ("", "key"),
+            ("team", ""),
+        ] {
+            let all = [wanted("team", "fine"), wanted(namespace, name)];
+            assert!(check_names(&all).is_err(), "{namespace} {name}");
+        }
+        let failure = check_names(&[wanted("team\u{1b}[2J", "key")]).unwrap_err();
+        assert_eq!(
+            failure.text(),
+            "error: Secret `key` of namespace `team\\u{1b}[2J` cannot be called so\n\
+             hint: names have lower-case letters, digits, `-` and `.`; those of namespaces no `.`\n"
+        );
+    }
+
+    #[test]
+    fn what_a_secret_holds_is_compared() {
+        let wanted = json!({"stringData": {"key": "value"}});
+        let found = json!({"data": {"key": "dmFsdWU="}, "type": "Opaque"});
+        assert!(is_same(Needed::Secret, &wanted, &found));
+        let more = json!({"data": {"key": "dmFsdWU=", "b": ""}, "type": "Opaque"});
+        assert!(!is_same(Needed::Secret, &wanted, &more));
+        let other = json!({"data": {"key": "dmFsdWU="}, "type": "kubernetes.io/tls"});
+        assert!(!is_same(Needed::Secret, &wanted, &other));
+        let map = json!({"data": {"a": "1"}});
+        assert!(is_same(
+            Needed::ConfigMap,
+            &map,
+            &json!({"data": {"a": "1"}, "binaryData": {}})
+        ));
+        assert!(!is_same(
+            Needed::ConfigMap,
+            &map,
+            &json!({"data": {"a": "1", "b": "2"}})
+        ));
+    }
+}

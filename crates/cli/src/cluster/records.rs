@@ -1,0 +1,117 @@
+//! RunRecords: what a run left, piece by piece, put together in order.
+
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use sympozium_api::run_record::RecordKind;
+use sympozium_api::{AgentRun, RunRecord, labels};
+use sympozium_plan::render::names::Names;
+
+use super::refused::Role;
+use super::{Connection, plan};
+use crate::failure::Failure;
+
+/// Records in one answer of the API server: each may have up to a megabyte.
+pub const PAGE: u32 = 20;
+/// Records of one run that are read.
+const MAX_RECORDS: usize = 20_000;
+/// Bytes of all their lines.
+const MAX_BYTES: usize = 128 << 20;
+
+/// The records of one kind, in order and without a gap.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// From the first on.
+    pub records: Vec<RunRecord>,
+    /// Whether there was more than is read.
+    pub is_cut: bool,
+    /// The first piece that is missing, where there are some behind it.
+    pub gap: Option<usize>,
+}
+
+impl Records {
+    /// All lines, from the first on.
+    pub fn lines(&self) -> impl Iterator<Item = &String> {
+        self.records.iter().flat_map(|it| &it.spec.lines)
+    }
+}
+
+/// Reads what a run left of one kind.
+///
+/// # Errors
+///
+/// When it cannot be listed.
+pub async fn read(
+    connection: &Connection,
+    run: &AgentRun,
+    kind: RecordKind,
+) -> Result<Records, Failure> {
+    let api = connection.records();
+    let names = plan::names(run);
+    let mut parameters = ListParams::default().labels(&of_run(run)).limit(PAGE);
+    let mut records = Vec::new();
+    let (mut count, mut bytes, mut is_cut) = (0, 0, false);
+    loop {
+        let page = connection.call("list RunRecords", Role::Viewer, api.list(&parameters));
+        let page = page.await?;
+        for record in page.items {
+            count += 1;
+            let is_wanted = record.spec.kind == kind && is_of(&record, run, &names);
+            let length: usize = record.spec.lines.iter().map(String::len).sum();
+            if is_wanted && bytes + length <= MAX_BYTES {
+                bytes += length;
+                records.push(record);
+            } else {
+                is_cut |= is_wanted;
+            }
+        }
+        let next = page.metadata.continue_.filter(|it| !it.is_empty());
+        match next {
+            Some(next) if count < MAX_RECORDS && !is_cut => {
+                parameters = parameters.continue_token(&next);
+            }
+            next => {
+                is_cut |= next.is_some();
+                break;
+            }
+        }
+    }
+    let (records, gap) = in_order(records);
+    Ok(Records {
+        records,
+        is_cut,
+        gap,
+    })
+}
+
+/// What finds the objects of a run. Whose they are is in them.
+pub fn of_run(run: &AgentRun) -> String {
+    format!("{}={}", labels::RUN_UID, run.uid().unwrap_or_default())
+}
+
+/// Whether a record is one of this run, under the only name that such a record has: labels can be anybody's.
+pub fn is_of(record: &RunRecord, run: &AgentRun, names: &Names) -> bool {
+    let spec = &record.spec;
+    let name = names.of(&piece(spec.kind, spec.segment));
+    run.metadata.uid.as_deref() == Some(spec.run.uid.as_str()) && record.name_any() == name
+}
+
+/// What a piece is called in its run.
+pub fn piece(kind: RecordKind, segment: i32) -> String {
+    let letter = match kind {
+        RecordKind::Receipts => 'r',
+        RecordKind::Transcript => 't',
+    };
+    format!("{letter}{segment}")
+}
+
+/// From the first piece to the last before one that is missing, and which that is.
+pub fn in_order(mut records: Vec<RunRecord>) -> (Vec<RunRecord>, Option<usize>) {
+    records.sort_by_key(|it| it.spec.segment);
+    let is_next = |(place, record): &(usize, &RunRecord)| {
+        usize::try_from(record.spec.segment).is_ok_and(|it| it == *place)
+    };
+    let whole = records.iter().enumerate().take_while(is_next).count();
+    let gap = (whole < records.len()).then_some(whole);
+    records.truncate(whole);
+    (records, gap)
+}

@@ -1,0 +1,94 @@
+//! `sympozium rm` of a cluster: AgentRuns are deleted, with everything that they own.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+
+use super::refused::Role;
+use super::{Cluster, Connection, Found, view};
+use crate::failure::Failure;
+use crate::manifests::problem::printable;
+use crate::output::{answer, note};
+use crate::runs::arguments::RmArguments;
+use crate::runs::view::short;
+
+/// How long a run may take to go: its rights are taken back first.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether it has.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Removes runs.
+///
+/// # Errors
+///
+/// When one is not there, goes on, or cannot be removed.
+pub fn rm(cluster: &Cluster, arguments: &RmArguments) -> Result<ExitCode, Failure> {
+    // All are found before one is removed, so that a mistyped name removes nothing.
+    let mut runs: Vec<Found> = Vec::new();
+    for wanted in &arguments.runs {
+        let found = cluster.find(wanted)?;
+        if runs.iter().all(|it| it.uid != found.uid) {
+            runs.push(found);
+        }
+    }
+    let goes_on = |it: &&Found| view::outcome(&it.run).is_none();
+    if !arguments.force
+        && let Some(found) = runs.iter().find(goes_on)
+    {
+        return Err(Failure::new(
+            anyhow!("{} goes on; nothing was removed", named(found)),
+            "wait for it, or use --force to end it first",
+        ));
+    }
+    for found in &runs {
+        match cluster.wait(removed(&cluster.connection, found))? {
+            true => answer(&format!("removed {}\n", named(found)))?,
+            false => {
+                answer(&format!("removing {}\n", named(found)))?;
+                let place = cluster.connection.place.flags();
+                note(&format!(
+                    "it takes its time; `sympozium runs{place}` shows when it is gone"
+                ));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How a run is called here.
+pub fn named(found: &Found) -> String {
+    format!(
+        "{} ({})",
+        printable(&found.name),
+        short(&printable(&found.uid))
+    )
+}
+
+/// Whether it is gone, and not only going.
+async fn removed(connection: &Connection, found: &Found) -> Result<bool, Failure> {
+    let api = connection.runs();
+    // No other run of the same name, and nothing of it stays behind.
+    let parameters = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions: Some(Preconditions {
+            uid: Some(found.uid.clone()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    let deleted = api.delete(&found.name, &parameters);
+    let doing = format!("remove {}", named(found));
+    connection.call(&doing, Role::Runner, deleted).await?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let there = api.get_opt(&found.name);
+        let there = connection.call(&doing, Role::Viewer, there).await?;
+        let is_gone = there.is_none_or(|it| it.metadata.uid.as_deref() != Some(&found.uid));
+        if is_gone || Instant::now() >= until {
+            return Ok(is_gone);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,467 @@
+//! From files and flags to the objects that a run in a cluster is made of.
+
+use anyhow::anyhow;
+use serde_json::{Value, json};
+use sympozium_api::labels::{self, API_VERSION, FLOOR_POLICY, SYSTEM_NAMESPACE};
+
+use super::super::objects::{Needed, Wanted, left_alone};
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::manifests::sources::Reader;
+use crate::manifests::tree::{Mark, Node};
+use crate::run::arguments::RunArguments;
+use crate::run::compose::chosen::{add, directory, indices, is_agent, only, references, several};
+use crate::run::compose::inputs::Inputs;
+use crate::run::compose::unreadable;
+use crate::validate::{
+    Completeness, Conclusion, Demand, Object, ObjectKind, Purpose, Schemas, Session,
+};
+
+/// What the name of a run begins with that has none.
+const GENERATED: &str = "run-";
+
+/// Everything that is sent to the cluster.
+#[derive(Debug, PartialEq)]
+pub struct Composed {
+    /// What the run needs, of what the files have.
+    pub objects: Vec<Wanted>,
+    /// The run.
+    pub run: Value,
+    /// Its namespace.
+    pub namespace: String,
+    /// What a person should know.
+    pub warnings: Vec<String>,
+}
+
+/// Reads, chooses and changes, as for a run of this machine; nothing is asked of the cluster.
+///
+/// # Errors
+///
+/// When it is not clear which run is meant, a flag means nothing in a cluster, or the files say what no cluster would take.
+pub fn compose(arguments: &RunArguments, namespace: &str) -> Result<Composed, Failure> {
+    refuse(arguments)?;
+    let inputs = Inputs::of(arguments)?;
+    let mut session = Session::for_cluster(namespace);
+    session.add_inputs(&inputs.files, &mut Reader::default());
+    if !session.is_readable() {
+        let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+        return Err(unreadable(report.text_of_failures()));
+    }
+    let place = place(arguments, session.objects())?;
+    let (namespace, mut run) = written(&place, session.objects(), namespace);
+    change(arguments, &inputs, &mut run, &namespace)?;
+    let index = match place {
+        Place::Run(index) => {
+            if let Some(object) = session.object_mut(index) {
+                object.node = Node::from_json(run.clone(), Mark::START);
+            }
+            index
+        }
+        Place::Agent(_) => add(&mut session, run.clone()),
+    };
+    let name = session.objects()[index].name.name.clone();
+    let mut warnings = Vec::new();
+    let objects = wanted(session.objects(), &mut warnings);
+    judge(session, &name)?;
+    Ok(Composed {
+        objects,
+        run,
+        namespace,
+        warnings,
+    })
+}
+
+/// Where the run is.
+#[derive(Debug)]
+enum Place {
+    /// It is an object of the files.
+    Run(usize),
+    /// It is made for an agent, by its name and, if the files have it, its place.
+    Agent(AgentNamed),
+}
+
+#[derive(Debug)]
+struct AgentNamed {
+    name: String,
+    index: Option<usize>,
+}
+
+/// Refuses what means nothing in a cluster, with what to do instead.
+fn refuse(arguments: &RunArguments) -> Result<(), Failure> {
+    let key = "put the key into a Secret of the namespace, and name it in `authRefs` of the agent";
+    let is_directory = |skill: &&String| directory(skill).is_some() && skill.contains('/');
+    let refused = [
+        (
+            arguments.key_file.is_some().then_some("--key-file"),
+            "the model's key is a Secret in the cluster",
+            key,
+        ),
+        (
+            arguments.key_command.is_some().then_some("--key-command"),
+            "no command of this machine runs there",
+            key,
+        ),
+        (
+            arguments.floor.is_some().then_some("--floor"),
+            "the floor is the cluster's own",
+            "`sympozium explain --floor` tells what another floor would say",
+        ),
+        (
+            arguments.policy.is_some().then_some("--policy"),
+            "the policy is that of the agent in the cluster",
+            "set `policyRef` of the agent",
+        ),
+        (
+            arguments.workspace.is_some().then_some("--workspace"),
+            "a directory of this machine is not there",
+            "give the run a volume in its manifest",
+        ),
+        (
+            arguments
+                .skills
+                .iter()
+                .any(|it| is_directory(&it))
+                .then_some("--skill with a directory"),
+            "a directory of this machine is no image and no pack there",
+            "make a pack of it with `sympozium skill import`, apply that, and name the pack",
+        ),
+    ];
+    for (flag, why, hint) in refused {
+        if let Some(flag) = flag {
+            let error = anyhow!("{flag} means nothing in a cluster: {why}");
+            return Err(Failure::usage(error, hint));
+        }
+    }
+    Ok(())
+}
+
+fn place(arguments: &RunArguments, objects: &[Object]) -> Result<Place, Failure> {
+    let runs = indices(objects, |it| it.is(Kind::AgentRun));
+    let agents = indices(objects, is_agent);
+    let named = |index: usize| {
+        Place::Agent(AgentNamed {
+            name: objects[index].name.name.clone(),
+            index: Some(index),
+        })
+    };
+    if let Some(name) = &arguments.run {
+        return only(objects, &runs, name, "AgentRun").map(Place::Run);
+    }
+    if let Some(name) = &arguments.agent {
+        let of_files = agents.iter().any(|it| objects[*it].name.name == *name);
+        return match of_files {
+            true => only(objects, &agents, name, "agent").map(named),
+            // It is in the cluster, or the run will say that it is not.
+            false => Ok(Place::Agent(AgentNamed {
+                name: name.clone(),
+                index: None,
+            })),
+        };
+    }
+    match (runs.as_slice(), agents.as_slice()) {
+        ([run], _) => Ok(Place::Run(*run)),
+        ([], [agent]) => Ok(named(*agent)),
+        ([], []) => Err(Failure::usage(
+            anyhow!("neither a run nor an agent is named"),
+            "name an agent of the cluster with --agent, or files with manifests",
+        )),
+        ([], agents) => Err(several(objects, agents, "agents", "--agent")),
+        (runs, _) => Err(several(objects, runs, "runs", "--run")),
+    }
+}
+
+/// The run as it is written, or made anew, and its namespace.
+fn written(place: &Place, objects: &[Object], namespace: &str) -> (String, Value) {
+    match place {
+        Place::Run(index) => {
+            let object = &objects[*index];
+            (object.name.namespace.clone(), object.node.to_json())
+        }
+        Place::Agent(agent) => {
+            let namespace = match agent.index {
+                Some(index) => objects[index].name.namespace.clone(),
+                None => namespace.to_owned(),
+            };
+            let run = json!({
+                "apiVersion": API_VERSION,
+                "kind": "AgentRun",
+                "metadata": {"generateName": GENERATED},
+                "spec": {"agentRef": agent.name},
+            });
+            (namespace, run)
+        }
+    }
+}
+
+/// What the flags make of it.
+fn change(
+    arguments: &RunArguments,
+    inputs: &Inputs,
+    run: &mut Value,
+    namespace: &str,
+) -> Result<(), Failure> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let old = &run["metadata"];
+    let (name, begins) = (text(&old["name"]), text(&old["generateName"]));
+    let mut metadata = json!({"namespace": namespace});
+    // What else is there is of another run: its UID, its owner, its version.
+    for field in ["labels", "annotations"] {
+        if old[field].is_object() {
+            metadata[field] = old[field].clone();
+        }
+    }
+    if metadata["labels"][labels::SOURCE].is_null() {
+        metadata["labels"][labels::SOURCE] = json!("cli");
+    }
+    match (name.is_empty(), begins.is_empty()) {
+        (false, _) => metadata["name"] = json!(name),
+        (true, false) => metadata["generateName"] = json!(begins),
+        (true, true) => metadata["generateName"] = json!(GENERATED),
+    }
+    run["metadata"] = metadata;
+    if let Some(object) = run.as_object_mut() {
+        object.remove("status");
+    }
+    let spec = &mut run["spec"];
+    if spec["cancel"] == true {
+        let error = anyhow!("the run has `cancel: true`: it is over before it begins");
+        return Err(Failure::new(error, "remove `cancel`"));
+    }
+    if let Some(task) = &inputs.task {
+        spec["task"] = json!(task);
+    }
+    if spec["task"].is_null() {
+        let error = anyhow!("there is no task");
+        let hint = "say what the agent is to do: sympozium run [FILE…] \"TASK\"";
+        return Err(Failure::usage(error, hint));
+    }
+    if let Some(timeout) = &arguments.timeout {
+        spec["timeout"] = json!(timeout);
+    }
+    if !arguments.skills.is_empty() {
+        let own = Node::from_json(json!({"spec": spec}), Mark::START);
+        spec["skills"] = references(&arguments.skills, &[&own]);
+    }
+    change_model(arguments, spec)
+}
+
+fn change_model(arguments: &RunArguments, spec: &mut Value) -> Result<(), Failure> {
+    if let Some((provider, model)) = arguments.model.as_deref().and_then(|it| it.split_once('/')) {
+        let own = spec["model"]["provider"].as_str();
+        // Of another provider nothing holds: neither address, key nor headers.
+        if own.is_none_or(|it| !it.eq_ignore_ascii_case(provider)) {
+            spec["model"] = json!({"provider": provider});
+        }
+        spec["model"]["model"] = json!(model);
+        if let Some(model) = spec["model"].as_object_mut() {
+            model.remove("modelRef");
+        }
+    }
+    if let Some(url) = &arguments.base_url {
+        if spec["model"].is_null() {
+            let error = anyhow!("--base-url is for a model, and the run names none");
+            return Err(Failure::usage(error, "give --model too"));
+        }
+        spec["model"]["baseURL"] = json!(url);
+    }
+    Ok(())
+}
+
+/// What the run may need, of all objects, in the order in which it is created.
+fn wanted(objects: &[Object], warnings: &mut Vec<String>) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for object in objects {
+        let version = object.node.get("apiVersion").and_then(Node::as_text);
+        let kind = match &object.kind {
+            ObjectKind::Ours(Kind::AgentRun) => continue,
+            ObjectKind::Ours(kind) => Needed::ours(*kind),
+            ObjectKind::Foreign(kind) => Needed::foreign(version, kind),
+        };
+        let name = &object.name;
+        let is_floor = kind == Some(Needed::Policy)
+            && name.name == FLOOR_POLICY
+            && name.namespace == SYSTEM_NAMESPACE;
+        let Some(kind) = kind.filter(|_| !is_floor) else {
+            warnings.push(left_alone(&name.kind, &name.name));
+            continue;
+        };
+        // Of two with one name the first counts, as everywhere.
+        let is_known =
+            |it: &Wanted| it.kind == kind && it.name == name.name && it.namespace == name.namespace;
+        if !wanted.iter().any(is_known) {
+            wanted.push(Wanted {
+                kind,
+                namespace: name.namespace.clone(),
+                name: name.name.clone(),
+                value: object.node.to_json(),
+            });
+        }
+    }
+    wanted.sort_by_key(|it| it.kind);
+    wanted
+}
+
+/// Whether the objects are what their kinds allow, and nothing among them denies the run for certain.
+fn judge(session: Session<'_>, run: &str) -> Result<(), Failure> {
+    let demand = Demand {
+        run: Some(run),
+        uid: None,
+        purpose: Purpose::Check,
+    };
+    let schemas = &mut Schemas::default();
+    let report = session.finish_for(schemas, Completeness::Partial, demand);
+    let findings = report.text_of_failures();
+    match report.conclusion() {
+        Conclusion::Well => Ok(()),
+        Conclusion::Broken => Err(unreadable(findings)),
+        Conclusion::Denied => {
+            let hint = "change what the lines above name; `sympozium explain` shows what a run could touch";
+            Err(Failure::denied(anyhow!("the run is denied"), hint).with_findings(findings))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+
+    const FILES: &str = r"
+apiVersion: sympozium.ai/v1alpha1
+kind: Agent
+metadata: {name: worker}
+spec: {agents: {default: {model: m}}, skills: [tools]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData: {k: v}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: other}
+";
+
+    fn composed(files: &str, typed: &[&str]) -> Result<Composed, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("files.yaml");
+        std::fs::write(&path, files).unwrap();
+        let mut all = vec!["sympozium", "run", "--cluster"];
+        if !files.is_empty() {
+            all.push(path.to_str().unwrap());
+        }
+        all.extend(typed);
+        let Command::Run(arguments) = Arguments::try_parse_from(all).unwrap().command else {
+            panic!("another command");
+        };
+        compose(&arguments, "team").map_err(|failure| failure.text())
+    }
+
+    #[test]
+    fn files_and_flags_become_objects() {
+        let flags = [
+            "Do it.",
+            "--timeout",
+            "5m",
+            "--skill",
+            "tools",
+            "--model",
+            "ollama/qwen3",
+        ];
+        let composed = composed(FILES, &flags).unwrap();
+        assert_eq!(
+            composed.run,
+            json!({
+                "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",
+                "metadata": {"namespace": "team", "generateName": "run-", "labels": {"sympozium.ai/source": "cli"}},
+                "spec": {
+                    "agentRef": "worker", "task": "Do it.", "timeout": "5m",
+                    "skills": [{"skillPackRef": "tools"}], "model": {"provider": "ollama", "model": "qwen3"},
+                },
+            })
+        );
+        let names: Vec<_> = composed
+            .objects
+            .iter()
+            .map(|it| (it.kind, it.name.as_str()))
+            .collect();
+        assert_eq!(names, [(Needed::Secret, "key"), (Needed::Agent, "worker")]);
+        // In the form that the API server takes.
+        assert_eq!(
+            composed.objects[1].value["spec"]["skills"],
+            json!([{"skillPackRef": "tools"}])
+        );
+        assert_eq!(
+            composed.warnings,
+            ["Service `other` of the files is left alone; `kubectl apply` makes it"]
+        );
+    }
+
+    #[test]
+    fn an_agent_of_the_cluster_needs_no_file() {
+        let composed = composed("", &["--agent", "reviewer", "Review."]).unwrap();
+        assert_eq!(
+            composed.run["spec"],
+            json!({"agentRef": "reviewer", "task": "Review."})
+        );
+        assert_eq!(
+            (composed.namespace.as_str(), composed.objects.len()),
+            ("team", 0)
+        );
+    }
+
+    #[test]
+    fn a_run_of_the_files_is_a_new_one() {
+        let run = r"
+apiVersion: sympozium.ai/v1alpha1
+kind: AgentRun
+metadata: {name: nightly, namespace: other, uid: 00000000-0000-4000-8000-000000000000, labels: {a: b}}
+spec: {agentRef: worker, task: Report., model: {provider: openai, model: a, authSecretRef: key}}
+status: {phase: Succeeded}
+";
+        let composed = composed(run, &["--model", "openai/b"]).unwrap();
+        assert_eq!(
+            composed.run["metadata"],
+            json!({"namespace": "other", "name": "nightly", "labels": {"a": "b", "sympozium.ai/source": "cli"}})
+        );
+        assert_eq!(composed.run["status"], Value::Null);
+        assert_eq!(
+            composed.run["spec"]["model"],
+            json!({"provider": "openai", "model": "b", "authSecretRef": "key"})
+        );
+    }
+
+    #[test]
+    fn what_means_nothing_there_is_refused_with_the_reason() {
+        for (typed, said) in [
+            (
+                &["--key-file", "k", "a"][..],
+                "--key-file means nothing in a cluster",
+            ),
+            (
+                &["--key-command", "pass", "a"],
+                "no command of this machine runs there",
+            ),
+            (&["--floor", "f", "a"], "the floor is the cluster's own"),
+            (
+                &["--policy", "default", "a"],
+                "set `policyRef` of the agent",
+            ),
+            (&["--workspace", ".", "a"], "give the run a volume"),
+            (&["--base-url", "http://a", "a"], "give --model too"),
+            (&[], "there is no task"),
+        ] {
+            let error = composed(FILES, typed).unwrap_err();
+            assert!(error.contains(said), "{typed:?}: {error}");
+        }
+        let nothing = composed("", &["Do it."]).unwrap_err();
+        assert!(
+            nothing.contains("name an agent of the cluster with --agent"),
+            "{nothing}"
+        );
+        let broken = composed(&FILES.replace("agents:", "agent:"), &["a"]).unwrap_err();
+        assert!(broken.contains("cannot be used as they are"), "{broken}");
+    }
+}

@@ -1,0 +1,71 @@
+use std::future::{pending, ready};
+
+use clap::Parser as _;
+
+use super::*;
+use crate::arguments::{Arguments, Command};
+
+fn failure() -> Failure {
+    Failure::new(anyhow!("no"), "try")
+}
+
+/// Lets what was begun come to its end.
+async fn settle() {
+    for _ in 0..4 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_word_that_was_not_heard_is_given_again() {
+    let mut cancelling = Cancelling::No;
+    assert_eq!(cancelling.tell(ready(Err(failure()))), Telling::OnItsWay);
+    settle().await;
+    // The second time it is heard, and the third has nothing to add.
+    assert_eq!(cancelling.tell(ready(Ok(()))), Telling::OnItsWay);
+    settle().await;
+    assert_eq!(
+        cancelling.tell(async { panic!("it was told twice") }),
+        Telling::Told
+    );
+    let heard = cancelling.finish(LAST_WORD).await;
+    assert!(matches!(heard, Some(Ok(()))), "{heard:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_leaves_is_told_that_nobody_heard() {
+    let mut cancelling = Cancelling::No;
+    cancelling.tell(ready(Err(failure())));
+    let heard = cancelling.finish(LAST_WORD).await;
+    assert!(matches!(heard, Some(Err(_))), "{heard:?}");
+    // One that is on its way for ever is not heard.
+    let mut cancelling = Cancelling::No;
+    cancelling.tell(pending());
+    assert_eq!(cancelling.tell(ready(Ok(()))), Telling::OnItsWay);
+    let heard = cancelling.finish(LAST_WORD).await;
+    assert!(heard.is_none(), "{heard:?}");
+    // Nobody has said anything.
+    let heard = Cancelling::No.finish(LAST_WORD).await;
+    assert!(matches!(heard, Some(Ok(()))), "{heard:?}");
+}
+
+#[test]
+fn a_run_that_was_to_end_before_it_was_there_is_not_left_to_itself() {
+    let arguments = |typed: &[&str]| {
+        let all = ["sympozium", "run", "--cluster", "task"];
+        let all = all.iter().chain(typed);
+        let Command::Run(arguments) = Arguments::try_parse_from(all).unwrap().command else {
+            panic!("another command");
+        };
+        arguments
+    };
+    let (here, away) = (arguments(&[]), arguments(&["--detach"]));
+    for (wanted, followed, detached) in [
+        (Stop::No, Next::Follow, Next::Detach),
+        (Stop::Gently, Next::Follow, Next::Cancel),
+        (Stop::Now, Next::Follow, Next::Cancel),
+    ] {
+        assert_eq!(next(wanted, &here), followed);
+        assert_eq!(next(wanted, &away), detached);
+    }
+}

@@ -1,0 +1,656 @@
+//! Objects of a cluster as what our commands make of them: no cluster is needed for that.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sympozium_api::names::Digest;
+use sympozium_api::{AgentRun, RunRecord, ToolApproval};
+use sympozium_ipc::receipt::{self, Chain};
+use sympozium_ipc::run_api::{Decision, Phase, Usage};
+
+use super::audit::{self, Kept};
+use super::fake::{self, Fake};
+use super::follow::Told;
+use super::{list, plan, view};
+use crate::local::event::Event;
+use crate::local::record::Outcome;
+use crate::place::Place;
+use crate::runs::audit::verify::{Which, verdict_in};
+
+const UID: &str = "0b9d4c1e-0000-4000-8000-000000000001";
+const NOW: u64 = 1_800_000_000_000;
+
+fn digest() -> Digest {
+    Digest::from(format!("sha256:{}", "1".repeat(64)).as_str())
+}
+
+fn run(status: Value) -> AgentRun {
+    serde_json::from_value(json!({
+        "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",
+        "metadata": {"name": "nightly", "namespace": "team", "uid": UID, "creationTimestamp": "2027-01-15T08:00:00Z"},
+        "spec": {"agentRef": "worker", "task": "Report."},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+/// A chain of so many requests to a model, cut into records of two lines.
+fn receipts(count: usize) -> (Vec<RunRecord>, Digest) {
+    let mut chain = Chain::new(digest());
+    let event = |number: usize| receipt::Event::Model {
+        request: number as u64,
+        status: Some(200),
+        sent_bytes: 1,
+        received_bytes: 1,
+        input_tokens: None,
+        output_tokens: None,
+        duration_ms: 1,
+        error: None,
+    };
+    let mut records = Vec::new();
+    let mut number = 0;
+    while number < count {
+        let previous = (number > 0).then(|| chain.head().clone());
+        let first = number;
+        let mut lines = Vec::new();
+        while lines.len() < 2 && number < count {
+            lines.push(chain.add(NOW, event(number)).unwrap().text);
+            number += 1;
+        }
+        let segment = records.len();
+        records.push(record(
+            "receipts",
+            segment,
+            first,
+            &lines,
+            previous,
+            chain.head(),
+        ));
+    }
+    (records, chain.head().clone())
+}
+
+fn record(
+    kind: &str,
+    segment: usize,
+    first: usize,
+    lines: &[String],
+    previous: Option<Digest>,
+    head: &Digest,
+) -> RunRecord {
+    let letter = &kind[..1];
+    let name = plan::names(&run(json!({}))).of(&format!("{letter}{segment}"));
+    serde_json::from_value(json!({
+        "apiVersion": "sympozium.ai/v1alpha1", "kind": "RunRecord", "metadata": {"name": name},
+        "spec": {
+            "run": {"name": "nightly", "uid": UID}, "kind": kind, "segment": segment, "firstLine": first,
+            "lines": lines, "previousHead": previous, "head": head,
+        },
+    }))
+    .unwrap()
+}
+
+fn approval(name: &str, status: Value) -> ToolApproval {
+    let name = plan::names(&run(json!({}))).of(name);
+    serde_json::from_value(json!({
+        "apiVersion": "sympozium.ai/v1alpha1", "kind": "ToolApproval", "metadata": {"name": name},
+        "spec": {
+            "run": {"name": "nightly", "uid": UID}, "tool": "execute_command", "pack": "shell",
+            "actionHash": digest(), "summary": "shell: ls", "requestedAt": "2027-01-15T08:00:00Z",
+            "expiresAt": "2027-01-15T08:10:00Z",
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn new_told(run: AgentRun) -> Told {
+    let place = Place::cluster([("--context", Some("kind")), ("-n", Some("team"))]);
+    Told::new(run, place, NOW)
+}
+
+fn kinds(events: &[Event]) -> Vec<String> {
+    let kind = |event: &Event| serde_json::to_value(event).unwrap()["event"].to_string();
+    events
+        .iter()
+        .map(kind)
+        .map(|it| it.trim_matches('"').to_owned())
+        .collect()
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2027-01-15T08:00:00Z"})
+}
+
+#[test]
+fn every_end_of_a_run_is_one_of_ours() {
+    let outcome = |status: Value| view::outcome(&run(status));
+    let succeeded = Outcome::Succeeded {
+        answer: "Done.".to_owned(),
+    };
+    let denied = |why: &str| Outcome::Denied {
+        why: why.to_owned(),
+    };
+    let refused = |why: &str| Outcome::Refused {
+        why: why.to_owned(),
+    };
+    let reasons = "denied[tool-gating]: AgentRun team/nightly: spec: no such tool (hint: name another)\n\
+                   denied[floor]: AgentRun team/nightly: spec: no (hint: ask)";
+    for (status, expected) in [
+        (json!(null), None),
+        (json!({"phase": "Pending"}), None),
+        (json!({"phase": "PostRunning", "result": "Done."}), None),
+        (
+            json!({"phase": "Succeeded", "result": "Done."}),
+            Some(succeeded),
+        ),
+        (json!({"phase": "Cancelled"}), Some(Outcome::Cancelled)),
+        // As the controller writes each of them.
+        (
+            json!({"phase": "Failed", "error": format!("the run is denied\n{reasons}"),
+                "conditions": [condition("Admitted", "False", "Denied", reasons)]}),
+            Some(denied(reasons)),
+        ),
+        (
+            json!({"phase": "Failed", "error": "the cluster has no agent-sandbox; install it",
+                "conditions": [condition("Admitted", "False", "Impossible", "the cluster has no agent-sandbox; install it")]}),
+            Some(refused("the cluster has no agent-sandbox; install it")),
+        ),
+        (
+            json!({"phase": "Failed", "error": "the check of the network failed: the canary answers",
+                "conditions": [condition("Admitted", "True", "Admitted", ""),
+                    condition("NetworkEnforced", "False", "Unenforced", "the canary answers")],
+                "failedContainers": [{"name": "check-network", "reason": "Error", "exitCode": 1}]}),
+            Some(refused(
+                "the check of the network failed: the canary answers\ncheck-network: Error (exit code 1)",
+            )),
+        ),
+        // The floor lets it be, and the run failed of something else.
+        (
+            json!({"phase": "Failed", "error": "the agent crashed",
+                "conditions": [condition("NetworkEnforced", "False", "Unenforced", "the canary answers")]}),
+            Some(Outcome::Failed {
+                why: "the agent crashed".to_owned(),
+            }),
+        ),
+        (
+            json!({"phase": "Failed", "error": "the run's time is up"}),
+            Some(Outcome::TimedOut),
+        ),
+        (
+            json!({"phase": "Failed", "report": {"reportedAt": "2027-01-15T08:00:00Z", "ending": "timedOut"}}),
+            Some(Outcome::TimedOut),
+        ),
+        (
+            json!({"phase": "Failed", "error": "the agent crashed", "failedContainers":
+                [{"name": "agent", "reason": "OOMKilled", "exitCode": 137, "logTail": "last words\n"}]}),
+            Some(Outcome::Failed {
+                why:
+                    "the agent crashed\nagent: OOMKilled (exit code 137); it last said:\nlast words"
+                        .to_owned(),
+            }),
+        ),
+    ] {
+        assert_eq!(outcome(status.clone()), expected, "{status}");
+    }
+}
+
+#[test]
+fn a_run_is_shown_as_one_of_this_machine() {
+    let run = run(json!({
+        "phase": "Running", "planDigest": digest(), "podName": "pod",
+        "resolved": [{"kind": "SkillPack", "namespace": "team", "name": "shell", "digest": digest()}],
+        "report": {"reportedAt": "2027-01-15T08:00:00Z", "phase": "waiting",
+            "tokenUsage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7, "toolCalls": 1, "modelRequests": 2,
+                "estimated": true, "durationMs": 5}},
+    }));
+    let (view, outcome) = view::view(&run, &Place::here());
+    assert_eq!(outcome, None);
+    assert_eq!(
+        serde_json::to_value(&view).unwrap(),
+        json!({
+            "name": "nightly", "uid": UID, "namespace": "team", "agent": "worker", "model": "the agent's",
+            "skills": ["shell"], "state": "waiting for approval", "alive": true, "startedMs": NOW, "endedMs": null,
+            "usage": {"modelRequests": 2, "inputTokens": 3, "outputTokens": 4, "estimated": true, "toolCalls": 1},
+            "workspace": null, "directory": null,
+        })
+    );
+}
+
+#[test]
+fn what_is_in_the_way_is_told_in_words() {
+    let run = run(json!({"phase": "Pending", "conditions": [
+        condition("Admitted", "Unknown", "Waiting", "Agent `worker` is not there yet"),
+        condition("Granted", "True", "Granted", ""),
+        condition("Started", "False", "ImagePull", ""),
+        condition("NetworkEnforced", "Unknown", "Unknown", ""),
+    ]}));
+    let told: Vec<String> = view::waits_for(&run)
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "Agent `worker` is not there yet",
+            "an image cannot be pulled"
+        ]
+    );
+    let mut events = new_told(run.clone());
+    let first = events.saw_run(run.clone(), NOW);
+    assert_eq!(kinds(&first), ["starting", "starting", "phase"]);
+    // The same again says nothing.
+    assert_eq!(events.saw_run(run, NOW), []);
+}
+
+#[test]
+fn objects_in_any_order_become_events_in_order() {
+    let (records, head) = receipts(3);
+    let started = json!({"phase": "Running", "planDigest": digest(), "podName": "pod",
+        "report": {"reportedAt": "2027-01-15T08:00:00Z", "phase": "working"}});
+    let mut told = new_told(run(json!(null)));
+    // Before the plan is told nothing else is, and the second piece waits for the first.
+    assert_eq!(told.saw_record(records[1].clone(), NOW), []);
+    assert_eq!(told.saw_run(run(started.clone()), NOW), []);
+    assert!(told.wants_plan());
+    let events = told.plan(None, NOW);
+    assert_eq!(kinds(&events), ["planned", "phase"]);
+    assert_eq!(
+        events[1],
+        Event::Phase {
+            phase: Phase::Working
+        }
+    );
+    let events = told.saw_record(records[0].clone(), NOW);
+    assert_eq!(kinds(&events), ["receipt", "receipt", "receipt"]);
+    // Nothing is told twice.
+    assert_eq!(told.saw_record(records[0].clone(), NOW), []);
+
+    let asked = told.saw_approval(&approval("q1", json!(null)), NOW);
+    let [Event::Asked { question }] = asked.as_slice() else {
+        panic!("nobody is asked: {asked:?}");
+    };
+    assert_eq!(
+        (question.approval.as_str(), question.deadline_ms),
+        ("q1", NOW + 600_000)
+    );
+    let decided =
+        json!({"decision": "denied", "decidedBy": "bob", "decidedAt": "2027-01-15T08:01:00Z"});
+    assert_eq!(
+        told.saw_approval(&approval("q1", decided), NOW),
+        [Event::Answered {
+            approval: "q1".to_owned(),
+            decision: Some(Decision::Denied),
+            by: Some("bob".to_owned()),
+        }]
+    );
+    told.saw_approval(&approval("q2", json!(null)), NOW);
+    let expired = Event::Answered {
+        approval: "q2".to_owned(),
+        decision: Some(Decision::Expired),
+        by: None,
+    };
+    assert_eq!(told.due_ms(), Some(NOW + 600_000));
+    assert_eq!(told.tick(NOW + 600_000), [expired]);
+
+    // The end waits for what was reported, and for the proof that nothing is left.
+    let mut over = started;
+    over["phase"] = json!("Succeeded");
+    over["result"] = json!("Done.");
+    over["report"]["transcriptSegments"] = json!(1);
+    over["report"]["receiptSegments"] = json!(2);
+    over["report"]["receiptsHead"] = json!(head);
+    assert_eq!(told.saw_run(run(over.clone()), NOW), []);
+    let said = record(
+        "transcript",
+        0,
+        0,
+        &["{\"kind\":\"end\"}".to_owned(), "no JSON".to_owned()],
+        None,
+        &head,
+    );
+    assert_eq!(
+        kinds(&told.saw_record(said, NOW)),
+        ["transcript", "transcript"]
+    );
+    over["revocation"] = json!({"checkedAt": "2027-01-15T08:02:00Z",
+        "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]});
+    // What is left is removed again, so that is not the end.
+    assert_eq!(told.saw_run(run(over.clone()), NOW), []);
+    let ended = |leftovers: Vec<String>| {
+        [Event::Ended {
+            outcome: Outcome::Succeeded {
+                answer: "Done.".to_owned(),
+            },
+            usage: Usage {
+                model_requests: 3,
+                ..Usage::default()
+            },
+            leftovers,
+        }]
+    };
+    over["revocation"] = json!({"checkedAt": "2027-01-15T08:02:02Z"});
+    assert_eq!(told.saw_run(run(over), NOW + 1), ended(Vec::new()));
+    assert!(told.has_ended());
+}
+
+#[test]
+fn what_stays_although_the_run_is_over_is_told_in_the_end() {
+    let over = run(
+        json!({"phase": "Succeeded", "result": "Done.", "planDigest": digest(), "podName": "pod",
+        "tokenUsage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7, "toolCalls": 1, "modelRequests": 2,
+            "estimated": true, "durationMs": 5},
+        "revocation": {"checkedAt": "2027-01-15T08:02:00Z",
+            "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]}}),
+    );
+    let mut told = new_told(over.clone());
+    told.saw_run(over, NOW);
+    assert_eq!(kinds(&told.plan(None, NOW)), ["planned", "usage"]);
+    assert_eq!(told.tick(NOW + 59_999), []);
+    assert_eq!(
+        told.tick(NOW + 60_000),
+        [Event::Ended {
+            outcome: Outcome::Succeeded {
+                answer: "Done.".to_owned(),
+            },
+            usage: Usage {
+                model_requests: 2,
+                input_tokens: 3,
+                output_tokens: 4,
+                estimated: true,
+                tool_calls: 1,
+            },
+            leftovers: vec!["Role team/x".to_owned()],
+        }]
+    );
+}
+
+/// Everything that is told of so many records, in the order in which the API server lists them.
+fn told_of(records: Vec<RunRecord>) -> (Told, Vec<Event>) {
+    let started = run(json!({"phase": "Running", "planDigest": digest()}));
+    let mut told = new_told(started.clone());
+    told.saw_run(started, NOW);
+    told.plan(None, NOW);
+    let mut listed: Vec<(String, RunRecord)> = records
+        .into_iter()
+        .map(|it| (it.metadata.name.clone().unwrap(), it))
+        .collect();
+    listed.sort_by(|a, b| a.0.cmp(&b.0));
+    let stored: BTreeMap<String, RunRecord> = listed.iter().cloned().collect();
+    let mut events = Vec::new();
+    for (_, record) in listed {
+        events.extend(told.saw_record(record, NOW));
+        // As the watch does it.
+        while let Some(name) = told.wants_record() {
+            events.extend(told.read_record(Some(stored[&name].clone()), NOW));
+        }
+    }
+    (told, events)
+}
+
+#[test]
+fn nothing_is_lost_of_a_run_with_many_records() {
+    for count in [300, 1_000] {
+        let (records, _) = receipts(2 * count);
+        assert_eq!(records.len(), count);
+        let (_, events) = told_of(records);
+        let all = kinds(&events);
+        assert!(all.iter().all(|it| it == "receipt"), "{count}");
+        assert_eq!(all.len(), 2 * count);
+    }
+}
+
+#[test]
+fn records_that_do_not_fit_are_read_again() {
+    // A piece of the transcript with a megabyte in it: of a hundred, more come too soon than are kept.
+    let line = "x".repeat(1 << 20);
+    let piece = |segment: usize| {
+        let line = format!("\"{segment} {line}\"");
+        record("transcript", segment, segment, &[line], None, &digest())
+    };
+    let (mut told, events) = told_of((0..100).map(piece).collect());
+    let numbers: Vec<usize> = events
+        .iter()
+        .map(|event| match event {
+            Event::Transcript { line } => {
+                let line = line.as_str().unwrap();
+                line.split(' ').next().unwrap().parse().unwrap()
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    assert_eq!(told.wants_record(), None);
+    // One that is gone by then is missing, and is not asked for again.
+    for segment in (101..140).chain([100]) {
+        told.saw_record(piece(segment), NOW);
+    }
+    let wanted = told.wants_record().unwrap();
+    assert!(wanted.ends_with("-t132"), "{wanted}");
+    // What is there is another's.
+    let mut foreign = piece(132);
+    foreign.spec.run.uid = "other".into();
+    assert_eq!(told.read_record(Some(foreign), NOW), []);
+    assert_eq!(told.wants_record(), None);
+}
+
+#[test]
+fn nobody_waits_for_ever() {
+    let mut told = new_told(run(json!(null)));
+    assert_eq!(kinds(&told.tick(NOW + 15_000)), ["starting"]);
+    assert_eq!(told.tick(NOW + 16_000), []);
+    let over = json!({"phase": "Failed", "error": "no", "planDigest": digest(), "podName": "pod",
+        "report": {"reportedAt": "2027-01-15T08:00:00Z", "receiptSegments": 1}});
+    told.saw_run(run(over), NOW);
+    told.plan(None, NOW);
+    assert_eq!(told.tick(NOW + 10_001), []);
+    assert_eq!(
+        kinds(&told.tick(NOW + 60_001)),
+        ["warning", "warning", "ended"]
+    );
+
+    // One that is deleted is over at once.
+    let mut told = new_told(run(json!({"phase": "Running"})));
+    let events = told.saw_no_run(NOW);
+    assert_eq!(kinds(&events), ["warning", "ended"]);
+    assert!(matches!(
+        &events[1],
+        Event::Ended {
+            outcome: Outcome::Cancelled,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn receipts_that_do_not_follow_are_not_shown() {
+    let (mut records, _) = receipts(3);
+    let changed = records[0].spec.lines[1].replace("\"request\":1", "\"request\":9");
+    records[0].spec.lines[1] = changed;
+    let started = run(json!({"phase": "Running", "planDigest": digest()}));
+    let mut told = new_told(started.clone());
+    told.saw_run(started, NOW);
+    told.plan(None, NOW);
+    // That a line was changed shows in the next one, which does not follow from it.
+    let events = told.saw_record(records[0].clone(), NOW);
+    assert_eq!(kinds(&events), ["receipt", "receipt"]);
+    let events = told.saw_record(records[1].clone(), NOW);
+    assert_eq!(kinds(&events), ["warning"]);
+    // A record of somebody else, by name or by run, is none of ours.
+    let mut foreign = receipts(1).0.remove(0);
+    foreign.metadata.name = Some("other".to_owned());
+    assert_eq!(told.saw_record(foreign, NOW), []);
+}
+
+fn kept(records: Vec<RunRecord>, report: Value) -> Kept {
+    let run = run(json!({"phase": "Succeeded", "planDigest": digest(), "report": report}));
+    let status = view::status(&run);
+    Kept {
+        name: "nightly".to_owned(),
+        uid: UID.to_owned(),
+        plan: status.plan_digest,
+        stored: Ok(()),
+        report: status.report,
+        is_alive: false,
+        records,
+    }
+}
+
+fn checked(kept: &Kept) -> Result<String, String> {
+    let checked = kept.check(&mut |_, _| true);
+    checked
+        .map(|it| it.to_string())
+        .map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn a_chain_is_verified_to_the_head_that_was_reported() {
+    let (records, head) = receipts(3);
+    let report = |count: u64, head: &Digest| {
+        json!({"reportedAt": "2027-01-15T08:00:00Z", "receipts": count, "receiptsHead": head,
+            "receiptSegments": 2})
+    };
+    let whole = kept(records.clone(), report(3, &head));
+    assert_eq!(checked(&whole), Ok(format!("3 receipts, head {head}")));
+
+    // Cut off at its end.
+    let cut = kept(records[..1].to_vec(), report(3, &head));
+    assert_eq!(
+        checked(&cut),
+        Err(
+            "RunRecords: line 3: it is missing: there are 2 receipts, and 3 were reported"
+                .to_owned()
+        )
+    );
+    // A line that was changed, with everything behind it left as it was.
+    let mut forged = records.clone();
+    forged[0].spec.lines[1] = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
+    let error = checked(&kept(forged, report(3, &head))).unwrap_err();
+    assert!(
+        error.contains("line 2: the record with it has another head"),
+        "{error}"
+    );
+    // The same with a head that fits: the next record does not.
+    let mut forged = records.clone();
+    let line = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
+    forged[0].spec.head = Chain::hash_of(&line);
+    forged[0].spec.lines[1] = line;
+    let error = checked(&kept(forged, report(3, &head))).unwrap_err();
+    assert!(
+        error.contains("line 3: the record with it does not follow"),
+        "{error}"
+    );
+    // A whole other chain has another head.
+    let (other, other_head) = receipts(2);
+    let error = checked(&kept(other, report(2, &head))).unwrap_err();
+    assert!(error.contains(other_head.as_ref()), "{error}");
+    // What was never reported does not count.
+    let (more, _) = receipts(4);
+    let behind = checked(&kept(more, report(3, &head))).unwrap();
+    assert!(
+        behind.contains("were never reported, and do not count"),
+        "{behind}"
+    );
+    let nothing = kept(Vec::new(), json!(null));
+    assert!(
+        checked(&nothing)
+            .unwrap_err()
+            .contains("before it reported anything")
+    );
+    let replaced = Kept {
+        stored: Err("another digest".to_owned()),
+        ..kept(records, report(3, &head))
+    };
+    assert!(
+        checked(&replaced)
+            .unwrap_err()
+            .contains("the stored plan is not the run's")
+    );
+}
+
+#[test]
+fn of_many_runs_only_what_is_needed_is_kept() {
+    let fake = Fake::new(|_, path| {
+        let (from, next) = match path.contains("continue=second") {
+            false => (0, "second"),
+            true => (50, ""),
+        };
+        let run = |number: usize| {
+            let uid = format!("{:08}-0000-4000-8000-000000000001", number / 2);
+            json!({
+                "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",
+                "metadata": {"name": format!("run-{number}"), "namespace": "team", "uid": uid},
+                "spec": {"agentRef": "worker", "task": "Report."},
+                "status": {"phase": "Succeeded", "result": "x".repeat(10_000)},
+            })
+        };
+        Some(match path.contains("agentruns/") {
+            // It is no name.
+            true => fake::not_found("run"),
+            false => (
+                200,
+                fake::page(&(from..from + 50).map(run).collect::<Vec<_>>(), next),
+            ),
+        })
+    });
+    let cluster = fake.cluster();
+    let mut most = 0;
+    let (names, has_more) = cluster
+        .wait(list(&cluster.connection, |run| {
+            most += 1;
+            run.metadata.name.filter(|it| it.ends_with('7'))
+        }))
+        .unwrap();
+    assert_eq!((names.len(), most, has_more), (10, 100, false));
+    assert_eq!(names[9], "run-97");
+    let asked = fake.asked();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(asked.iter().all(|it| it.contains("limit=50")), "{asked:?}");
+    // Both runs have this UID, and neither is chosen.
+    let several = cluster.find("00000007").unwrap_err();
+    assert!(
+        several.text().contains("several runs"),
+        "{}",
+        several.text()
+    );
+}
+
+#[test]
+fn a_run_that_is_deleted_meanwhile_does_not_keep_the_others_from_being_verified() {
+    let (records, head) = receipts(2);
+    let of_run = move |name: &str| {
+        let mut run = serde_json::to_value(run(json!({"phase": "Succeeded", "planDigest": digest(),
+            "report": {"reportedAt": "2027-01-15T08:00:00Z", "receipts": 2, "receiptsHead": head, "receiptSegments": 1}})))
+        .unwrap();
+        run["metadata"]["name"] = json!(name);
+        run
+    };
+    let record = serde_json::to_value(&records[0]).unwrap();
+    let fake = Fake::new(move |_, path| {
+        let path = path.split('?').next().unwrap_or_default();
+        Some(match path.rsplit('/').next().unwrap_or_default() {
+            "agentruns" => (200, fake::page(&[of_run("gone"), of_run("nightly")], "")),
+            "nightly" => (200, of_run("nightly")),
+            "runrecords" => (200, fake::page(std::slice::from_ref(&record), "")),
+            other => fake::not_found(other),
+        })
+    });
+    let cluster = fake.cluster();
+    let names = audit::names(&cluster).unwrap();
+    assert_eq!(names, ["gone", "nightly"]);
+    let verdicts: Vec<Result<String, String>> = names
+        .iter()
+        .map(|it| verdict_in(&cluster, Which::All, it).unwrap())
+        .collect();
+    let [Err(gone), Ok(whole)] = verdicts.as_slice() else {
+        panic!("{verdicts:?}");
+    };
+    assert!(
+        gone.starts_with("not verified: gone: there is no run `gone` in namespace `team`"),
+        "{gone}"
+    );
+    assert!(whole.starts_with("ok: nightly ("), "{whole}");
+    // One that was named is not there: nothing else was asked for.
+    assert!(verdict_in(&cluster, Which::Named, "gone").is_err());
+}

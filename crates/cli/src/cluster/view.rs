@@ -1,0 +1,300 @@
+//! An AgentRun as what every run is to our commands: a view of it, what came of it, what holds its parts.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt as _;
+use sympozium_api::AgentRun;
+use sympozium_api::agent_run::{
+    AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedEnding,
+    ReportedPhase, TIME_IS_UP, TokenUsage, condition, reason,
+};
+use sympozium_exec::IsolationReport;
+use sympozium_exec::guarantee::{Guarantee, Profile};
+use sympozium_exec::report::Standing;
+use sympozium_ipc::run_api::{Phase, Usage};
+
+use crate::local::record::Outcome;
+use crate::place::Place;
+use crate::runs::view::{View, state};
+
+/// Containers whose failure is told with a run's.
+const MAX_FAILED: usize = 8;
+/// What the error of a denied run begins with, which the outcome says already.
+const IS_DENIED: &str = "the run is denied\n";
+/// The container that looks whether the run's network is held in, and fails where the floor wants that.
+const CHECK_NETWORK: &str = "check-network";
+/// Who holds a part that does not say what holds it.
+const NOT_ATTESTED: &str = "the pod's spec, not attested";
+/// The model of a run whose plan is not known and whose manifest names none.
+const OF_THE_AGENT: &str = "the agent's";
+
+/// A run for lists, and what came of it.
+pub fn view(run: &AgentRun, place: &Place) -> (View, Option<Outcome>) {
+    let status = status(run);
+    let outcome = outcome(run);
+    let model = run.spec.model.as_ref();
+    let model = model.map(|it| format!("{}/{}", it.provider, it.model));
+    let started = run.creation_timestamp().or(status.started_at);
+    let ended = status.completed_at.as_ref();
+    let report = status.report.as_ref();
+    let tokens = status.token_usage.as_ref();
+    let tokens = tokens.or(report.and_then(|it| it.token_usage.as_ref()));
+    let view = View {
+        name: run.name_any(),
+        uid: run.uid().unwrap_or_default(),
+        namespace: run.namespace().unwrap_or_default(),
+        agent: agent(run),
+        model: model.unwrap_or_else(|| OF_THE_AGENT.to_owned()),
+        skills: skills(run),
+        state: state(phase(run), outcome.as_ref()),
+        alive: outcome.is_none(),
+        started_ms: started.as_ref().map_or(0, milliseconds),
+        ended_ms: ended.map(milliseconds),
+        usage: tokens.map(usage).unwrap_or_default(),
+        workspace: None,
+        directory: None,
+        place: place.clone(),
+    };
+    (view, outcome)
+}
+
+/// The status, which is empty before anybody has looked at the run.
+pub fn status(run: &AgentRun) -> AgentRunStatus {
+    run.status.clone().unwrap_or_default()
+}
+
+/// The agent that a run names.
+pub fn agent(run: &AgentRun) -> String {
+    let agent = run.spec.agent();
+    agent.map(|it| it.as_str().to_owned()).unwrap_or_default()
+}
+
+/// The packs: those that were resolved, or those that the run names.
+pub fn skills(run: &AgentRun) -> Vec<String> {
+    let resolved = run.status.iter().flat_map(|it| &it.resolved);
+    let resolved: Vec<String> = resolved
+        .filter(|it| it.kind == "SkillPack")
+        .map(|it| it.name.as_str().to_owned())
+        .collect();
+    if !resolved.is_empty() {
+        return resolved;
+    }
+    let named = run.spec.skills.iter();
+    let named = named.filter_map(|it| Some(it.skill_pack_ref.as_ref()?.as_str().to_owned()));
+    named.collect()
+}
+
+/// The task as a text.
+pub fn task(run: &AgentRun) -> String {
+    match run.spec.task.as_ref().map(serde_json::to_value) {
+        Some(Ok(serde_json::Value::String(text))) => text,
+        Some(Ok(other)) => other.to_string(),
+        Some(Err(_)) | None => String::new(),
+    }
+}
+
+/// What a run is doing.
+pub fn phase(run: &AgentRun) -> Phase {
+    let Some(status) = &run.status else {
+        return Phase::Starting;
+    };
+    if run.metadata.deletion_timestamp.is_some() || run.spec.cancel {
+        return Phase::Ended;
+    }
+    let reported = status.report.as_ref().and_then(|it| it.phase);
+    match (status.phase.unwrap_or_default(), reported) {
+        (RunPhase::Pending, _) => Phase::Starting,
+        (RunPhase::PostRunning, _) => Phase::Ended,
+        (_, Some(reported)) => reported_phase(reported),
+        (RunPhase::Running, None) => Phase::Starting,
+        (_, None) => Phase::Working,
+    }
+}
+
+/// What it says that it is doing.
+pub const fn reported_phase(phase: ReportedPhase) -> Phase {
+    match phase {
+        ReportedPhase::Starting => Phase::Starting,
+        ReportedPhase::Working => Phase::Working,
+        ReportedPhase::Waiting => Phase::Waiting,
+        ReportedPhase::Ended => Phase::Ended,
+    }
+}
+
+/// What came of a run; nothing while it goes on.
+pub fn outcome(run: &AgentRun) -> Option<Outcome> {
+    let status = run.status.as_ref()?;
+    let error = status.error.as_deref().unwrap_or_default();
+    let ending = status.report.as_ref().and_then(|it| it.ending);
+    Some(match status.phase? {
+        RunPhase::Succeeded | RunPhase::Skipped => Outcome::Succeeded {
+            answer: status.result.clone().unwrap_or_default(),
+        },
+        RunPhase::Cancelled => Outcome::Cancelled,
+        RunPhase::Failed if is_false(status, condition::ADMITTED, Some(reason::DENIED)) => {
+            Outcome::Denied {
+                why: error.strip_prefix(IS_DENIED).unwrap_or(error).to_owned(),
+            }
+        }
+        RunPhase::Failed if is_below_the_floor(status) => Outcome::Refused { why: why(status) },
+        // It may exist, and this cluster cannot make it.
+        RunPhase::Failed if is_false(status, condition::ADMITTED, Some(reason::IMPOSSIBLE)) => {
+            Outcome::Refused {
+                why: error.to_owned(),
+            }
+        }
+        RunPhase::Failed
+            if error.starts_with(TIME_IS_UP) || ending == Some(ReportedEnding::TimedOut) =>
+        {
+            Outcome::TimedOut
+        }
+        RunPhase::Failed => Outcome::Failed { why: why(status) },
+        RunPhase::Pending
+        | RunPhase::Running
+        | RunPhase::Serving
+        | RunPhase::PostRunning
+        | RunPhase::AwaitingDelegate => return None,
+    })
+}
+
+/// Whether a condition does not hold, for this reason or any.
+fn is_false(status: &AgentRunStatus, type_: &str, reason: Option<&str>) -> bool {
+    status.conditions.iter().any(|it| {
+        it.type_ == type_ && it.status == "False" && reason.is_none_or(|reason| it.reason == reason)
+    })
+}
+
+/// Whether the network is not held in as the floor wants it: the check has failed, and nothing behind it has begun. Where the
+/// floor does not want that, the check says the same and does not fail.
+fn is_below_the_floor(status: &AgentRunStatus) -> bool {
+    let mut failed = status.failed_containers.iter();
+    is_false(status, condition::NETWORK_ENFORCED, None) && failed.any(|it| it.name == CHECK_NETWORK)
+}
+
+/// Why it failed, with the last words of the containers that did.
+fn why(status: &AgentRunStatus) -> String {
+    let error = status.error.as_deref().map(str::trim);
+    let error = error.filter(|it| !it.is_empty());
+    let mut why = error.unwrap_or("nobody says why").to_owned();
+    for failed in status.failed_containers.iter().take(MAX_FAILED) {
+        why.push('\n');
+        why.push_str(&failure(failed));
+    }
+    why
+}
+
+fn failure(failed: &ContainerFailure) -> String {
+    let mut text = format!("{}: {}", failed.name, failed.reason);
+    if let Some(code) = failed.exit_code {
+        text.push_str(&format!(" (exit code {code})"));
+    }
+    let tail = failed.log_tail.as_deref().unwrap_or_default().trim();
+    match tail.is_empty() {
+        true => text,
+        false => format!("{text}; it last said:\n{tail}"),
+    }
+}
+
+/// What the start of a run waits for, and what else is not as it should be: one line each, with the condition's name.
+pub fn waits_for(run: &AgentRun) -> Vec<(String, String)> {
+    let conditions = run.status.iter().flat_map(|it| &it.conditions);
+    let hindering = conditions.filter(|it| {
+        let is_of_start = matches!(
+            it.type_.as_str(),
+            condition::ADMITTED | condition::GRANTED | condition::STARTED
+        );
+        // That nothing is known about the network is usual until the pod has tried it.
+        let is_of_network = it.type_ == condition::NETWORK_ENFORCED && it.status == "False";
+        (is_of_start && it.status != "True") || is_of_network
+    });
+    let told = hindering.map(|it| (it.type_.clone(), in_words(it)));
+    told.collect()
+}
+
+/// A condition that is not as it should be, in words.
+fn in_words(it: &Condition) -> String {
+    if !it.message.trim().is_empty() {
+        return it.message.trim().to_owned();
+    }
+    let words = match (it.type_.as_str(), it.reason.as_str()) {
+        (condition::NETWORK_ENFORCED, _) => "nothing in the cluster enforces NetworkPolicies",
+        (_, "Waiting") => "something that the run names is not there yet",
+        (_, "ImagePull") => "an image cannot be pulled",
+        (_, "Quota") => "a quota or a LimitRange of the namespace leaves no room for the pod",
+        (_, "PodSecurity") => "the Pod Security level of the namespace does not let the pod in",
+        (_, "Unschedulable") => "no node has room for the pod",
+        (_, "CrashLoop") => "a container keeps ending",
+        (condition::ADMITTED, _) => "it is not admitted yet",
+        (condition::GRANTED, _) => "its rights are not there yet",
+        (_, "") => "it has not started yet",
+        (_, other) => return format!("it has not started yet: {other}"),
+    };
+    words.to_owned()
+}
+
+/// What of a run is still there although it is over; nothing while that was not looked at. Somebody looks again as long as it
+/// is not empty.
+pub fn leftovers(run: &AgentRun) -> Option<Vec<String>> {
+    let revocation = run.status.as_ref()?.revocation.as_ref()?;
+    let left = revocation.remaining.iter().map(|it| match &it.namespace {
+        Some(namespace) => format!("{} {namespace}/{}", it.kind, it.name),
+        None => format!("{} {}", it.kind, it.name),
+    });
+    Some(left.collect())
+}
+
+/// What holds each part, as far as it was told.
+pub fn isolation(run: &AgentRun) -> BTreeMap<String, IsolationReport> {
+    let Some(status) = &run.status else {
+        return BTreeMap::new();
+    };
+    let reported = status.report.iter().flat_map(|it| &it.isolation);
+    // What the controller says counts more.
+    let all = reported.chain(&status.isolation);
+    all.map(|it| (it.part.clone(), isolation_report(it)))
+        .collect()
+}
+
+/// What holds one part.
+pub fn isolation_report(record: &IsolationRecord) -> IsolationReport {
+    let attested = Profile::ALL
+        .into_iter()
+        .find(|it| it.as_str() == record.profile);
+    let standing = |guarantee: Guarantee| {
+        let is_enforced = (record.guarantees.iter()).any(|it| it.as_str() == guarantee.as_str());
+        match (is_enforced, attested) {
+            (true, _) => Standing::Enforced { by: Vec::new() },
+            (false, Some(_)) => Standing::NotHeld {
+                missing: Vec::new(),
+                why: "it was not reported".to_owned(),
+            },
+            (false, None) => Standing::Delegated {
+                to: NOT_ATTESTED.to_owned(),
+            },
+        }
+    };
+    let all = Guarantee::ALL.into_iter();
+    IsolationReport {
+        profile: attested.unwrap_or(Profile::Container),
+        layers: BTreeMap::new(),
+        guarantees: all.map(|it| (it, standing(it))).collect(),
+    }
+}
+
+/// What was used.
+pub fn usage(tokens: &TokenUsage) -> Usage {
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    Usage {
+        model_requests: count(tokens.model_requests),
+        input_tokens: count(tokens.input_tokens),
+        output_tokens: count(tokens.output_tokens),
+        estimated: tokens.estimated,
+        tool_calls: count(tokens.tool_calls),
+    }
+}
+
+/// A moment in milliseconds since 1970.
+pub fn milliseconds(time: &Time) -> u64 {
+    u64::try_from(time.0.as_millisecond()).unwrap_or(0)
+}
