@@ -17,6 +17,7 @@ use sympozium_testkit::cluster::{Cluster, Image, Namespace, Security, Tier, even
 use crate::kinds;
 use crate::pods::{self, PATIENCE};
 use crate::render::world::{create_runs, documents, move_to, realise};
+use crate::together::{Together, together};
 
 /// Where the gateway keeps what runs report.
 pub const RECORDS: &str = "/records/runs";
@@ -56,6 +57,8 @@ pub struct World {
     pub authority: String,
     system: Namespace,
     keys: KeyRing,
+    /// Its network is held in by enforced policies.
+    _together: Together,
 }
 
 /// Images of ours that a run needs.
@@ -75,6 +78,7 @@ impl World {
         let Some(images) = load(cluster, given.agent)? else {
             return Ok(None);
         };
+        let together = together();
         kinds::install(&cluster.kubectl())?;
         let namespace = cluster.namespace("bridge", Security::Restricted)?;
         let system = cluster.namespace("gateway", Security::Restricted)?;
@@ -124,6 +128,7 @@ impl World {
             authority: authority.0.pem(),
             system,
             keys: KeyRing::parse(&key_file)?,
+            _together: together,
         }))
     }
 

@@ -1,0 +1,10 @@
+//! Whole runs in a cluster with an installation of ours: what a user writes with `kubectl`, and what comes of it.
+
+mod endings;
+mod faults;
+mod gateway;
+mod network;
+mod program;
+mod rights;
+mod seed;
+mod world;

@@ -1,0 +1,215 @@
+//! Faults of the platform, told on the run in plain words.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::rights::HOLD;
+use super::world::{Company, World, commands, condition, condition_of, scripted, shell_pack};
+
+const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
+
+/// Starts a run with a skill, in a namespace of its own.
+fn start(
+    label: &str,
+    prepare: impl FnOnce(&World) -> Result<()>,
+    pack: &str,
+    run_more: &str,
+) -> Result<Option<World>> {
+    let Some(world) = World::new(label, Company::Others)? else {
+        return Ok(None);
+    };
+    prepare(&world)?;
+    // With a skill that does not answer they take longer than it takes to find that out.
+    let manifests = scripted("case", &commands(&["echo hello"; 4]), SKILLS, run_more);
+    world.create(&(manifests + pack))?;
+    Ok(Some(world))
+}
+
+/// Waits until the run says what is in the way, and gives reason and message.
+fn hindered(world: &World) -> Result<(String, String)> {
+    let run = world.wait("case", "it to say what is in the way", |run| {
+        condition(run, "Started") == "False"
+    })?;
+    let started = condition_of(&run, "Started");
+    let text = |field: &str| started[field].as_str().unwrap_or_default().to_owned();
+    Ok((text("reason"), text("message")))
+}
+
+/// Ends a run that cannot start; nothing stays.
+fn give_up(world: &World) -> Result<()> {
+    let patch = r#"{"spec":{"cancel":true}}"#;
+    world
+        .kubectl()
+        .run(&["patch", "agentrun", "case", "--type=merge", "-p", patch])?;
+    let run = world.ended("case")?;
+    assert_eq!(run["status"]["phase"], "Cancelled", "{run}");
+    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+    Ok(())
+}
+
+fn answered(world: &World) -> Result<()> {
+    let run = world.ended("case")?;
+    assert_eq!(
+        (&run["status"]["phase"], &run["status"]["result"]),
+        (&json!("Succeeded"), &json!("Done.")),
+        "{run}"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled() -> Result<()> {
+    let pack =
+        shell_pack("tools").replace("docker.io/library/busybox:1.37", "sympozium.test/nowhere:1");
+    let Some(world) = start("pull", |_| Ok(()), &pack, "")? else {
+        return Ok(());
+    };
+    let (reason, message) = hindered(&world)?;
+    assert_eq!(reason, "ImagePull", "{message}");
+    assert!(
+        message.contains("sympozium.test/nowhere:1") && message.contains("skill-tools"),
+        "{message}"
+    );
+    give_up(&world)
+}
+
+#[test]
+fn a_quota_that_is_used_up() -> Result<()> {
+    let quota = |world: &World| {
+        let quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: nothing}\nspec: {hard: {pods: \"0\"}}\n";
+        world.create(quota).map(drop)
+    };
+    let Some(world) = start("quota", quota, &shell_pack("tools"), "")? else {
+        return Ok(());
+    };
+    let (reason, message) = hindered(&world)?;
+    assert_eq!(reason, "Quota", "{message}");
+    assert!(message.contains("nothing"), "{message}");
+    // When there is room again, the run goes on by itself.
+    world
+        .kubectl()
+        .run(&["delete", "resourcequota", "nothing"])?;
+    answered(&world)
+}
+
+#[test]
+fn a_limit_range_that_does_not_fit() -> Result<()> {
+    let range = |world: &World| {
+        let range = "apiVersion: v1\nkind: LimitRange\nmetadata: {name: tiny}\nspec: {limits: [{type: Container, max: {memory: 1Mi}}]}\n";
+        world.create(range).map(drop)
+    };
+    let Some(world) = start("range", range, &shell_pack("tools"), "")? else {
+        return Ok(());
+    };
+    // It will not fit later either.
+    let (error, _) = failed(&world)?;
+    assert!(
+        error.contains("LimitRange") && error.contains("memory"),
+        "{error}"
+    );
+    Ok(())
+}
+
+#[test]
+fn no_node_that_fits() -> Result<()> {
+    let Some(world) = World::new("nowhere", Company::Others)? else {
+        return Ok(());
+    };
+    let manifests = scripted("case", &commands(&["echo hello"]), SKILLS, "");
+    let manifests = manifests.replace(
+        "model: {provider: scripted, model: script-case}",
+        "model: {provider: scripted, model: script-case, nodeSelector: {example.test/there: nowhere}}",
+    );
+    world.create(&(manifests + &shell_pack("tools")))?;
+    let (reason, message) = hindered(&world)?;
+    assert_eq!(reason, "Unschedulable", "{message}");
+    assert!(message.contains("node"), "{message}");
+    give_up(&world)
+}
+
+/// The error of a run that failed.
+fn failed(world: &World) -> Result<(String, Value)> {
+    let run = world.ended("case")?;
+    assert_eq!(run["status"]["phase"], "Failed", "{run}");
+    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+    let error = run["status"]["error"].as_str().unwrap_or_default();
+    Ok((error.to_owned(), run))
+}
+
+#[test]
+fn a_sidecar_that_keeps_crashing() -> Result<()> {
+    let pack = "\n---\napiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {name: tools}\nspec:\n  \
+        skills: [{name: use, description: Runs commands., content: Use it.}]\n  \
+        sidecar: {image: \"docker.io/library/busybox:1.37\", command: [sh, -c, \"echo no luck today >&2; exit 3\"]}\n";
+    let Some(world) = start("crash", |_| Ok(()), pack, "")? else {
+        return Ok(());
+    };
+    let (error, run) = failed(&world)?;
+    assert!(error.contains("skill-tools"), "{error}");
+    let containers = run["status"]["failedContainers"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let of_skill = containers.iter().find(|it| it["name"] == "skill-tools");
+    let of_skill = of_skill.unwrap_or(&Value::Null);
+    assert_eq!(of_skill["exitCode"], 3, "{run}");
+    let tail = of_skill["logTail"].as_str().unwrap_or_default();
+    assert!(tail.contains("no luck today"), "{run}");
+    Ok(())
+}
+
+#[test]
+fn a_pod_that_somebody_deletes() -> Result<()> {
+    let Some(world) = World::new("evicted", Company::Others)? else {
+        return Ok(());
+    };
+    world.create(&(scripted("case", &commands(&[HOLD]), SKILLS, "") + &shell_pack("tools")))?;
+    let pod = world.pod_with("case", "agent")?;
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": name, "namespace": world.namespace.name()},
+        "deleteOptions": {"gracePeriodSeconds": 0},
+    });
+    let path = format!(
+        "/api/v1/namespaces/{}/pods/{name}/eviction",
+        world.namespace.name()
+    );
+    let evicted = world
+        .kubectl()
+        .feed(&["create", "--raw", &path, "-f", "-"], &eviction)?;
+    assert!(evicted.success, "{}", evicted.stderr);
+    let (error, _) = failed(&world)?;
+    assert!(error.contains("pod"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_skill_that_takes_too_much_memory() -> Result<()> {
+    let Some(world) = World::new("memory", Company::Others)? else {
+        return Ok(());
+    };
+    let pack = "\n---\napiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {name: tools}\nspec:\n  \
+        skills: [{name: use, description: Runs commands., content: Use it.}]\n  \
+        sidecar: {image: \"docker.io/library/busybox:1.37\", executor: injected, mountWorkspace: true, resources: {cpu: 100m, memory: 64Mi}}\n";
+    // Of this much `tail` keeps everything, because there is no line in it.
+    let greedy = "head -c 300000000 /dev/zero | tail -n 1 | wc -c";
+    let turns = commands(&[greedy, "echo still here"]);
+    world.create(&(scripted("case", &turns, SKILLS, "") + pack))?;
+    let run = world.ended("case")?;
+    // Whoever was killed, the run goes on: it is told of the command that was lost.
+    assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
+    let uid = run["metadata"]["uid"].as_str().unwrap_or_default();
+    let records = world.kubectl().json(&[
+        "get",
+        "runrecords",
+        &format!("--selector=sympozium.ai/run-uid={uid}"),
+    ])?;
+    let records = records.to_string();
+    assert!(
+        !records.contains("300000000\\\\n"),
+        "it had the memory: {records}"
+    );
+    assert!(records.contains("still here"), "{records}");
+    Ok(())
+}

@@ -1,0 +1,332 @@
+//! What the pod of a run reaches, and what is said where nothing holds it in.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use sympozium_api::installation::{CANARY_PORT, GATEWAY, GATEWAY_PORT};
+use sympozium_api::labels::SYSTEM_NAMESPACE;
+use sympozium_testkit::cluster::{Printed, Security, eventually};
+
+use super::rights::{HOLD, let_go};
+use super::world::{
+    Company, PATIENCE, World, commands, condition, condition_of, container_id, running_containers,
+    scripted, shell_pack,
+};
+use crate::pods;
+
+const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
+/// What decides about NetworkPolicies in the test cluster.
+const POLICY_AGENT: &str = "kube-network-policies";
+/// The addresses of its pods.
+const PODS: &str = "198.51.100.0/24";
+/// Seconds that a question waits for an answer.
+const PROBE_SECONDS: u8 = 2;
+
+fn address_of_service(world: &World, namespace: &str, name: &str) -> Result<String> {
+    let kubectl = world.cluster.kubectl().in_namespace(namespace);
+    let service = kubectl.json(&["get", "service", name])?;
+    let ip = service["spec"]["clusterIP"].as_str();
+    Ok(ip.context("an address")?.to_owned())
+}
+
+/// Whether a container of a pod gets a connection.
+fn reaches(world: &World, pod: &Value, container: &str, address: &str, port: u16) -> Result<bool> {
+    let port = port.to_string();
+    let connect = [
+        "/bin/busybox",
+        "nc",
+        "-w",
+        "2",
+        address,
+        &port,
+        "-e",
+        "/bin/true",
+    ];
+    let tried = world.exec(pod, container, &connect)?;
+    ensure!(
+        !tried.stderr.contains("not found"),
+        "{container}: {}",
+        tried.stderr
+    );
+    Ok(tried.success)
+}
+
+/// What the gateway says to a part that asks for a way out and does not say who it is.
+fn without_credential(
+    world: &World,
+    pod: &Value,
+    container: &str,
+    gateway: &str,
+) -> Result<String> {
+    let ask = format!(
+        "printf 'CONNECT example.org:443 HTTP/1.1\\r\\nHost: example.org:443\\r\\n\\r\\n' | /bin/busybox nc -w 2 {gateway} {GATEWAY_PORT}"
+    );
+    let asked = world.exec(pod, container, &["/bin/busybox", "sh", "-c", &ask])?;
+    Ok(asked.stdout)
+}
+
+#[test]
+fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
+    let Some(world) = World::new("reach", Company::Others)? else {
+        return Ok(());
+    };
+    let Some(image) = pods::image(world.cluster)? else {
+        return Ok(());
+    };
+    let elsewhere = world.cluster.namespace("elsewhere", Security::Restricted)?;
+    let other_pod = pods::start_server(&elsewhere, "server", &image, 8080)?;
+    pods::start_idle(&elsewhere, "client", &image)?;
+    world.create(&(scripted("held", &commands(&[HOLD]), SKILLS, "") + &shell_pack("tools")))?;
+    let pod = world.pod_with("held", "agent")?;
+    let gateway = address_of_service(&world, SYSTEM_NAMESPACE, GATEWAY)?;
+    let api = address_of_service(&world, "default", "kubernetes")?;
+    let mut containers = running_containers(&pod);
+    containers.sort();
+    assert_eq!(containers, ["agent", "ipc-bridge", "skill-tools"]);
+    // Somebody who is not held in gets there, so it is not for want of a server.
+    let free = pods::connect(&elsewhere, "client", &format!("{other_pod}:8080"))?;
+    assert!(free.is_ok(), "{free:?}");
+    for container in &containers {
+        for (address, port, expected) in [
+            (&gateway, GATEWAY_PORT, true),
+            (&gateway, CANARY_PORT, false),
+            (&api, 443, false),
+            (&other_pod, 8080, false),
+        ] {
+            let found = reaches(&world, &pod, container, address, port)?;
+            assert_eq!(found, expected, "{container} to {address}:{port}");
+        }
+        let answer = without_credential(&world, &pod, container, &gateway)?;
+        assert!(answer.starts_with("HTTP/1.1 407 "), "{container}: {answer}");
+    }
+    let client = elsewhere.kubectl().json(&["get", "pod", "client"])?;
+    no_names(&world, &pod, &client)?;
+    let run = world.run("held")?;
+    assert_eq!(condition(&run, "NetworkEnforced"), "True", "{run}");
+    let_go(&world, &pod, "skill-tools")?;
+    let run = world.ended("held")?;
+    assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
+    Ok(())
+}
+
+/// What a question about a name came to that was sent from where a process is.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// Somebody answered.
+    Answered(String),
+    /// The datagram was sent, and nobody answered.
+    Unheard,
+}
+
+/// Sends a datagram from the network of a container, or of the node itself, and waits for an answer. An error, where nothing
+/// was sent: the sender says that it did, and that the kernel counted it.
+fn ask(world: &World, container: Option<&str>, to: SocketAddr) -> Result<Asked> {
+    let inside = match container {
+        Some(id) => format!(
+            "pid=$(ctr task ls | awk -v id={id} '$1 == id {{print $2}}'); [ -n \"$pid\" ] && \
+             nsenter --net=/proc/$pid/ns/net"
+        ),
+        None => String::new(),
+    };
+    // The socket stays open for the answer: the kernel takes none for a port that nobody has.
+    let (host, port) = (to.ip(), to.port());
+    let send = format!(
+        "sent() {{ awk '/^Udp: [0-9]/ {{print $5}}' /proc/self/net/snmp; }}; before=$(sent) && \
+         exec 3<>/dev/udp/{host}/{port} && echo question >&3 && echo sent $(($(sent) - before)) && \
+         answer=$(timeout {PROBE_SECONDS} dd bs=64 count=1 status=none <&3); \
+         if [ -n \"$answer\" ]; then echo \"answer $answer\"; else echo unheard; fi"
+    );
+    let line = format!("{inside} bash -c \"$0\"");
+    let printed = world
+        .cluster
+        .on_node(&["bash", "-c", &line, &send])?
+        .context("a node of ours")?;
+    let mut lines = printed.stdout.lines();
+    let sent = lines.next().and_then(|it| it.strip_prefix("sent "));
+    let sent = sent.and_then(|it| it.parse::<u64>().ok());
+    ensure!(
+        printed.success && sent.is_some_and(|it| it > 0),
+        "nothing was sent to {to}: {printed:?}"
+    );
+    match lines.next() {
+        Some("unheard") => Ok(Asked::Unheard),
+        Some(answer) => Ok(Asked::Answered(
+            answer.trim_start_matches("answer ").to_owned(),
+        )),
+        None => bail!("neither an answer nor none from {to}: {printed:?}"),
+    }
+}
+
+/// Answers every datagram, as a name server does, and counts them.
+struct Names {
+    address: SocketAddr,
+    heard: Arc<AtomicUsize>,
+}
+
+impl Names {
+    fn serve(host: Ipv4Addr) -> Result<Self> {
+        let socket = UdpSocket::bind((host, 0))?;
+        let (address, heard) = (socket.local_addr()?, Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&heard);
+        // It ends with this process: nobody else knows its port.
+        std::thread::spawn(move || {
+            let mut buffer = [0; 64];
+            while let Ok((_, from)) = socket.recv_from(&mut buffer) {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let _ = socket.send_to(b"here\n", from);
+            }
+        });
+        Ok(Self { address, heard })
+    }
+}
+
+/// No datagram leaves the pod, to wherever names are looked up. The same probe is answered at the same address from the node,
+/// and from a pod that no policy holds in: so the silence is the policy's.
+fn no_names(world: &World, pod: &Value, free: &Value) -> Result<()> {
+    let host = world.cluster.host_address().context("a cluster of ours")?;
+    let names = Names::serve(host)?;
+    let heard = || names.heard.load(Ordering::SeqCst);
+    let answered = Asked::Answered("here".to_owned());
+    assert_eq!(ask(world, None, names.address)?, answered);
+    let free = container_id(free, "main")?;
+    assert_eq!(ask(world, Some(&free), names.address)?, answered);
+    let before = heard();
+    assert_eq!(before, 2);
+    let agent = container_id(pod, "agent")?;
+    assert_eq!(ask(world, Some(&agent), names.address)?, Asked::Unheard);
+    assert_eq!(heard(), before, "a datagram left the pod");
+    Ok(())
+}
+
+/// The cluster without what enforces NetworkPolicies: its agent is stopped, and nothing waits for it.
+///
+/// Stopping the agent alone is not that. New connections of pods are handed to it by rules of the node (`NFQUEUE` without
+/// `--queue-bypass`, `xtask/src/kube/world.rs`), and the kernel drops what nobody decides: the gateway would be as far as its
+/// canary, no run would start, and no floor would be asked. And to end the agent ends the cluster, as the end of any
+/// component does. So it is stopped by a signal, and what would be handed to it goes on, as in a cluster that never had one.
+struct Unenforced<'w> {
+    world: &'w World,
+    rules: Vec<Vec<String>>,
+}
+
+impl<'w> Unenforced<'w> {
+    fn new(world: &'w World) -> Result<Self> {
+        let mut made = Self {
+            world,
+            rules: Vec::new(),
+        };
+        // First: what is with the agent when it stops would stay there.
+        for (chain, what) in [
+            ("INPUT", "-s PODS"),
+            ("FORWARD", "-s PODS"),
+            ("FORWARD", "-d PODS"),
+        ] {
+            let rule = format!("{chain} {} -j ACCEPT", what.replace("PODS", PODS));
+            let rule: Vec<String> = rule.split(' ').map(str::to_owned).collect();
+            made.iptables("-I", &rule)?;
+            made.rules.push(rule);
+        }
+        made.signal("STOP")?;
+        Ok(made)
+    }
+
+    /// Signals the policy agent of this cluster: others have processes of their own, which are not seen from in there.
+    fn signal(&self, signal: &str) -> Result<()> {
+        let line =
+            format!("pid=$(pidof {POLICY_AGENT}) && kill -{signal} $pid && cat /proc/$pid/status");
+        let is_stopped = || -> Result<Option<()>> {
+            let done = self.on_node(&["bash", "-c", &line])?;
+            ensure!(done.success, "{done:?}");
+            let state = done.stdout.lines().find(|it| it.starts_with("State:"));
+            let stopped = state.is_some_and(|it| it.contains("T (stopped)"));
+            Ok((stopped == (signal == "STOP")).then_some(()))
+        };
+        // It stops when it next runs.
+        eventually(
+            &format!("the policy agent to {signal}"),
+            PATIENCE,
+            is_stopped,
+        )?;
+        Ok(())
+    }
+
+    fn iptables(&self, verb: &str, rule: &[String]) -> Result<()> {
+        let mut words = vec!["iptables", "-w", "5", "-t", "mangle", verb];
+        words.extend(rule.iter().map(String::as_str));
+        let done = self.on_node(&words)?;
+        ensure!(done.success, "{}", done.stderr);
+        Ok(())
+    }
+
+    fn on_node(&self, words: &[&str]) -> Result<Printed> {
+        let done = self.world.cluster.on_node(words)?;
+        done.context("a node of ours")
+    }
+}
+
+impl Drop for Unenforced<'_> {
+    fn drop(&mut self) {
+        let mut again = self.signal("CONT");
+        for rule in &self.rules {
+            again = again.and(self.iptables("-D", rule));
+        }
+        // The tests behind this one would find a cluster that enforces nothing.
+        if let Err(error) = again {
+            eprintln!("error: the policy agent does not decide again: {error:#}");
+            std::process::abort();
+        }
+    }
+}
+
+#[test]
+fn where_nothing_enforces_policies_the_floor_decides() -> Result<()> {
+    let Some(world) = World::new("unenforced", Company::Alone)? else {
+        return Ok(());
+    };
+    let turns = "      - {say: Done., then: end}";
+    // It does enforce them, until its agent is stopped.
+    world.create(&scripted("held", turns, "", ""))?;
+    let run = world.ended("held")?;
+    assert_eq!(condition(&run, "NetworkEnforced"), "True", "{run}");
+    let unenforced = Unenforced::new(&world)?;
+    world.create(&scripted("told", turns, "", ""))?;
+    let run = world.ended("told")?;
+    assert_eq!(
+        (&run["status"]["phase"], &run["status"]["result"]),
+        (&json!("Succeeded"), &json!("Done.")),
+        "{run}"
+    );
+    assert_eq!(condition(&run, "NetworkEnforced"), "False", "{run}");
+
+    let policy = "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: strict}\nspec: {sandboxPolicy: {minimumIsolation: [network]}}\n";
+    world.create(policy)?;
+    world.create(&scripted("refused", turns, "  policyRef: strict", ""))?;
+    let run = world.ended("refused")?;
+    assert_eq!(run["status"]["phase"], "Failed", "{run}");
+    assert_eq!(
+        condition_of(&run, "NetworkEnforced")["status"],
+        "False",
+        "{run}"
+    );
+    let error = run["status"]["error"].as_str().unwrap_or_default();
+    assert!(
+        error.contains("NetworkPolic") || error.contains("network"),
+        "{error}"
+    );
+    assert!(run["status"]["result"].is_null(), "{run}");
+    drop(unenforced);
+    world.create(&scripted("again", turns, "  policyRef: strict", ""))?;
+    let run = world.ended("again")?;
+    assert_eq!(
+        (
+            &run["status"]["phase"],
+            condition(&run, "NetworkEnforced").as_str()
+        ),
+        (&json!("Succeeded"), "True"),
+        "{run}"
+    );
+    Ok(())
+}

@@ -1,0 +1,332 @@
+//! Rights at the Kubernetes API: of one skill, of one run, and gone when it is over.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use sympozium_testkit::cluster::{Kubectl, eventually};
+
+use super::world::{
+    Company, KUBECTL_IMAGE, PATIENCE, SystemPack, World, commands, condition, is_over,
+    running_containers, scripted,
+};
+use crate::render::world::{documents, send};
+
+/// Waits in a command until somebody makes this file.
+pub const HOLD: &str = "until [ -e /workspace/go ]; do sleep 0.1; done";
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// How long the API server believes a token that it has seen.
+const TOKEN_CACHE: Duration = Duration::from_secs(60);
+
+/// A pack with `kubectl` that may list these in its run's namespace.
+fn pack(world: &World, resource: &str) -> Result<SystemPack> {
+    world.load_kubectl()?;
+    world.create_system_pack(&json!({
+        "skills": [{"name": "look", "description": "Looks.", "content": "Look."}],
+        "sidecar": {
+            "image": KUBECTL_IMAGE, "executor": "injected", "mountWorkspace": true,
+            "rbac": [{"apiGroups": [""], "resources": [resource], "verbs": ["get", "list"]}],
+        },
+    }))
+}
+
+fn skills(names: &[&str]) -> String {
+    let names: Vec<Value> = names
+        .iter()
+        .map(|it| json!({ "skillPackRef": it }))
+        .collect();
+    format!("  skills: {}", Value::from(names))
+}
+
+/// Lets a command go on that waits by [`HOLD`].
+pub fn let_go(world: &World, pod: &Value, container: &str) -> Result<()> {
+    let done = world.exec(pod, container, &["touch", "/workspace/go"])?;
+    ensure!(done.success, "{}", done.stderr);
+    Ok(())
+}
+
+/// The container of a pack in a pod.
+fn container_of(pod: &Value, pack: &str) -> Result<String> {
+    let mut names = running_containers(pod).into_iter();
+    let name = names.find(|it| it.starts_with("skill-") && pack.starts_with(&it["skill-".len()..]));
+    name.with_context(|| format!("no container of {pack}"))
+}
+
+/// Whether the API server lets somebody do this.
+fn may(kubectl: &Kubectl, user: &str, namespace: &str, verb: &str, resource: &str) -> Result<bool> {
+    let answer = kubectl.create(&json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+        "spec": {"user": user, "resourceAttributes": {"namespace": namespace, "verb": verb, "resource": resource}},
+    }))?;
+    Ok(answer["status"]["allowed"] == true)
+}
+
+/// The account of the run's one skill.
+fn account(run: &Value) -> Result<String> {
+    let namespace = run["metadata"]["namespace"].as_str().unwrap_or_default();
+    let grants = run["status"]["grants"].as_array().into_iter().flatten();
+    let accounts: Vec<&str> = grants
+        .filter(|it| it["kind"] == "ServiceAccount")
+        .filter_map(|it| it["name"].as_str())
+        .filter(|name| name.ends_with("-skill0"))
+        .collect();
+    ensure!(
+        accounts.len() == 1,
+        "{accounts:?} of {}",
+        run["status"]["grants"]
+    );
+    Ok(format!("system:serviceaccount:{namespace}:{}", accounts[0]))
+}
+
+#[test]
+fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
+    let Some(world) = World::new("rights", Company::Others)? else {
+        return Ok(());
+    };
+    let pack = pack(&world, "pods")?;
+    let other =
+        "apiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {name: other}\nspec:\n  \
+        skills: [{name: use, description: Runs commands., content: Use it.}]\n  \
+        sidecar: {image: IMAGE, executor: injected, mountWorkspace: true}\n"
+            .replace("IMAGE", KUBECTL_IMAGE);
+    world.create(&other)?;
+    let target = json!({ "command": "kubectl get pods -o name", "target": pack.name });
+    let hold = json!({ "command": HOLD, "target": pack.name, "timeout": 120 });
+    let turns = format!(
+        "      - call: [{{tool: execute_command, arguments: {target}}}]\n      \
+         - {{when: {{toolResult: {{of: call_1_1, matches: \"^pod/looker-\"}}}}, call: [{{tool: execute_command, arguments: {hold}}}]}}\n      \
+         - {{say: Done., then: end}}"
+    );
+    world.create(&scripted(
+        "looker",
+        &turns,
+        &skills(&[&pack.name, "other"]),
+        "",
+    ))?;
+    let pod = world.pod_with("looker", "ipc-bridge")?;
+    let own = container_of(&pod, &pack.name)?;
+
+    let list = ["kubectl", "get", "pods", "-o", "name"];
+    let listed = world.exec(&pod, &own, &list)?;
+    ensure!(
+        listed.success && listed.stdout.starts_with("pod/looker-"),
+        "{listed:?}"
+    );
+    let mut others: Vec<String> = running_containers(&pod);
+    others.retain(|it| *it != own);
+    others.sort();
+    assert_eq!(others, ["agent", "ipc-bridge", "skill-other"]);
+    for container in &others {
+        let tried = world.exec(&pod, container, &list)?;
+        assert!(!tried.success, "{container}: {tried:?}");
+        let token = world.exec(&pod, container, &["cat", TOKEN])?;
+        assert!(!token.success, "{container}: {token:?}");
+    }
+    // The token that the bridge has is for the gateway.
+    let token = world.exec(&pod, "ipc-bridge", &["cat", "/run/sympozium/token"])?;
+    ensure!(token.success, "{token:?}");
+    let tried = with_token(&world, token.stdout.trim())?;
+    assert!(
+        tried.contains("Unauthorized") || tried.contains("logged in"),
+        "{tried}"
+    );
+
+    let_go(&world, &pod, &own)?;
+    let run = world.ended("looker")?;
+    assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
+    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+    Ok(())
+}
+
+/// What the API server says to somebody with this token who lists pods: nothing when it lets them.
+fn with_token(world: &World, token: &str) -> Result<String> {
+    let directory = tempfile::tempdir()?;
+    let config = directory.path().join("config");
+    // The administrator's own configuration with another user in it.
+    let mut value: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(world.cluster.kubeconfig())?)?;
+    value["users"][0]["user"] = json!({ "token": token });
+    std::fs::write(&config, value.to_string())?;
+    let mut list = world.kubectl().command(&["get", "pods", "-o", "name"]);
+    let output = list.env("KUBECONFIG", &config).output()?;
+    match output.status.success() {
+        true => Ok(String::new()),
+        false => Ok(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+#[test]
+fn runs_at_once_never_have_the_rights_of_each_other() -> Result<()> {
+    let Some(first) = World::new("pair-one", Company::Others)? else {
+        return Ok(());
+    };
+    let second = first.beside("pair-two")?;
+    // Two runs in one namespace, and one of an equal name in another.
+    let (pods, maps) = (pack(&first, "pods")?, pack(&second, "configmaps")?);
+    let start = |world: &World, run: &str, pack: &SystemPack| -> Result<()> {
+        let turns = commands(&[HOLD]);
+        world
+            .create(&scripted(run, &turns, &skills(&[&pack.name]), ""))
+            .map(drop)
+    };
+    start(&first, "one", &pods)?;
+    start(&first, "two", &maps)?;
+    start(&second, "one", &pods)?;
+    let mut all = Vec::new();
+    for (world, name, resource) in [
+        (&first, "one", "pods"),
+        (&first, "two", "configmaps"),
+        (&second, "one", "pods"),
+    ] {
+        let pod = world.pod_with(name, "agent")?;
+        let run = world.run(name)?;
+        all.push((world, name, resource, account(&run)?, pod));
+    }
+    let admin = first.cluster.kubectl();
+    for (world, name, resource, user, _) in &all {
+        for (namespace, asked) in [
+            (&first, "pods"),
+            (&first, "configmaps"),
+            (&second, "pods"),
+            (&second, "configmaps"),
+        ] {
+            let expected =
+                namespace.namespace.name() == world.namespace.name() && asked == *resource;
+            for verb in ["get", "list"] {
+                let found = may(&admin, user, namespace.namespace.name(), verb, asked)?;
+                assert_eq!(
+                    found,
+                    expected,
+                    "{name} ({user}): {verb} {asked} in {}",
+                    namespace.namespace.name()
+                );
+            }
+        }
+        assert!(!may(
+            &admin,
+            user,
+            world.namespace.name(),
+            "delete",
+            resource
+        )?);
+    }
+    for (world, name, resource, user, pod) in &all {
+        let pack = if *resource == "pods" {
+            &pods.name
+        } else {
+            &maps.name
+        };
+        let_go(world, pod, &container_of(pod, pack)?)?;
+        let run = world.ended(name)?;
+        assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
+        assert!(!may(&admin, user, world.namespace.name(), "get", resource)?);
+    }
+    Ok(())
+}
+
+/// The pack `k8s-ops`, its image and the floor as they are installed: commands and its declared tool, in the run's
+/// namespace and in the whole cluster, and nothing beyond.
+#[test]
+fn the_pack_that_we_ship_looks_at_the_cluster() -> Result<()> {
+    let Some(world) = World::new("shipped", Company::Others)? else {
+        return Ok(());
+    };
+    world.installation.import("skill-k8s-ops")?;
+    let run = world.namespace.name().to_owned();
+    let look = json!({ "command": "kubectl get nodes -o name && kubectl get pods -o json | jq -r '.kind'" });
+    let secrets = json!({ "command": "kubectl get secrets 2>&1" });
+    let turns = format!(
+        "      - call: [{{tool: execute_command, arguments: {look}}}]\n      \
+         - {{when: {{toolResult: {{of: call_1_1, matches: \"^node/[^\\n]+\\nList\"}}}}, call: [{{tool: list_unhealthy_pods, arguments: {{namespace: \"*\"}}}}]}}\n      \
+         - call: [{{tool: execute_command, arguments: {secrets}}}]\n      \
+         - {{when: {{toolResult: {{of: call_3_1, contains: \"forbidden\"}}}}, say: Done., then: end}}"
+    );
+    // The floor consents to rights in the whole cluster for this namespace.
+    let kubectl = world.cluster.kubectl().in_namespace("default");
+    let mut objects = documents(&scripted(&run, &turns, &skills(&["k8s-ops"]), ""))?;
+    for object in &mut objects {
+        object["metadata"]["namespace"] = json!("default");
+    }
+    send(&kubectl, &["create"], &objects)?;
+    let ended = eventually("the run in `default` to end", PATIENCE, || {
+        let found = kubectl.json(&["get", "agentrun", &run])?;
+        Ok(is_over(&found).then_some(found))
+    });
+    let last = kubectl.attempt(&["get", "agentrun", &run, "-o", "yaml"])?;
+    for kind_name in [
+        format!("agentrun/{run}"),
+        format!("agent/agent-{run}"),
+        format!("configmap/script-{run}"),
+    ] {
+        kubectl.attempt(&["delete", &kind_name, "--wait=false"])?;
+    }
+    let ended = ended.with_context(|| last.stdout)?;
+    assert_eq!(
+        (&ended["status"]["phase"], &ended["status"]["result"]),
+        (&json!("Succeeded"), &json!("Done.")),
+        "{ended}"
+    );
+    assert_eq!(world.left_of(&ended)?, Vec::<String>::new());
+    Ok(())
+}
+
+/// The rights end with the agent, and its token soon after. The times are printed and not bounded: this machine is shared.
+#[test]
+fn rights_are_gone_when_the_agent_has_ended() -> Result<()> {
+    let Some(world) = World::new("revoked", Company::Others)? else {
+        return Ok(());
+    };
+    let pack = pack(&world, "pods")?;
+    world.create(&scripted(
+        "brief",
+        &commands(&[HOLD]),
+        &skills(&[&pack.name]),
+        "",
+    ))?;
+    let pod = world.pod_with("brief", "agent")?;
+    let own = container_of(&pod, &pack.name)?;
+    let token = world.exec(&pod, &own, &["cat", TOKEN])?;
+    ensure!(token.success, "{token:?}");
+    let token = token.stdout.trim().to_owned();
+    assert_eq!(with_token(&world, &token)?, "");
+
+    let_go(&world, &pod, &own)?;
+    let begin = Instant::now();
+    let ended = world.wait("brief", "its agent to end", |run| {
+        run["status"]["report"]["finished"] == true
+    })?;
+    let finished = begin.elapsed();
+    let forbidden = eventually("the rights to be gone", PATIENCE, || {
+        let said = with_token(&world, &token)?;
+        Ok(said
+            .contains("orbidden")
+            .then(|| begin.elapsed())
+            .or_else(|| {
+                (said.contains("nauthorized") || said.contains("logged in"))
+                    .then(|| begin.elapsed())
+            }))
+    })?;
+    let unauthorized = eventually("the token to be worth nothing", TOKEN_CACHE, || {
+        let said = with_token(&world, &token)?;
+        let refused = said.contains("nauthorized") || said.contains("logged in");
+        Ok(refused.then(|| begin.elapsed()))
+    })?;
+    eprintln!(
+        "rights: the end was seen after {} ms, the first 403 after {} ms, the first 401 after {} ms",
+        finished.as_millis(),
+        forbidden.as_millis(),
+        unauthorized.as_millis()
+    );
+    drop(ended);
+    let run = world.ended("brief")?;
+    assert_eq!(condition(&run, "Revoked"), "True");
+    assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
+    let [granted, revoked] =
+        ["grantedAt", "revokedAt"].map(|it| run["status"][it].as_str().map(str::to_owned));
+    assert!(
+        granted.is_some() && granted <= revoked,
+        "{granted:?} {revoked:?}"
+    );
+    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+    Ok(())
+}

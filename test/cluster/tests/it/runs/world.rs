@@ -1,0 +1,281 @@
+//! A namespace for runs, in a cluster where controller and gateway are installed.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use sympozium_api::labels::SYSTEM_NAMESPACE;
+use sympozium_api::names::Digest;
+use sympozium_ipc::receipt::{Actor, Event, Outcome, verify};
+pub use sympozium_testkit::cluster::runs::{condition as condition_of, is_over};
+use sympozium_testkit::cluster::runs::{leftovers, objects_of};
+use sympozium_testkit::cluster::{
+    Cluster, Image, Installation, Kubectl, Namespace, Printed, Tier, eventually,
+};
+
+use crate::render::world::{documents, send};
+use crate::together::{Alone, Together, alone, together};
+
+/// How long a run may take on a loaded machine with two processors, from its creation to the proof that nothing is left.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+/// An image with a shell, by the name that manifests of these tests use.
+pub const IMAGE: &str = "docker.io/library/busybox:1.37";
+/// The same with `kubectl`.
+pub const KUBECTL_IMAGE: &str = "docker.io/alpine/kubectl:1.36.3";
+
+/// Whether a test changes something that all runs share.
+pub enum Company {
+    /// It does not.
+    Others,
+    /// It does.
+    Alone,
+}
+
+#[expect(dead_code, reason = "the guards are held, not read")]
+enum Held {
+    Others(Together),
+    Alone(Alone),
+}
+
+/// A namespace for runs.
+pub struct World {
+    pub cluster: &'static Cluster,
+    pub installation: &'static Installation,
+    pub namespace: Namespace,
+    held: Rc<Held>,
+}
+
+impl World {
+    /// `None`, and a recorded skip, where there is no such cluster.
+    pub fn new(label: &str, company: Company) -> Result<Option<Self>> {
+        let Some(cluster) = Cluster::shared(Tier::Node)? else {
+            return Ok(None);
+        };
+        let Some(installation) = Installation::shared(cluster)? else {
+            return Ok(None);
+        };
+        let held = match company {
+            Company::Others => Held::Others(together()),
+            Company::Alone => Held::Alone(alone()),
+        };
+        cluster.import(&Image::with_shell(IMAGE))?;
+        Ok(Some(Self {
+            cluster,
+            installation,
+            namespace: installation.namespace(label)?,
+            held: Rc::new(held),
+        }))
+    }
+
+    /// Another namespace for the same test.
+    pub fn beside(&self, label: &str) -> Result<Self> {
+        Ok(Self {
+            cluster: self.cluster,
+            installation: self.installation,
+            namespace: self.installation.namespace(label)?,
+            held: Rc::clone(&self.held),
+        })
+    }
+
+    /// Loads the image with `kubectl`.
+    pub fn load_kubectl(&self) -> Result<()> {
+        let kubectl = self.cluster.kubectl().command(&[]);
+        let program = std::path::Path::new(kubectl.get_program());
+        let image = Image::with_shell(KUBECTL_IMAGE).with_program(program);
+        ensure!(self.cluster.import(&image)?, "the image cannot be loaded");
+        Ok(())
+    }
+
+    /// The cluster's administrator, in this namespace.
+    pub fn kubectl(&self) -> &Kubectl {
+        self.namespace.kubectl()
+    }
+
+    /// Creates objects from YAML in this namespace, and gives them as the API server has them.
+    pub fn create(&self, yaml: &str) -> Result<Vec<Value>> {
+        let mut objects = documents(yaml)?;
+        for object in &mut objects {
+            object["metadata"]["namespace"] = json!(self.namespace.name());
+        }
+        send(self.kubectl(), &["create"], &objects)
+    }
+
+    /// Creates a pack in the system namespace, under a name of this test's own, and gives that name. Packs there may ask for
+    /// rights: whoever writes there may give them.
+    pub fn create_system_pack(&self, spec: &Value) -> Result<SystemPack> {
+        let name = self.namespace.name().to_owned();
+        let kubectl = self.cluster.kubectl().in_namespace(SYSTEM_NAMESPACE);
+        kubectl.create(&json!({
+            "apiVersion": "sympozium.ai/v1alpha1", "kind": "SkillPack",
+            "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}, "spec": spec,
+        }))?;
+        Ok(SystemPack { name, kubectl })
+    }
+
+    /// A run as it is.
+    pub fn run(&self, name: &str) -> Result<Value> {
+        self.kubectl().json(&["get", "agentrun", name])
+    }
+
+    /// Waits until something holds of a run, and gives the run.
+    pub fn wait(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+        let mut last = Value::Null;
+        let waited = eventually(&format!("{name}: {what}"), PATIENCE, || {
+            last = self.run(name)?;
+            Ok(holds(&last).then(|| last.clone()))
+        });
+        waited.or_else(|error| {
+            let pods = self.kubectl().attempt(&["get", "pods", "-o", "wide"])?;
+            let said = self.installation.logs();
+            bail!(
+                "{error:#}\nit is {}\n{}\n{said}",
+                last["status"],
+                pods.stdout
+            )
+        })
+    }
+
+    /// Waits until a run is over and its rights are taken back.
+    pub fn ended(&self, name: &str) -> Result<Value> {
+        self.wait(name, "it to be over and revoked", is_over)
+    }
+
+    /// Waits for the pod of a run with this container in it running, and gives the pod.
+    pub fn pod_with(&self, run: &str, container: &str) -> Result<Value> {
+        let run = self.wait(run, "its pod", |run| run["status"]["podName"].is_string())?;
+        let pod = run["status"]["podName"].as_str().unwrap_or_default();
+        eventually(&format!("container {container} of {pod}"), PATIENCE, || {
+            let pod = self.kubectl().json(&["get", "pod", pod])?;
+            let status = container_status(&pod, container);
+            let runs = status.is_some_and(|it| !it["state"]["running"].is_null());
+            Ok(runs.then_some(pod))
+        })
+    }
+
+    /// A command in a container.
+    pub fn exec(&self, pod: &Value, container: &str, command: &[&str]) -> Result<Printed> {
+        let name = pod["metadata"]["name"].as_str().context("a pod's name")?;
+        let all = [&["exec", name, "-c", container, "--"], command].concat();
+        self.kubectl().attempt(&all)
+    }
+
+    /// What is there that bears the run's UID, but what is kept: kinds and names.
+    pub fn left_of(&self, run: &Value) -> Result<Vec<String>> {
+        Ok(leftovers(&objects_of(&self.cluster.kubectl(), run, &[])?))
+    }
+
+    /// Everything that was done in a run, by its receipts: one after the other, from the digest of its plan to the head
+    /// that was reported.
+    pub fn acts(&self, run: &Value) -> Result<Vec<(Actor, Outcome)>> {
+        let mut records = objects_of(&self.cluster.kubectl(), run, &[])?;
+        records.retain(|it| it["kind"] == "RunRecord" && it["spec"]["kind"] == "receipts");
+        records.sort_by_key(|it| it["spec"]["segment"].as_i64());
+        let lines = records
+            .iter()
+            .flat_map(|it| it["spec"]["lines"].as_array().into_iter().flatten());
+        let lines: Vec<&str> = lines.filter_map(Value::as_str).collect();
+        let digest = |value: &Value| -> Result<Digest> {
+            serde_json::from_value(value.clone()).with_context(|| format!("no digest: {run}"))
+        };
+        let plan = digest(&run["status"]["planDigest"])?;
+        let head = digest(&run["status"]["report"]["receiptsHead"])?;
+        let verified = verify(lines, &plan, Some(&head)).context("the receipts are broken")?;
+        let receipts = verified.receipts.into_iter();
+        let acts = receipts.filter_map(|it| match it.event {
+            Event::Acted { by, outcome, .. } => Some((by, outcome)),
+            _ => None,
+        });
+        Ok(acts.collect())
+    }
+
+    /// SIGKILL for the first process of a container, from outside of it.
+    pub fn kill(&self, pod: &Value, container: &str) -> Result<()> {
+        let id = container_id(pod, container)?;
+        let killed = self
+            .cluster
+            .on_node(&["ctr", "task", "kill", "--signal", "SIGKILL", &id])?;
+        let killed = killed.context("a node of ours")?;
+        ensure!(killed.success, "{container}: {}", killed.stderr);
+        Ok(())
+    }
+}
+
+/// A pack in the system namespace, removed when it is dropped.
+pub struct SystemPack {
+    pub name: String,
+    kubectl: Kubectl,
+}
+
+impl Drop for SystemPack {
+    fn drop(&mut self) {
+        let _ = self
+            .kubectl
+            .attempt(&["delete", "skillpack", &self.name, "--wait=false"]);
+    }
+}
+
+/// The status of a condition: `True`, `False`, `Unknown`, or nothing.
+pub fn condition(run: &Value, kind: &str) -> String {
+    let found = condition_of(run, kind);
+    found["status"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The status of a container of a pod.
+pub fn container_status<'p>(pod: &'p Value, name: &str) -> Option<&'p Value> {
+    let lists = ["containerStatuses", "initContainerStatuses"];
+    let mut all = lists
+        .iter()
+        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    all.find(|it| it["name"] == name)
+}
+
+/// What the runtime calls a container of a pod.
+pub fn container_id(pod: &Value, name: &str) -> Result<String> {
+    let id = container_status(pod, name).and_then(|it| it["containerID"].as_str());
+    let id = id.with_context(|| format!("there is no container {name}"))?;
+    Ok(id.trim_start_matches("containerd://").to_owned())
+}
+
+/// Names of the containers of a pod that run.
+pub fn running_containers(pod: &Value) -> Vec<String> {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let all = lists
+        .iter()
+        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    all.filter(|it| !it["state"]["running"].is_null())
+        .filter_map(|it| it["name"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// Manifests of a run whose model is written down: `turns` is the list of turns in YAML, each line indented by six spaces.
+pub fn scripted(run: &str, turns: &str, agent_more: &str, run_more: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: script-{run}}}\ndata:\n  turns.yaml: |\n    turns:\n{turns}\n---\n\
+         apiVersion: sympozium.ai/v1alpha1\nkind: Agent\nmetadata: {{name: agent-{run}}}\nspec:\n  agents: {{default: {{model: m}}}}\n{agent_more}\n---\n\
+         apiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {{name: {run}}}\nspec:\n  agentRef: agent-{run}\n  task: Do what the script says.\n  \
+         model: {{provider: scripted, model: script-{run}}}\n{run_more}\n"
+    )
+}
+
+/// Turns that run commands in a skill, one after the other, and then say that all is done.
+pub fn commands(commands: &[&str]) -> String {
+    let mut turns = String::new();
+    for command in commands {
+        let arguments = json!({ "command": command });
+        turns.push_str(&format!(
+            "      - call: [{{tool: execute_command, arguments: {arguments}}}]\n"
+        ));
+    }
+    turns.push_str("      - {say: Done., then: end}");
+    turns
+}
+
+/// A pack with a shell.
+pub fn shell_pack(name: &str) -> String {
+    format!(
+        "\n---\napiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {{name: {name}}}\nspec:\n  \
+         skills: [{{name: use, description: Runs commands., content: Use it.}}]\n  \
+         sidecar: {{image: \"{IMAGE}\", executor: injected, mountWorkspace: true}}\n"
+    )
+}

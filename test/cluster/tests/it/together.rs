@@ -1,0 +1,27 @@
+//! Who has the shared cluster: all tests at once, or one that takes away what the others rely on.
+//!
+//! One guard per test, and never a second one: a thread that asks again while somebody waits to be alone waits for ever.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+static CLUSTER: RwLock<()> = RwLock::new(());
+
+/// Held by every test that relies on enforced NetworkPolicies, or on controller and gateway.
+#[must_use = "the cluster is shared for as long as it is held"]
+pub struct Together(
+    #[expect(dead_code, reason = "held for its drop")] RwLockReadGuard<'static, ()>,
+);
+
+/// Held by a test that takes one of these away for a while.
+#[must_use = "the test is alone for as long as it is held"]
+pub struct Alone(#[expect(dead_code, reason = "held for its drop")] RwLockWriteGuard<'static, ()>);
+
+/// Waits until nobody is alone.
+pub fn together() -> Together {
+    Together(CLUSTER.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Waits until nobody else is there.
+pub fn alone() -> Alone {
+    Alone(CLUSTER.write().unwrap_or_else(PoisonError::into_inner))
+}
