@@ -84,6 +84,15 @@ impl Arguments {
         read
     }
 
+    /// Whether a filter asks for tests whose names begin so, or have its text in it.
+    pub fn ask_for(&self, beginning: &str) -> bool {
+        let word = beginning.trim_end_matches(':');
+        let asks = |filter: &String| {
+            filter.starts_with(beginning) || word.starts_with(filter.as_str()) && !self.exact
+        };
+        self.filters.iter().any(asks)
+    }
+
     fn wants(&self, name: &str) -> bool {
         let fits = |wanted: &String| match self.exact {
             true => name == wanted,

@@ -2,6 +2,8 @@
 //!
 //! `leftovers::…`: the listing of what is left finds what it should. `explain::NAME`: the manifests are admitted and planned as the case says, without a run. `local::root::NAME` and
 //! `local::user::NAME`: the case is run on this machine by the real program, as root and as an ordinary user.
+//! `kubernetes::NAME` and `kubernetes-gvisor::NAME`: the case is run in a cluster. These are dear, and are there only where a
+//! filter asks for them.
 #![expect(
     clippy::print_stdout,
     reason = "this is the harness: what it prints is the result"
@@ -9,6 +11,7 @@
 
 mod explained;
 mod harness;
+mod kubernetes;
 mod leftovers;
 mod local;
 
@@ -21,13 +24,15 @@ use sympozium_conformance::{Backend, Case, judge, load_all};
 use sympozium_testkit::{as_user, skips};
 
 use crate::harness::{Arguments, Test};
+use crate::kubernetes::Kernel;
 use crate::local::{Local, Who};
 
 /// Names another program to be tried, such as the one that is shipped.
 const BINARY: &str = "SYMPOZIUM_BINARY";
 
 fn main() -> ExitCode {
-    match tests().and_then(|tests| harness::run(tests, &Arguments::read())) {
+    let arguments = Arguments::read();
+    match tests(&arguments).and_then(|tests| harness::run(tests, &arguments)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -37,15 +42,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn tests() -> anyhow::Result<Vec<Test>> {
+fn tests(arguments: &Arguments) -> anyhow::Result<Vec<Test>> {
     let cases = load_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("cases"))?;
     let cases: Vec<Arc<Case>> = cases.into_iter().map(Arc::new).collect();
+    let mut tests = Vec::new();
+    for (kernel, name) in [
+        (Kernel::Node, "kubernetes::"),
+        (Kernel::Gvisor, "kubernetes-gvisor::"),
+    ] {
+        if arguments.ask_for(name) {
+            tests.extend(kubernetes::tests(kernel, &cases)?);
+        }
+    }
+    tests.extend(elsewhere(&cases)?);
+    Ok(tests)
+}
+
+/// Everything that needs no cluster.
+fn elsewhere(cases: &[Arc<Case>]) -> anyhow::Result<Vec<Test>> {
     let binary = match std::env::var_os(BINARY) {
         Some(binary) => PathBuf::from(binary),
         None => PathBuf::from(env!("CARGO_BIN_EXE_sympozium-under-test")),
     };
     let mut tests = leftovers::tests();
-    for case in &cases {
+    for case in cases {
         let (case, binary) = (Arc::clone(case), binary.clone());
         tests.push(Test::new(format!("explain::{}", case.name), move || {
             explained::problems(&case, &binary)
