@@ -141,6 +141,18 @@ impl Terminal {
         lock(&self.seen).parser.screen().contents()
     }
 
+    /// The last row with something on it. A row, not a line: what was drawn for a wider terminal goes on in further rows,
+    /// and they stay above whatever is drawn next.
+    pub fn last_row(&self) -> String {
+        let seen = lock(&self.seen);
+        let screen = seen.parser.screen();
+        let (_, columns) = screen.size();
+        let last = screen
+            .rows(0, columns.get())
+            .filter(|it| !it.trim().is_empty());
+        last.last().unwrap_or_default()
+    }
+
     /// Everything that was written, as it was.
     pub fn raw(&self) -> String {
         String::from_utf8_lossy(&lock(&self.seen).raw).into_owned()

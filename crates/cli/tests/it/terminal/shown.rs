@@ -84,18 +84,9 @@ fn another_size_is_seen_at_once() {
     let mut run = world.on(&terminal, &[]);
     terminal.wait_for("sleep 100 # and this is a long line that no");
     terminal.resize(30, 40).unwrap();
-    let last = || {
-        terminal
-            .screen()
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .to_owned()
-    };
     let fits = || {
-        last().contains("execute_command in shell")
-            && last().ends_with('…')
-            && last().chars().count() < 40
+        let row = terminal.last_row();
+        row.contains("execute_command in shell") && row.ends_with('…') && row.chars().count() < 40
     };
     assert!(wait_until(PATIENCE, fits), "{}", terminal.screen());
     terminal.resize(30, 120).unwrap();
