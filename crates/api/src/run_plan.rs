@@ -43,6 +43,17 @@ pub use volume::{Medium, Mount, PlanVolume, VolumeName, VolumeSource};
 /// What the container `sandbox` is called where packs are named. No pack may have this name.
 pub const SANDBOX: &str = "sandbox";
 
+/// Containers of a run's pod that more than its maker has to know by name.
+pub mod container {
+    /// The agent's part.
+    pub const AGENT: &str = "agent";
+    /// The bridge's part. Its end is the run's.
+    pub const BRIDGE: &str = "ipc-bridge";
+    /// Looks whether the run's network is held in, before anything else starts; its last words say what it found. It is in no
+    /// plan.
+    pub const CHECK_NETWORK: &str = "check-network";
+}
+
 /// Places in a part's container, the same on every backend.
 pub mod place {
     /// The files that parts of a run share.

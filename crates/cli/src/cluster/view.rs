@@ -9,6 +9,7 @@ use sympozium_api::agent_run::{
     AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedEnding,
     ReportedPhase, TIME_IS_UP, TokenUsage, condition, reason,
 };
+use sympozium_api::run_plan::container::CHECK_NETWORK;
 use sympozium_exec::IsolationReport;
 use sympozium_exec::guarantee::{Guarantee, Profile};
 use sympozium_exec::report::Standing;
@@ -22,8 +23,6 @@ use crate::runs::view::{View, state};
 const MAX_FAILED: usize = 8;
 /// What the error of a denied run begins with, which the outcome says already.
 const IS_DENIED: &str = "the run is denied\n";
-/// The container that looks whether the run's network is held in, and fails where the floor wants that.
-const CHECK_NETWORK: &str = "check-network";
 /// Who holds a part that does not say what holds it.
 const NOT_ATTESTED: &str = "the pod's spec, not attested";
 /// The model of a run whose plan is not known and whose manifest names none.

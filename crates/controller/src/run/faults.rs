@@ -7,15 +7,12 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sympozium_api::agent_run::{ContainerFailure, TIME_IS_UP};
 use sympozium_api::limits;
+use sympozium_api::run_plan::container::{AGENT, BRIDGE, CHECK_NETWORK};
 
 /// How long an image may fail to be pulled: registries have bad minutes.
 pub const IMAGE_PATIENCE: Duration = Duration::from_secs(60);
 /// How often a container may be started again before it counts as one that keeps crashing.
 pub const RESTARTS: i32 = 3;
-/// The container that checks the network; its last words say what it found.
-const CHECK_NETWORK: &str = "check-network";
-/// The container whose end is the run's.
-const BRIDGE: &str = "ipc-bridge";
 /// Characters of what a container said last that are repeated.
 const SAID: usize = 600;
 
@@ -304,7 +301,7 @@ pub fn agent_exit(pod: &Pod) -> Option<i32> {
         .status
         .iter()
         .flat_map(|it| it.container_statuses.iter().flatten());
-    let agent = statuses.find(|it| it.name == "agent")?;
+    let agent = statuses.find(|it| it.name == AGENT)?;
     Some(agent.state.as_ref()?.terminated.as_ref()?.exit_code)
 }
 

@@ -13,6 +13,7 @@ pub use skill::TOKEN_SECONDS;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::names::{EnvName, MountPath};
 use sympozium_api::quantity::Quantity;
+pub use sympozium_api::run_plan::container::{AGENT, BRIDGE};
 use sympozium_api::run_plan::{
     AmountsPlan, Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, VolumeName,
     VolumeSource, place,
@@ -24,10 +25,6 @@ use super::names::part_names;
 use crate::admit::{Admitted, Amounts, Input, VolumeOwner};
 use crate::policy::tools::Action;
 
-/// The agent's part.
-pub const AGENT: &str = "agent";
-/// The bridge's part.
-pub const BRIDGE: &str = "ipc-bridge";
 /// The variable that tells an executor which pack it is.
 const PACK_VARIABLE: &str = "SYMPOZIUM_SKILL_PACK";
 

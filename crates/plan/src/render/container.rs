@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use sympozium_api::environment;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::ImageRef;
+use sympozium_api::run_plan::container::CHECK_NETWORK;
 use sympozium_api::run_plan::{AmountsPlan, Mount, Part, Role, Start};
 use sympozium_api::sandbox::ImagePullPolicy;
 
@@ -20,8 +21,6 @@ use super::metadata::Run;
 use super::security;
 use super::volumes::EXECUTOR;
 
-/// The container that checks the network, before anything else starts.
-const CHECK_NETWORK: &str = "check-network";
 /// The container that brings the executor for images that have none.
 const COPY_EXECUTOR: &str = "copy-executor";
 /// Containers that are in no plan. No part may have such a name.
