@@ -5,7 +5,7 @@
 //! compared and never overwritten.
 //!
 //! [`resolve`] finds what a run needs and plans it; [`begin`] makes it exist; [`observe`] looks at it while it goes on;
-//! [`end`] takes everything back. [`status`] is the only place that writes to runs, [`objects`] the only one that makes and
+//! [`over`] is when the agent has ended, and [`hooks`] are around it; [`end`] takes everything back. [`status`] is the only place that writes to runs, [`objects`] the only one that makes and
 //! removes other objects. [`faults`] says in plain words what the platform has to say.
 
 mod again;
@@ -14,11 +14,13 @@ mod end;
 mod error;
 pub(crate) mod faults;
 mod history;
+mod hooks;
 mod index;
 mod inputs;
 mod logs;
 mod objects;
 mod observe;
+mod over;
 mod plans;
 mod resolve;
 mod status;
@@ -92,7 +94,7 @@ pub async fn reconcile(seen: Arc<AgentRun>, context: Arc<Context>) -> Result<Act
     match stage(&run) {
         Stage::Beginning => begin::begin(run, &context).await,
         Stage::Going => observe::going(run, &context).await,
-        Stage::Afterwards => observe::afterwards(run, &context).await,
+        Stage::Afterwards => hooks::afterwards(run, &context).await,
         Stage::Ending => end::clean(run, &context).await,
         Stage::Deleted => end::deleted(run, &context).await,
         Stage::Settled => history::settled(run, &context).await,

@@ -1,0 +1,279 @@
+//! Hooks around a run: those before it have their time, and those after it begin when nothing of the agent is at work, and
+//! may hold its answer back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use serde_json::json;
+use sympozium_api::agent_run::{Cleanup, GateVerdict, Phase, ReportedEnding};
+use sympozium_api::labels::{self, component, field_manager};
+use sympozium_api::run_plan::{Part, Role};
+use sympozium_api::{AgentRun, RunPlan};
+
+use super::again::again;
+use super::end::{self, Outcome};
+use super::error::Error;
+use super::faults;
+use super::inputs::{self, Renewed};
+use super::observe::{CEILING_SLACK, GRACE_SLACK, lost_node, pod_of};
+use super::status::since;
+use crate::context::Context;
+use crate::world::World;
+
+/// How soon to look again for something that is there and that the watch has not told of.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// The hooks before a run, and how long each may take.
+fn before(plan: &RunPlan) -> impl Iterator<Item = (&Part, Duration)> {
+    let hooks = plan
+        .parts
+        .iter()
+        .filter(|it| matches!(it.role, Role::PreRun { .. }));
+    hooks.map(|it| {
+        let seconds = it.timeout_seconds.unwrap_or(plan.deadlines.run_seconds);
+        (it, Duration::from_secs(seconds))
+    })
+}
+
+/// The time that the hooks before a run have, all together.
+pub fn time_before(plan: &RunPlan) -> Duration {
+    before(plan).map(|(_, limit)| limit).sum()
+}
+
+/// The hook before the run that takes longer than it may, if one does.
+pub fn slow(pod: &Pod, plan: &RunPlan) -> Option<String> {
+    before(plan).find_map(|(hook, limit)| {
+        let running = since(&faults::running_since(pod, &hook.name.0)?);
+        let name = &hook.name;
+        let seconds = limit.as_secs();
+        (running >= limit).then(|| format!("hook `{name}` took longer than its {seconds} s"))
+    })
+}
+
+/// When the next hook before the run has had its time.
+pub fn due(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
+    let due = before(plan).filter_map(|(hook, limit)| {
+        let running = since(&faults::running_since(pod, &hook.name.0)?);
+        Some(limit.saturating_sub(running))
+    });
+    due.min()
+}
+
+/// The agent has ended, and hooks have work to do.
+pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+    let plan = match context.plans.of(&run, context).await {
+        Ok(plan) => plan,
+        Err(error) if error.is_final() => {
+            return end::finish(run, Outcome::failed(&error.told()), context).await;
+        }
+        Err(error) => return Err(error),
+    };
+    let answer = Answer::of(&run, &plan);
+    let job = match own_job(&run, context).await? {
+        Found::Job(job) => job,
+        Found::NotSeenYet => return Ok(Action::requeue(WATCH_PAUSE)),
+        Found::Nothing => {
+            let why = "the Job of its hooks is gone";
+            return end::finish(run, answer.without(GateVerdict::Error, why), context).await;
+        }
+    };
+    if faults::is_complete(&job) {
+        return end::finish(run, answer.passed(), context).await;
+    }
+    if let Some(why) = faults::of_job(&job) {
+        let why = hook_pod(&run, context).map_or(why, |pod| faults::end(&pod));
+        return end::finish(run, answer.without(GateVerdict::Rejected, &why), context).await;
+    }
+    let suspended = job.spec.as_ref().and_then(|it| it.suspend) == Some(true);
+    if suspended {
+        // They look at what the agent has left: nothing of it may be at work any more.
+        if let Some(pause) = end_agent(&run, &plan, context).await? {
+            return Ok(Action::requeue(pause));
+        }
+        wake(&job, context).await?;
+    }
+    if let Some(node) = hook_pod(&run, context).and_then(|pod| lost_node(&pod, context)) {
+        let why = format!("node `{node}` does not answer");
+        return end::finish(run, answer.without(GateVerdict::Error, &why), context).await;
+    }
+    let limit = plan.after_run_seconds().unwrap_or_default();
+    let age = job.status.as_ref().and_then(|it| it.start_time.as_ref());
+    let age = age.map_or(Duration::ZERO, since);
+    let limit = Duration::from_secs(limit) + CEILING_SLACK;
+    if age >= limit {
+        let why = "its hooks took too long";
+        return end::finish(run, answer.without(GateVerdict::Timeout, why), context).await;
+    }
+    let surroundings = context.surroundings.borrow().clone();
+    let renewal = match surroundings {
+        Some(surroundings) => {
+            inputs::renew(&run, &plan, Renewed::Hooks, &surroundings, context).await?
+        }
+        None => None,
+    };
+    let rest = limit - age;
+    Ok(Action::requeue(renewal.map_or(rest, |it| it.min(rest))))
+}
+
+/// What the agent has left, for hooks to judge.
+struct Answer {
+    outcome: Outcome,
+    /// Whether a hook decides about it.
+    is_gated: bool,
+}
+
+impl Answer {
+    fn of(run: &AgentRun, plan: &RunPlan) -> Self {
+        let gate = |it: &Part| matches!(it.role, Role::PostRun { gate: true, .. });
+        Self {
+            outcome: kept_outcome(run),
+            is_gated: plan.parts.iter().any(gate),
+        }
+    }
+
+    /// Every hook ended well.
+    fn passed(self) -> Outcome {
+        Outcome {
+            gate: self.is_gated.then_some(GateVerdict::Approved),
+            ..self.outcome
+        }
+    }
+
+    /// The hooks did not: an answer that needs their word is held back, and another has a warning.
+    fn without(self, verdict: GateVerdict, why: &str) -> Outcome {
+        if self.is_gated && self.outcome.phase == Phase::Succeeded {
+            return Outcome {
+                phase: Phase::Failed,
+                result: None,
+                error: Some(format!("the answer is held back: {why}")),
+                gate: Some(verdict),
+                ..self.outcome
+            };
+        }
+        Outcome {
+            warning: Some(format!("after the run: {why}")),
+            ..self.outcome
+        }
+    }
+}
+
+/// What there is of the hooks' Job.
+enum Found {
+    Job(Arc<Job>),
+    /// It is there, and the watch has not told of it.
+    NotSeenYet,
+    Nothing,
+}
+
+/// The Job of the hooks that was made for this run. Another of that name would give the verdict of somebody else.
+async fn own_job(run: &AgentRun, context: &Context) -> Result<Found, Error> {
+    let status = run.status.as_ref();
+    let name = status
+        .and_then(|it| it.post_run_job_name.clone())
+        .unwrap_or_default();
+    let namespace = run.namespace().unwrap_or_default();
+    let made = status.map(|it| it.grants.as_slice()).unwrap_or_default();
+    let made = made
+        .iter()
+        .find(|it| it.kind == "Job" && it.name == name.as_str());
+    let made = made.and_then(|it| it.uid.as_ref().map(|it| it.as_str().to_owned()));
+    let is_made = |job: &Job| made.is_none() || job.uid() == made;
+    let seen = World::find(&context.world.jobs, &namespace, name.as_str());
+    if let Some(job) = seen.filter(|job| is_made(job)) {
+        return Ok(Found::Job(job));
+    }
+    // A watch may be behind, and what follows cannot be taken back.
+    let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), &namespace);
+    let found = again(|| api.get_opt(name.as_str())).await;
+    let found = found.map_err(Error::api("read", "Job", name.as_str()))?;
+    Ok(match found.is_some_and(|job| is_made(&job)) {
+        true => Found::NotSeenYet,
+        false => Found::Nothing,
+    })
+}
+
+/// Has the agent's pod end before hooks begin, an agent that lingers among them. How long to wait for it; nothing when it has
+/// ended, or when its node had its time and says nothing.
+async fn end_agent(
+    run: &AgentRun,
+    plan: &RunPlan,
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
+    let Some(pod) = pod_of(run, context).filter(|pod| !faults::is_still(pod)) else {
+        return Ok(None);
+    };
+    if let Some(by) = &pod.metadata.deletion_timestamp {
+        return Ok(GRACE_SLACK.checked_sub(since(by)));
+    }
+    let report = run.status.as_ref().and_then(|it| it.report.as_ref());
+    let ended = report
+        .filter(|it| it.finished)
+        .map(|it| since(&it.reported_at));
+    // A pod that is to be kept has a while to end by itself.
+    let keep = run.spec.cleanup == Cleanup::Keep;
+    if keep && let Some(rest) = ended.and_then(|it| end::LINGER.checked_sub(it)) {
+        return Ok(Some(rest.max(WATCH_PAUSE)));
+    }
+    end::remove_workload(run, &pod, context).await?;
+    Ok(Some(
+        Duration::from_secs(plan.deadlines.grace_seconds) + GRACE_SLACK,
+    ))
+}
+
+/// Lets the hooks begin.
+async fn wake(job: &Job, context: &Context) -> Result<(), Error> {
+    let namespace = job.namespace().unwrap_or_default();
+    let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), &namespace);
+    let patch = json!({ "metadata": { "uid": job.uid() }, "spec": { "suspend": false } });
+    let parameters = PatchParams {
+        field_manager: Some(field_manager::CONTROLLER.to_owned()),
+        ..PatchParams::default()
+    };
+    context.metrics.wrote("Job", "patch");
+    let name = job.name_any();
+    let patch = Patch::Merge(&patch);
+    let woken = again(|| api.patch(&name, &parameters, &patch)).await;
+    woken.map_err(Error::api("start", "Job", name)).map(drop)
+}
+
+/// The pod of the hooks after the run.
+fn hook_pod(run: &AgentRun, context: &Context) -> Option<Arc<Pod>> {
+    let pods = end::pods_of(run, context).into_iter();
+    let is_hooks = |pod: &Arc<Pod>| {
+        pod.labels().get(labels::COMPONENT).map(String::as_str) == Some(component::POST_RUN)
+    };
+    pods.filter(is_hooks)
+        .max_by_key(|it| it.creation_timestamp())
+}
+
+/// What was written down when the agent had ended.
+fn kept_outcome(run: &AgentRun) -> Outcome {
+    let Some(status) = &run.status else {
+        return Outcome::failed("nothing is known about its end");
+    };
+    let report = status.report.as_ref();
+    let phase = if status.error.is_some() {
+        Phase::Failed
+    } else if report.and_then(|it| it.ending) == Some(ReportedEnding::Answered) {
+        Phase::Succeeded
+    } else {
+        Phase::Cancelled
+    };
+    Outcome {
+        phase,
+        result: report
+            .and_then(|it| it.result.clone())
+            .filter(|_| phase == Phase::Succeeded),
+        error: status.error.clone(),
+        exit_code: status.exit_code,
+        token_usage: status.token_usage.clone(),
+        isolation: report.map(|it| it.isolation.clone()).unwrap_or_default(),
+        failed_containers: status.failed_containers.clone(),
+        ..Outcome::default()
+    }
+}
