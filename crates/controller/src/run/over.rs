@@ -12,9 +12,12 @@ use sympozium_api::{AgentRun, RunPlan};
 use super::end::{self, Outcome};
 use super::error::Error;
 use super::observe::{GRACE_SLACK, network_says};
-use super::status::{Change, Says, condition, holds};
+use super::status::{Change, Says, condition, holds, since};
 use super::{faults, hooks, logs};
 use crate::context::Context;
+
+/// How long a kubelet may take to say how the agent ended, once the bridge has told that it did.
+const KUBELET_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ends a run from outside: its rights are gone at once, and its pod is told to end. What it still has to say is waited for.
 pub async fn stop(
@@ -73,6 +76,9 @@ pub async fn over(
     // What skills could do ends with the agent, before anything else is asked or written. The hooks' own rights stay until they
     // are done.
     end::revoke_rights(&run, whose(&run), context).await?;
+    if let Some(pause) = pod.as_deref().and_then(|pod| untold(&run, pod)) {
+        return Ok(Action::requeue(pause));
+    }
     let outcome = outcome(&run, pod.as_deref(), context).await;
     if !has_hooks(&run) {
         return end::finish(run, outcome, context).await;
@@ -85,6 +91,19 @@ pub async fn over(
         .set("tokenUsage", &outcome.token_usage)?;
     let run = change.write(context).await?;
     hooks::afterwards(run, context).await
+}
+
+/// The bridge knows at once that the agent is gone, and only the kubelet why (memory, say): how much longer to wait for its
+/// word. Usually the pod's change is seen before.
+fn untold(run: &AgentRun, pod: &Pod) -> Option<Duration> {
+    let report = run.status.as_ref()?.report.as_ref()?;
+    let crashed = report.finished && report.ending == Some(ReportedEnding::Crashed);
+    if !crashed || run.spec.cancel || faults::agent_exit(pod).is_some() || faults::is_still(pod) {
+        return None;
+    }
+    KUBELET_PATIENCE
+        .checked_sub(since(&report.reported_at))
+        .filter(|it| !it.is_zero())
 }
 
 /// Whose rights end with the agent.

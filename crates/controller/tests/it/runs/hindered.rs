@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::Phase;
 
-use super::world::{World, objects};
+use super::world::{World, a_run, objects};
 
 /// The status of a container that waits.
 fn waiting(name: &str, reason: &str, message: &str, restarts: i32) -> Value {
@@ -60,6 +60,67 @@ async fn an_image_and_a_crash_loop() {
         run.status.and_then(|it| it.error).as_deref(),
         Some("container `skill-reader` keeps crashing (4 times): exit code 3: no such thing")
     );
+}
+
+/// What a kubelet says of an agent that took more memory than it has, and of a pod whose node has none left.
+#[tokio::test(flavor = "multi_thread")]
+async fn out_of_memory_and_evicted() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let ended = |name: &str, state: Value| json!({ "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state });
+    let killed = json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } });
+    let running = json!({ "running": { "startedAt": "2026-11-16T00:00:00Z" } });
+    // The agent alone has ended: the bridge says that it left without a word, and only the kubelet knows why.
+    let too_much = json!({ "phase": "Running",
+        "containerStatuses": [ended("agent", killed), ended("ipc-bridge", running)] });
+    let evicted = json!({ "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
+        "containerStatuses": [] });
+    world.apply(&objects("greedy")[..2]).await;
+    let crashed = json!({ "finished": true, "ending": "crashed", "reports": 1 });
+    for (name, says, report, expected) in [
+        (
+            "greedy",
+            too_much,
+            Some(crashed),
+            "container `agent` failed: it ran out of memory",
+        ),
+        (
+            "evicted",
+            evicted,
+            None,
+            "the run's pod was evicted from its node: The node was low on resource: memory.",
+        ),
+    ] {
+        world.apply(&[a_run(name)]).await;
+        let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
+        let run = world.until(name, "a pod", has_pod).await;
+        let account = World::account(&run);
+        assert!(world.may(&account, "list", "pods").await, "{name}");
+        let pod = world.pod(&run, "agent-run").await;
+        world.start_pod(&pod).await;
+        let runs =
+            |it: &AgentRun| it.status.as_ref().and_then(|it| it.phase) == Some(Phase::Running);
+        world.until(name, "running", runs).await;
+        // The bridge is faster than the kubelet. Rights do not wait for either.
+        if let Some(mut report) = report {
+            report["reportedAt"] = json!(k8s_openapi::jiff::Timestamp::now());
+            world.report(name, report).await;
+            let taken = || async { (!world.may(&account, "list", "pods").await).then_some(()) };
+            world.eventually("rights are taken", taken).await;
+            let run = world.runs().get(name).await.expect("it is there");
+            assert!(runs(&run), "nobody has said yet why: {run:#?}");
+        }
+        world.say(&pod, says).await;
+        world.until(name, "without rights", without_rights).await;
+        assert!(!world.may(&account, "list", "pods").await, "{name}");
+        world.vanish(&pod).await;
+        let run = world.until(name, "failed", failed).await;
+        assert_eq!(
+            run.status.and_then(|it| it.error).as_deref(),
+            Some(expected)
+        );
+    }
 }
 
 fn without_rights(run: &AgentRun) -> bool {
