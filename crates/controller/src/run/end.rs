@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -101,15 +102,13 @@ pub async fn revoke_rights(run: &AgentRun, whose: Whose, context: &Context) -> R
     let uid = run.uid().unwrap_or_default();
     let grants = grants(run);
     let concerned = |it: &&GrantRecord| whose == Whose::All || it.skill.is_some();
-    let bindings = grants.iter().filter(|it| is_binding(it));
-    let tokens = grants.iter().filter(|it| is_token(it));
-    let mut outcome = Ok(());
-    for record in bindings.chain(tokens).filter(concerned) {
-        // One that cannot be taken back keeps none of the others.
-        let removed = objects::remove(context, record, &uid, None).await;
-        outcome = outcome.and(removed.map(drop));
-    }
-    outcome
+    let bindings = grants.iter().filter(|it| is_binding(it)).filter(concerned);
+    let tokens = grants.iter().filter(|it| is_token(it)).filter(concerned);
+    let remove = |record| objects::remove(context, record, &uid, None);
+    // Side by side: one that cannot be taken back, or is not answered for long, keeps none of the others.
+    let mut removed = join_all(bindings.map(remove)).await;
+    removed.extend(join_all(tokens.map(remove)).await);
+    removed.into_iter().try_for_each(|it| it.map(drop))
 }
 
 fn is_binding(record: &GrantRecord) -> bool {
