@@ -440,7 +440,9 @@ async fn make_node(client: &Client) -> Result<()> {
     renew(client).await.context("writing the node's Lease")?;
     let ready = json!({ "type": "Ready", "status": "True", "reason": "Played", "message": "",
         "lastHeartbeatTime": now(), "lastTransitionTime": now() });
-    let status = Patch::Merge(json!({ "status": { "conditions": [ready] } }));
+    let runtime = json!({ "name": "", "features": { "userNamespaces": true } });
+    let status =
+        Patch::Merge(json!({ "status": { "conditions": [ready], "runtimeHandlers": [runtime] } }));
     api.patch_status(NODE, &PatchParams::default(), &status)
         .await
         .context("saying that the node is ready")?;

@@ -70,3 +70,13 @@ pub fn everything(name: &str) -> Value {
     });
     run
 }
+
+/// The same as [`plain`] with a hook beforehand, and a pod that stays for somebody to look at.
+pub fn kept(name: &str) -> Value {
+    let mut run = plain(name);
+    run["spec"]["lifecycle"] = json!({
+        "preRun": [{ "name": "fetch", "image": "example.com/fetch:1", "command": ["/fetch"] }],
+    });
+    run["spec"]["cleanup"] = json!("keep");
+    run
+}

@@ -8,5 +8,6 @@ mod chaos;
 mod ends;
 mod ground;
 mod kills;
+mod order;
 mod run;
 mod weather;

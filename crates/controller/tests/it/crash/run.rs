@@ -11,7 +11,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
-use sympozium_api::agent_run::{AgentRunStatus, Phase};
+use sympozium_api::agent_run::{AgentRunStatus, Cleanup, Phase};
 use sympozium_api::{AgentRun, RunPlan, labels};
 use sympozium_testkit::cluster::played::{Pods, RESULT};
 
@@ -25,6 +25,8 @@ pub struct Tried {
     pub name: String,
     pub uid: String,
     api: Api<AgentRun>,
+    /// Whether its pod stays.
+    kept: bool,
     client: Client,
 }
 
@@ -40,6 +42,7 @@ impl Tried {
             name: created.name_any(),
             uid: created.uid().unwrap_or_default(),
             api,
+            kept: run.spec.cleanup == Cleanup::Keep,
             client: ground.client.clone(),
         }
     }
@@ -207,18 +210,24 @@ impl Tried {
             Some(check) if check.remaining.is_empty() => {}
             other => wrong.push(format!("the check says {other:?}")),
         }
-        // The plan stays, and is the one that was written down; nothing else stays.
+        // The plan stays, and is the one that was written down; so do a pod that is to be kept and its Job. Nothing else does.
         let left = self.left().await;
-        let plan = status.job_name.as_ref().map(|job| format!("{job}-plan"));
-        let others: Vec<_> = left
-            .iter()
-            .filter(|it| {
-                plan.as_ref()
-                    .is_none_or(|plan| **it != format!("ConfigMap {plan}"))
-            })
-            .collect();
+        let job = status.job_name.as_ref().map(|it| it.as_str());
+        let plan = job.map(|job| format!("{job}-plan"));
+        let (mut pods_kept, mut others) = (0, Vec::new());
+        for it in &left {
+            match it.split_once(' ').unwrap_or_default() {
+                ("ConfigMap", name) if Some(name) == plan.as_deref() => {}
+                ("Job", name) if self.kept && Some(name) == job => {}
+                ("Pod", _) if self.kept => pods_kept += 1,
+                _ => others.push(it),
+            }
+        }
         if !others.is_empty() {
             wrong.push(format!("still there: {others:?}"));
+        }
+        if self.kept && phase == Phase::Succeeded && pods_kept != 1 {
+            wrong.push(format!("{pods_kept} pods were kept"));
         }
         if let (Some(plan), Some(digest)) = (&plan, &status.plan_digest) {
             wrong.extend(self.wrong_plan(plan, digest.as_str(), phase).await);

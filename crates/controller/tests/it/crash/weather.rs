@@ -57,6 +57,28 @@ async fn any_write_may_fail_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_is_never_answered_is_given_up_and_made_again() {
+    let Some(ground) = Ground::new("unanswered").await else {
+        return;
+    };
+    ground.count();
+    let tried = Tried::create(&ground, everything("learn")).await;
+    let status = tried.settled(&ground).await;
+    tried.succeeded(&ground, &status, 1).await;
+    // Each costs half a minute: every third. The last may fall together.
+    let writes = (1..ground.counted().len() - 2).step_by(3).collect();
+    for number in cases::sample(writes, 1) {
+        ground.count();
+        // Longer than anybody here waits for anything.
+        ground.proxy.spoil(number, Fault::Hang(2 * PATIENCE));
+        let tried = Tried::create(&ground, everything(&format!("unanswered-{number}"))).await;
+        let status = tried.settled(&ground).await;
+        assert_eq!(ground.proxy.spoilt(), 1, "write {number} never came");
+        tried.succeeded(&ground, &status, 1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_weather_does_not_change_how_runs_end() {
     let Some(ground) = Ground::new("weather").await else {
         return;

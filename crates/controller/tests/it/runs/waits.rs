@@ -159,6 +159,59 @@ async fn no_more_go_on_than_may() {
     }
 }
 
+/// A skill is toggled as the guide says. The run that goes on has what it began with, whoever looks after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skill_that_is_toggled_is_for_the_next_run() {
+    let Some(mut world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("first")).await;
+    let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
+    let first = world.until("first", "a pod", has_pod).await;
+    let account = World::account(&first);
+    let kubectl = world.namespace.kubectl().clone();
+    let toggled = r#"{"spec":{"skills":[]}}"#;
+    let words = ["patch", "agent", "helper", "--type=merge", "-p", toggled];
+    kubectl.run(&words).expect("it is toggled");
+    world.restart(|_| {}).await;
+
+    let patch = json!({ "spec": { "cancel": true } });
+    let patch = kube::api::Patch::Merge(&patch);
+    for number in 0.. {
+        assert!(number < 20, "the next runs have it still");
+        let name = format!("next-{number}");
+        world.apply(&[a_run(&name)]).await;
+        let next = world.until(&name, "a pod", has_pod).await;
+        let has_skill = next
+            .status
+            .iter()
+            .flat_map(|it| &it.grants)
+            .any(|it| it.skill.is_some());
+        let cancelled = world.runs().patch(&name, &Default::default(), &patch).await;
+        cancelled.expect("cancelled");
+        // Watches of different kinds do not wait for each other: one run may come too early.
+        if !has_skill {
+            break;
+        }
+    }
+    let now = world.runs().get("first").await.expect("it is there");
+    let made_of = |it: &AgentRun| {
+        let status = it.status.as_ref().expect("a status");
+        (status.plan_digest.clone(), status.grants.clone())
+    };
+    assert_eq!(made_of(&now), made_of(&first));
+    assert!(world.may(&account, "list", "pods").await);
+    let pod = world.pod(&now, "agent-run").await;
+    world.start_pod(&pod).await;
+    let report = json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
+    world.report("first", report).await;
+    world.vanish(&pod).await;
+    let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
+    let ended = world.until("first", "over", over).await;
+    assert_eq!(phase(&ended), Some(Phase::Succeeded), "{}", error(&ended));
+    assert!(!world.may(&account, "list", "pods").await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_runs_have_their_time() {
     let Some(mut world) = World::start().await else {
