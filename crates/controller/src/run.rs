@@ -35,7 +35,7 @@ use sympozium_api::agent_run::Phase;
 use sympozium_api::labels::finalizer;
 
 use crate::context::Context;
-use crate::world::is_settled;
+use crate::world::{is_revoked, is_settled};
 
 pub use error::Error;
 pub use index::Index;
@@ -65,7 +65,12 @@ fn stage(run: &AgentRun) -> Stage {
     let phase = status.and_then(|it| it.phase).unwrap_or_default();
     if run.metadata.deletion_timestamp.is_some() {
         let ours = run.finalizers().iter().any(|it| it == finalizer::RUN);
-        return if ours { Stage::Deleted } else { Stage::Settled };
+        // Who takes our finalizer off and leaves another keeps the run, and would keep its rights.
+        let has_more = status.is_some_and(|it| !it.grants.is_empty()) && !is_revoked(run);
+        return match ours || has_more {
+            true => Stage::Deleted,
+            false => Stage::Settled,
+        };
     }
     if is_settled(run) {
         return Stage::Settled;

@@ -22,6 +22,8 @@ pub mod condition {
     pub const STARTED: &str = "Started";
     /// Whether its NetworkPolicy holds.
     pub const NETWORK_ENFORCED: &str = "NetworkEnforced";
+    /// Whether its agent has ended; said of runs with hooks afterwards, whose time counts from then.
+    pub const AGENT_ENDED: &str = "AgentEnded";
     /// Whether everything that it had was taken back.
     pub const REVOKED: &str = "Revoked";
 }

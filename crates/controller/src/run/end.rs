@@ -35,6 +35,8 @@ const REMAINING: &str = "Remaining";
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// The same for what was removed and is there all the same: nobody tells when it goes.
 const REMAINING_PAUSE: Duration = Duration::from_secs(2);
+/// How long to wait at most before something is looked at again that does not go.
+const MOST_PAUSE: Duration = Duration::from_secs(60);
 /// How long a pod may take to go before that is written down.
 const POD_PATIENCE: Duration = Duration::from_secs(60);
 /// Pods of a run that are read back: more than a run can have.
@@ -193,8 +195,6 @@ pub async fn finish(
     context: &Context,
 ) -> Result<Action, Error> {
     revoke_rights(&run, Whose::All, context).await?;
-    let status = run.status.as_ref();
-    let granted = status.is_some_and(|it| it.granted_at.is_some());
     let mut change = Change::of(&run)
         .set("phase", outcome.phase)?
         .set("result", &outcome.result)?
@@ -205,16 +205,7 @@ pub async fn finish(
         .set("isolation", &outcome.isolation)?
         .set("failedContainers", &outcome.failed_containers)?
         .set("gateVerdict", outcome.gate)?;
-    if granted {
-        change = change.set("revokedAt", now())?.say(
-            condition::GRANTED,
-            Says::no("Revoked", "the run is over, and its rights were taken back"),
-        );
-        let reported = status.and_then(|it| it.report.as_ref());
-        if let Some(reported) = reported.filter(|it| it.finished) {
-            context.metrics.revoked_after(since(&reported.reported_at));
-        }
-    }
+    change = say_revoked(change, &run, context)?;
     if let Some(says) = outcome.network {
         change = change.say(condition::NETWORK_ENFORCED, says);
     }
@@ -253,6 +244,26 @@ pub async fn finish(
     };
     context.tell(&run, about).await;
     clean(run, context).await
+}
+
+/// Says that all rights were taken back, now, unless it is said already or there were none.
+pub fn say_revoked<'r>(
+    change: Change<'r>,
+    run: &AgentRun,
+    context: &Context,
+) -> Result<Change<'r>, Error> {
+    let Some(status) = run.status.as_ref().filter(|it| it.granted_at.is_some()) else {
+        return Ok(change);
+    };
+    let says = Says::no("Revoked", "the run is over, and its rights were taken back");
+    let change = change.say(condition::GRANTED, says);
+    if status.revoked_at.is_some() {
+        return Ok(change);
+    }
+    if let Some(report) = status.report.as_ref().filter(|it| it.finished) {
+        context.metrics.revoked_after(since(&report.reported_at));
+    }
+    change.set("revokedAt", now())
 }
 
 fn revocation(remaining: Vec<GrantRecord>) -> Revocation {
@@ -304,16 +315,20 @@ pub async fn clean(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     if !is_clean {
         remove_again(&uid, &remaining, context);
         // When a pod goes is seen.
-        let pause = if pods.is_empty() {
-            REMAINING_PAUSE
-        } else {
-            LOOK_AGAIN
+        let pause = match pods.is_empty() {
+            true => REMAINING_PAUSE,
+            false => LOOK_AGAIN,
         };
-        return Ok(Action::requeue(pause));
+        return Ok(Action::requeue(rarer(pause, completed(&run))));
     }
     release(&run, context).await?;
     forget(&uid, context);
     Ok(Action::await_change())
+}
+
+/// What has lasted for long is looked at more rarely.
+fn rarer(pause: Duration, lasts: Duration) -> Duration {
+    (lasts / 10).clamp(pause, MOST_PAUSE)
 }
 
 /// Removes everything of a run, in an order in which its pod is never less held in than before. Whether its pods have ended.
@@ -326,7 +341,11 @@ async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<boo
         revoke_rights(run, Whose::All, context).await?;
     }
     let mut outcome = Ok(());
-    let pods = pods_of(run, context);
+    let pods = match run.status.as_ref().is_some_and(|it| it.pod_uid.is_some()) {
+        true => pods_of(run, context),
+        // Nobody has written one down: the watch may be behind.
+        false => live_pods(run, context).await?,
+    };
     let still = pods.iter().all(|pod| faults::is_still(pod));
     // A pod that is to be kept is kept once it has ended by itself; an agent that lingers is ended.
     let lingering = keep && !still && has_lingered(run);
@@ -374,6 +393,18 @@ pub fn pods_of(run: &AgentRun, context: &Context) -> Vec<Arc<Pod>> {
     context.world.pods.state_filter(|pod| is_pod_of(pod, run))
 }
 
+/// The pods of a run as the API server has them: what the watch has shown may be behind.
+async fn live_pods(run: &AgentRun, context: &Context) -> Result<Vec<Arc<Pod>>, Error> {
+    let namespace = run.namespace().unwrap_or_default();
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &namespace);
+    let selector = format!("{}={}", labels::RUN_UID, run.uid().unwrap_or_default());
+    let parameters = ListParams::default().labels(&selector).limit(PODS_READ);
+    let pods = again(|| api.list(&parameters)).await;
+    let pods = pods.map_err(Error::api("list", "Pod", run.name_any()))?;
+    let pods = pods.items.into_iter().filter(|pod| is_pod_of(pod, run));
+    Ok(pods.map(Arc::new).collect())
+}
+
 /// Whether a pod is the run's: the one that is written down, or made by what was made for the run. Labels can be put on any pod.
 fn is_pod_of(pod: &Pod, run: &AgentRun) -> bool {
     let labelled = pod.labels().get(labels::RUN_UID) == run.metadata.uid.as_ref();
@@ -412,6 +443,11 @@ fn is_right(record: &GrantRecord) -> bool {
     is_binding(record) || is_token(record)
 }
 
+/// Whether a record is not of an object, but of an account that may still do what it was granted.
+fn is_allowed_only(record: &GrantRecord) -> bool {
+    record.kind == "ServiceAccount" && record.uid.is_none()
+}
+
 /// What is left of a run.
 struct Left {
     remaining: Vec<GrantRecord>,
@@ -425,15 +461,8 @@ async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Err
     let version = sandbox_version(run, context)?;
     let mut remaining = Vec::new();
     if !keep {
-        // Not by what the watch has shown: it may be behind.
-        let namespace = run.namespace().unwrap_or_default();
-        let api: Api<Pod> = Api::namespaced(context.client.clone(), &namespace);
-        let selector = format!("{}={uid}", labels::RUN_UID);
-        let parameters = ListParams::default().labels(&selector).limit(PODS_READ);
-        let pods = again(|| api.list(&parameters)).await;
-        let pods = pods.map_err(Error::api("list", "Pod", run.name_any()))?;
-        let pods = pods.items.iter().filter(|pod| is_pod_of(pod, run));
-        remaining.extend(pods.map(record_of));
+        let pods = live_pods(run, context).await?;
+        remaining.extend(pods.iter().map(|pod| record_of(pod)));
     }
     for record in grants(run) {
         if keep && is_workload(record) {
@@ -545,10 +574,14 @@ pub async fn deleted(run: Arc<AgentRun>, context: &Context) -> Result<Action, Er
         if !ended || !pods_of(&run, context).is_empty() {
             return Ok(Action::requeue(LOOK_AGAIN));
         }
-        let remaining = left(&run, false, context).await?.remaining;
+        let mut remaining = left(&run, false, context).await?.remaining;
+        // An account that is gone and that somebody has given rights is nobody's, and must not keep the run for ever.
+        remaining.retain(|it| !is_allowed_only(it));
         if !remaining.is_empty() {
             remove_again(&uid, &remaining, context);
-            return Ok(Action::requeue(REMAINING_PAUSE));
+            let deleted = run.metadata.deletion_timestamp.as_ref();
+            let lasts = deleted.map_or(Duration::ZERO, since);
+            return Ok(Action::requeue(rarer(REMAINING_PAUSE, lasts)));
         }
     }
     release(&run, context).await?;

@@ -10,9 +10,9 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use serde_json::json;
-use sympozium_api::agent_run::{Cleanup, GateVerdict, Phase, ReportedEnding};
+use sympozium_api::agent_run::{Cleanup, GateVerdict, Phase, ReportedEnding, TIME_IS_UP};
 use sympozium_api::labels::{self, component, field_manager};
-use sympozium_api::run_plan::{Part, Role};
+use sympozium_api::run_plan::{Deadlines, Part, Role};
 use sympozium_api::{AgentRun, RunPlan};
 
 use super::again::again;
@@ -21,12 +21,15 @@ use super::error::Error;
 use super::faults;
 use super::inputs::{self, Renewed};
 use super::observe::{CEILING_SLACK, GRACE_SLACK, lost_node, pod_of};
-use super::status::since;
+use super::status::{condition, since};
 use crate::context::Context;
 use crate::world::World;
 
 /// How soon to look again for something that is there and that the watch has not told of.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why an answer is held back whose hooks do not end.
+const TOO_LONG: &str = "its hooks took too long";
 
 /// The hooks before a run, and how long each may take.
 fn before(plan: &RunPlan) -> impl Iterator<Item = (&Part, Duration)> {
@@ -74,6 +77,10 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         Err(error) => return Err(error),
     };
     let answer = Answer::of(&run, &plan);
+    // One that was cancelled while its agent was at work has its hooks; they are not what somebody wanted to end.
+    if run.spec.cancel && answer.outcome.phase != Phase::Cancelled {
+        return end::finish(run, answer.cancelled(), context).await;
+    }
     let job = match own_job(&run, context).await? {
         Found::Job(job) => job,
         Found::NotSeenYet => return Ok(Action::requeue(WATCH_PAUSE)),
@@ -86,8 +93,15 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         return end::finish(run, answer.passed(), context).await;
     }
     if let Some(why) = faults::of_job(&job) {
-        let why = hook_pod(&run, context).map_or(why, |pod| faults::end(&pod));
-        return end::finish(run, answer.without(GateVerdict::Rejected, &why), context).await;
+        let outcome = match why == TIME_IS_UP {
+            true => answer.without(GateVerdict::Timeout, TOO_LONG),
+            false => {
+                let pod = hook_pod(&run, context).filter(|pod| faults::is_still(pod));
+                let why = pod.map_or(why, |pod| faults::end(&pod));
+                answer.without(GateVerdict::Rejected, &why)
+            }
+        };
+        return end::finish(run, outcome, context).await;
     }
     let suspended = job.spec.as_ref().and_then(|it| it.suspend) == Some(true);
     if suspended {
@@ -101,14 +115,10 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         let why = format!("node `{node}` does not answer");
         return end::finish(run, answer.without(GateVerdict::Error, &why), context).await;
     }
-    let limit = plan.after_run_seconds().unwrap_or_default();
-    let age = job.status.as_ref().and_then(|it| it.start_time.as_ref());
-    let age = age.map_or(Duration::ZERO, since);
-    let limit = Duration::from_secs(limit) + CEILING_SLACK;
-    if age >= limit {
-        let why = "its hooks took too long";
-        return end::finish(run, answer.without(GateVerdict::Timeout, why), context).await;
-    }
+    let Some(rest) = rest(&run, &job, &plan) else {
+        let outcome = answer.without(GateVerdict::Timeout, TOO_LONG);
+        return end::finish(run, outcome, context).await;
+    };
     let surroundings = context.surroundings.borrow().clone();
     let renewal = match surroundings {
         Some(surroundings) => {
@@ -116,8 +126,27 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         }
         None => None,
     };
-    let rest = limit - age;
     Ok(Action::requeue(renewal.map_or(rest, |it| it.min(rest))))
+}
+
+/// How much longer the hooks after a run may take; nothing when their time is up. Their Job has its time from when it started, and
+/// one that does not start has the time in which a pod must.
+fn rest(run: &AgentRun, job: &Job, plan: &RunPlan) -> Option<Duration> {
+    let work = Duration::from_secs(plan.after_run_seconds().unwrap_or_default()) + CEILING_SLACK;
+    let started = job.status.as_ref().and_then(|it| it.start_time.as_ref());
+    let of_job = work.checked_sub(started.map_or(Duration::ZERO, since))?;
+    let conditions = run.status.iter().flat_map(|it| &it.conditions);
+    let mut ended = conditions.filter(|it| it.type_ == condition::AGENT_ENDED);
+    let ended = ended.next().map(|it| since(&it.last_transition_time));
+    // The agent's pod ends before, and that takes its grace.
+    let Deadlines {
+        grace_seconds,
+        start_seconds,
+        ..
+    } = plan.deadlines;
+    let before = Duration::from_secs(grace_seconds + start_seconds) + GRACE_SLACK;
+    let of_all = (before + work).checked_sub(ended.unwrap_or_default())?;
+    Some(of_job.min(of_all)).filter(|it| !it.is_zero())
 }
 
 /// What the agent has left, for hooks to judge.
@@ -140,6 +169,21 @@ impl Answer {
     fn passed(self) -> Outcome {
         Outcome {
             gate: self.is_gated.then_some(GateVerdict::Approved),
+            ..self.outcome
+        }
+    }
+
+    /// A person does not wait for them: a gate that has not decided is closed.
+    fn cancelled(self) -> Outcome {
+        if self.is_gated && self.outcome.phase == Phase::Succeeded {
+            return Outcome {
+                phase: Phase::Cancelled,
+                result: None,
+                ..self.outcome
+            };
+        }
+        Outcome {
+            warning: Some("after the run: its hooks were cancelled".to_owned()),
             ..self.outcome
         }
     }

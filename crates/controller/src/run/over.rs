@@ -30,10 +30,12 @@ pub async fn stop(
     let mut run = run;
     if holds(&run, condition::GRANTED) {
         end::revoke_rights(&run, whose(&run), context).await?;
-        let mut change = Change::of(&run).say(
-            condition::GRANTED,
-            Says::no("Ending", "the run was ended from outside"),
-        );
+        let mut change = Change::of(&run);
+        if whose(&run) == end::Whose::All {
+            change = end::say_revoked(change, &run, context)?;
+        }
+        let ending = Says::no("Ending", "the run was ended from outside");
+        change = change.say(condition::GRANTED, ending);
         if let Some(why) = &why {
             change = change.fail(Some(why))?;
         }
@@ -77,18 +79,28 @@ pub async fn over(
     // are done.
     end::revoke_rights(&run, whose(&run), context).await?;
     if let Some(pause) = pod.as_deref().and_then(|pod| untold(&run, pod)) {
+        if whose(&run) == end::Whose::All {
+            end::say_revoked(Change::of(&run), &run, context)?
+                .write(context)
+                .await?;
+        }
         return Ok(Action::requeue(pause));
     }
     let outcome = outcome(&run, pod.as_deref(), context).await;
     if !has_hooks(&run) {
         return end::finish(run, outcome, context).await;
     }
-    let change = Change::of(&run)
+    let ended = Says::yes("HooksFollow", "what follows is for the hooks after the run");
+    let mut change = Change::of(&run)
         .set("phase", Phase::PostRunning)?
         .set("exitCode", outcome.exit_code)?
         .fail(outcome.error.as_deref())?
         .set("failedContainers", &outcome.failed_containers)?
-        .set("tokenUsage", &outcome.token_usage)?;
+        .set("tokenUsage", &outcome.token_usage)?
+        .say(condition::AGENT_ENDED, ended);
+    if let Some(network) = outcome.network {
+        change = change.say(condition::NETWORK_ENFORCED, network);
+    }
     let run = change.write(context).await?;
     hooks::afterwards(run, context).await
 }

@@ -1,6 +1,7 @@
 //! Runs from their creation to the proof that nothing is left.
 
 mod ends;
+mod gates;
 mod hindered;
 mod waits;
 mod world;

@@ -55,6 +55,21 @@ async fn an_answer() {
         .await;
     let status = run.status.as_ref().expect("a status");
     assert_eq!(status.result.as_deref(), Some("It is fine."));
+    assert!(status.started_at.is_some() && status.completed_at.is_some());
+    // What it was made of, so that nobody has to guess: kind, namespace, UID, and the digest of what it said.
+    let resolved: Vec<_> = status
+        .resolved
+        .iter()
+        .map(|it| format!("{} {} {}", it.kind, it.namespace, it.name))
+        .collect();
+    let (here, system) = (world.namespace.name(), world.system.name());
+    for expected in [
+        format!("Agent {here} helper"),
+        format!("SkillPack {here} reader"),
+        format!("SympoziumPolicy {system} floor"),
+    ] {
+        assert!(resolved.contains(&expected), "{expected} in {resolved:?}");
+    }
     assert!(status.granted_at.is_some() && status.revoked_at.is_some());
     let run = world
         .until("one", "let go", |it| it.finalizers().is_empty())
@@ -249,4 +264,108 @@ async fn a_bridge_that_was_killed() {
     world
         .until("crash", "let go", |it| it.finalizers().is_empty())
         .await;
+}
+
+/// Whoever may patch and delete runs cannot keep their rights: not with a finalizer of their own in the place of ours.
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_under_a_finalizer_of_somebody_else() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    world.apply(&objects("held")).await;
+    let has_pod =
+        |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
+    let run = world.until("held", "a pod", has_pod).await;
+    let account = World::account(&run);
+    assert!(world.may(&account, "list", "nodes").await);
+    let pod = world.pod(&run, "agent-run").await;
+    let finalizers = |list: serde_json::Value| {
+        let patch = json!({ "metadata": { "finalizers": list } });
+        let runs = world.runs();
+        async move {
+            let patch = Patch::Merge(&patch);
+            let patched = runs.patch("held", &PatchParams::default(), &patch).await;
+            patched.expect("finalizers");
+        }
+    };
+    finalizers(json!(["example.com/mine"])).await;
+    let parameters = DeleteParams::background();
+    let deleted = world.runs().delete("held", &parameters).await;
+    deleted.expect("it is deleted");
+    world
+        .eventually("rights are taken", || async {
+            (!world.may(&account, "list", "nodes").await).then_some(())
+        })
+        .await;
+    world.vanish(&pod).await;
+    world
+        .eventually("nothing but the plan is left", || async {
+            let left = world.left(&run).await;
+            left.iter().all(|it| it.ends_with("-plan")).then_some(())
+        })
+        .await;
+    assert!(world.runs().get("held").await.is_ok(), "it is held");
+    finalizers(json!(null)).await;
+}
+
+/// What an account of a run may still do is found by asking, whoever let it.
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_that_somebody_else_gave() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let [agent, pack, _] = objects("x").try_into().expect("three objects");
+    world.apply(&[agent, pack]).await;
+    let has_pod =
+        |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
+    for name in ["told", "gone"] {
+        world.apply(&[super::world::a_run(name)]).await;
+        let run = world.until(name, "a pod", has_pod).await;
+        let account = World::account(&run);
+        let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": name },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" },
+            "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": world.namespace.name() }] });
+        world.apply(&[binding]).await;
+        let pod = world.pod(&run, "agent-run").await;
+        world.start_pod(&pod).await;
+        let report =
+            json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
+        world.report(name, report).await;
+        world.vanish(&pod).await;
+        let remaining = ("False".to_owned(), "Remaining".to_owned());
+        let told =
+            |it: &sympozium_api::AgentRun| World::conditions(it).get("Revoked") == Some(&remaining);
+        let run = world.until(name, "told of what is left", told).await;
+        let check = run.status.as_ref().and_then(|it| it.revocation.clone());
+        let left: Vec<_> = check.expect("a check").remaining;
+        let left: Vec<_> = left
+            .iter()
+            .map(|it| (it.kind.as_str(), it.name.as_str()))
+            .collect();
+        assert_eq!(left, [("ServiceAccount", account.as_str())]);
+        let kubectl = world.namespace.kubectl().clone();
+        if name == "told" {
+            let taken = kubectl.run(&["delete", "rolebinding", name]);
+            taken.expect("it is taken back");
+            world
+                .until(name, "revoked", |it| {
+                    let revoked = World::conditions(it).get("Revoked").cloned();
+                    revoked.is_some_and(|it| it.0 == "True") && it.finalizers().is_empty()
+                })
+                .await;
+        } else {
+            // An account that is gone keeps no run.
+            let deleted = world.runs().delete(name, &DeleteParams::default()).await;
+            deleted.expect("it is deleted");
+            world
+                .eventually("the run is gone", || async {
+                    let found = world.runs().get_opt(name).await.ok()?;
+                    found.is_none().then_some(())
+                })
+                .await;
+            let taken = kubectl.run(&["delete", "rolebinding", name]);
+            taken.expect("it is taken back");
+        }
+    }
 }
