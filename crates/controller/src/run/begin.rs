@@ -30,6 +30,11 @@ const SURROUNDINGS_LOOK: Duration = Duration::from_secs(30);
 /// How long after its rights a run's Job is made anew where there is none: one that was there and has ended goes after so long.
 const JOB_DOUBT: Duration = Duration::from_secs(TTL_SECONDS as u64);
 
+/// Why a run has not started of which something cannot be made.
+const UNMADE: &str = "NotMade";
+/// What is over after so long is not worth a word.
+const PASSING: Duration = Duration::from_secs(10);
+
 /// Begins a run, or goes on where an earlier attempt was cut.
 pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let has_plan = run
@@ -69,14 +74,18 @@ pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     if run.spec.dry_run == Some(true) {
         return planned_only(run, &prepared, context).await;
     }
+    let uid = run.uid().unwrap_or_default();
     match make(run, prepared, context).await {
         // The API server has understood, and says no: it will say so again.
         Err(Stopped { run, error }) if error.is_final() => {
             let outcome = Outcome::failed(&faults::refused(&error.told()));
             end::finish(run, outcome, context).await
         }
-        Err(Stopped { error, .. }) => Err(error),
-        Ok(action) => Ok(action),
+        Err(Stopped { run, error }) => unmade(run, error, context).await,
+        Ok(action) => {
+            context.hindrances.forget(&uid);
+            Ok(action)
+        }
     }
 }
 
@@ -84,6 +93,23 @@ pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
 struct Stopped {
     run: Arc<AgentRun>,
     error: Error,
+}
+
+/// Something that may pass keeps a run from being made. It is said when it lasts, and does not last for ever: a part of the run's
+/// rights may be there already.
+async fn unmade(run: Arc<AgentRun>, error: Error, context: &Context) -> Result<Action, Error> {
+    let lasts = context
+        .hindrances
+        .since(&run.uid().unwrap_or_default(), UNMADE);
+    let why = format!("the run cannot be made: {}", error.told());
+    if lasts >= context.settings.patience {
+        return end::finish(run, Outcome::failed(&why), context).await;
+    }
+    if lasts >= PASSING {
+        let change = Change::of(&run).say(condition::STARTED, Says::no(UNMADE, why));
+        change.write(context).await?;
+    }
+    Err(error)
 }
 
 /// Makes everything. The order is what keeps a crash harmless; see each step.

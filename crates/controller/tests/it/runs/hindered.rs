@@ -298,3 +298,52 @@ async fn a_quota() {
         "{message}"
     );
 }
+
+/// Somebody's webhook is down, and no binding can be made: the run says so, and does not wait for ever with half of its rights.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_does_not_answer() {
+    let Some(mut world) = World::start().await else {
+        return;
+    };
+    world
+        .restart(|it| it.patience = std::time::Duration::from_secs(15))
+        .await;
+    let namespace = world.namespace.name().to_owned();
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": namespace },
+        "webhooks": [{ "name": "down.example.org", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": "Fail", "timeoutSeconds": 1, "clientConfig": { "url": "https://127.0.0.1:1/" },
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+            "rules": [{ "apiGroups": ["rbac.authorization.k8s.io"], "apiVersions": ["v1"],
+                "resources": ["rolebindings"], "operations": ["CREATE"] }] }],
+    });
+    let kubectl = world.namespace.kubectl().clone();
+    let applied = kubectl
+        .feed(&["apply", "-f", "-"], &webhook)
+        .expect("kubectl starts");
+    assert!(applied.success, "{}", applied.stderr);
+    world.apply(&objects("stuck")).await;
+    let said = ("False".to_owned(), "NotMade".to_owned());
+    world
+        .until("stuck", "told", |it| {
+            started(it).as_ref() == Some(&said) || failed(it)
+        })
+        .await;
+    let run = world.until("stuck", "failed", failed).await;
+    let error = run.status.as_ref().and_then(|it| it.error.clone());
+    let error = error.unwrap_or_default();
+    assert!(
+        error.starts_with("the run cannot be made: cannot create RoleBinding")
+            && error.contains("down.example.org"),
+        "{error}"
+    );
+    world
+        .eventually("nothing but the plan is left", || async {
+            let left = world.left(&run).await;
+            left.iter().all(|it| it.ends_with("-plan")).then_some(())
+        })
+        .await;
+    let words = ["delete", "validatingwebhookconfiguration", &namespace];
+    kubectl.run(&words).expect("it is removed");
+}
