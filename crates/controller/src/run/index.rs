@@ -1,7 +1,7 @@
 //! Runs that are not settled, found by their UID: thousands of finished ones are not looked through for each event.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
@@ -12,9 +12,19 @@ use super::resolve::is_active;
 use crate::world::is_settled;
 
 /// Runs that are not settled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Index {
     inner: Mutex<Inner>,
+    known: Once,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::default(),
+            known: Once::new(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +118,15 @@ impl Index {
             made_room: (known.as_ref()).is_some_and(|it| it.standing == Standing::Active),
             has_settled: known.is_some(),
         }
+    }
+
+    /// Takes note of every run that there is, once: when a controller begins, runs are looked at before all of them are told of.
+    pub fn know(&self, all: impl FnOnce() -> Vec<Arc<AgentRun>>) {
+        self.known.call_once(|| {
+            for run in all() {
+                self.see(&run);
+            }
+        });
     }
 
     /// Gives a run its turn, unless `judge` says why not, from those that have theirs. In one step: of several that are looked at

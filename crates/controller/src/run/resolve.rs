@@ -223,6 +223,7 @@ pub fn is_active(run: &AgentRun) -> bool {
 fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Turn> {
     let most = context.settings.active_runs;
     let world = &context.world;
+    context.index.know(|| world.runs.state());
     context.index.reserve(run, |active| {
         if active.len() >= most {
             let why = format!("{most} runs are going on, and no more may");
