@@ -28,6 +28,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::context::Context;
+use crate::world::is_settled;
 use form::{Form, Formed};
 
 /// How often everything is looked through.
@@ -183,10 +184,14 @@ impl Sweeper {
         K: Form + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + 'static,
     {
         let client = self.context.client.clone();
-        let known: HashSet<String> = {
-            let runs = self.context.world.runs.state();
-            runs.iter().filter_map(|run| run.uid()).collect()
-        };
+        // A run that is settled has nothing any more, but a Job that is to be kept: whatever else is there came late, from a
+        // controller that did not know yet that it leads no more.
+        let (mut known, mut settled) = (HashSet::new(), HashSet::new());
+        for run in self.context.world.runs.state() {
+            let over = K::NAME != "Job" && is_settled(&run);
+            let side = if over { &mut settled } else { &mut known };
+            side.extend(run.uid());
+        }
         let is_of = |object: &K, runs: &HashSet<String>| {
             form::run_uid(object).is_some_and(|uid| runs.contains(uid))
         };
@@ -203,7 +208,7 @@ impl Sweeper {
             return Ok(());
         }
         let runs = live_runs(&client).await?;
-        candidates.retain(|it| !is_of(it, &runs));
+        candidates.retain(|it| !is_of(it, &runs) || is_of(it, &settled));
         let mut foreign = 0;
         let mut failure = None;
         for object in candidates {

@@ -43,7 +43,7 @@ fn stray_uid(team: &Value) -> String {
 }
 
 #[test]
-fn orphans_go_and_forgeries_and_what_a_run_still_has_stay() {
+fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
     let Some(world) = World::new("sweep", Company::others()) else {
         return;
     };
@@ -61,6 +61,31 @@ fn orphans_go_and_forgeries_and_what_a_run_still_has_stay() {
         "spec": {"agentRef": "nobody", "task": "wait"}});
     let run = team.create(&run).expect("a run");
     let alive = run["metadata"]["uid"].as_str().expect("a UID");
+
+    // A run that is over and has nothing any more: what is made for it now came too late.
+    let over = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun", "metadata": {"name": "over"},
+        "spec": {"agentRef": "nobody", "task": "rest"}});
+    let over = team.create(&over).expect("a run");
+    let at = "2026-11-16T00:00:00Z";
+    let status = json!({"status": {"phase": "Failed", "error": "x", "completedAt": at,
+        "revocation": {"checkedAt": at, "remaining": []},
+        "conditions": [{"type": "Revoked", "status": "True", "reason": "Revoked", "message": "", "lastTransitionTime": at}]}});
+    let status = status.to_string();
+    let words = [
+        "patch",
+        "agentrun",
+        "over",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &status,
+    ];
+    team.kubectl().run(&words).expect("a status");
+    let late = metadata("late", over["metadata"]["uid"].as_str().expect("a UID"));
+    admin.create(&role(&late)).expect("a ClusterRole");
+    admin
+        .create(&binding(&late, &late["name"]))
+        .expect("a binding");
 
     let orphan = metadata("orphan", &stray);
     let kept = metadata("alive", alive);
@@ -85,8 +110,10 @@ fn orphans_go_and_forgeries_and_what_a_run_still_has_stay() {
 
     let program = world.lead();
     let gone = holds(|| {
-        !is_there(&admin, "clusterrole", &orphan["name"])
-            && !is_there(&admin, "clusterrolebinding", &orphan["name"])
+        [&orphan, &late].iter().all(|it| {
+            !is_there(&admin, "clusterrole", &it["name"])
+                && !is_there(&admin, "clusterrolebinding", &it["name"])
+        })
     });
     assert!(gone, "{}", program.log());
     program.wait_for_metric(r#"foreign_objects{kind="ClusterRole"}"#, |it| it >= 2.0);
