@@ -11,7 +11,7 @@ use sympozium_api::installation::{CONTROLLER, GATEWAY};
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 
 use super::{Document, cluster_wide, in_system};
-use crate::process::{cargo, output};
+use crate::process::{cargo, command, output, target_directory};
 
 /// What a program may do.
 #[derive(Deserialize)]
@@ -28,16 +28,19 @@ struct Rights {
 }
 
 impl Rights {
-    fn ask(package: &str, example: &str) -> Result<Self> {
-        let arguments = ["run", "--quiet", "--locked", "--package", package];
-        let printed = output(cargo(&arguments).args(["--example", example]))?;
+    fn ask(example: &str) -> Result<Self> {
+        // Of the whole workspace: a package alone would have other features, and everything below it would be compiled again.
+        let arguments = ["build", "--quiet", "--locked", "--workspace", "--example"];
+        output(cargo(&arguments).arg(example))?;
+        let program = target_directory().join("debug/examples").join(example);
+        let printed = output(&mut command(program))?;
         serde_json::from_str(&printed).with_context(|| format!("reading what {example} printed"))
     }
 }
 
 pub fn documents() -> Result<Vec<Document>> {
-    let controller = Rights::ask("sympozium-controller", "controller-rights")?;
-    let gateway = Rights::ask("sympozium-gateway", "gateway-rights")?;
+    let controller = Rights::ask("controller-rights")?;
+    let gateway = Rights::ask("gateway-rights")?;
     let mut documents = vec![
         account(
             CONTROLLER,
