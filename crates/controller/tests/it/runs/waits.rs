@@ -53,6 +53,27 @@ async fn waiting_has_an_end() {
     assert_eq!(world.left(&run).await, Vec::<String>::new());
 }
 
+/// Where there is no agent-sandbox, a run that wants one says so; it is not made of something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_cannot_be_had() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let [agent, pack, mut run] = objects("boxed").try_into().expect("three objects");
+    run["spec"]["agentSandbox"] = json!({ "enabled": true });
+    world.apply(&[agent, pack, run]).await;
+    let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
+    let run = world.until("boxed", "over", over).await;
+    let said = ("False".to_owned(), "Impossible".to_owned());
+    assert_eq!(
+        World::conditions(&run).get("Admitted"),
+        Some(&said),
+        "{}",
+        error(&run)
+    );
+    assert_eq!(world.left(&run).await, Vec::<String>::new());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pack_of_nobody_gets_no_rights() {
     let Some(world) = World::start().await else {

@@ -153,7 +153,11 @@ impl World {
     /// Starts a controller.
     pub fn begin(&mut self) {
         let surroundings = Surroundings {
-            render: RenderSettings::default(),
+            // As in a cluster without agent-sandbox.
+            render: RenderSettings {
+                sandbox_version: None,
+                ..RenderSettings::default()
+            },
             gateway_authority: "the gateway's".to_owned(),
             api_server_authority: "the API server's".to_owned(),
             keys: Arc::new(KeyRing::single("k1", [7; KEY_BYTES]).expect("a key")),

@@ -180,7 +180,8 @@ fn a_pod_that_somebody_deletes() -> Result<()> {
         .feed(&["create", "--raw", &path, "-f", "-"], &eviction)?;
     assert!(evicted.success, "{}", evicted.stderr);
     let (error, _) = failed(&world)?;
-    assert!(error.contains("pod"), "{error}");
+    // Disrupted, ended or deleted, by what was seen first; never the agent's fault.
+    assert!(error.starts_with("the run's pod was "), "{error}");
     Ok(())
 }
 
