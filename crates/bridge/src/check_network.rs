@@ -179,14 +179,26 @@ impl CheckNetwork {
         let mut pauses = Pauses::new();
         let mut progress = Progress::new();
         loop {
-            let answer = match self.canary_answers().await {
-                None => {
-                    // Nothing was reached: by policy, or because there is no network any more?
-                    self.gateway_answers(start, end.max(Instant::now() + GATEWAY_PATIENCE))
-                        .await?;
-                    return Ok(Verdict::Enforced);
-                }
+            let control = tokio::spawn(timeout(CANARY_PATIENCE, TcpStream::connect(self.gateway)));
+            let found = self.canary_answers().await;
+            let is_alive = matches!(control.await, Ok(Ok(Ok(_))));
+            let answer = match found {
                 Some(answer) => answer,
+                // In the very time in which nothing came from the canary the gateway was reached.
+                None if is_alive => return Ok(Verdict::Enforced),
+                // Nothing was reached, by policy or because nothing moves on a busy node: that proves nothing.
+                None => {
+                    let late = Instant::now() + GATEWAY_PATIENCE;
+                    self.gateway_answers(start, end.max(late)).await?;
+                    if Instant::now() >= end + GATEWAY_PATIENCE {
+                        return Err(NoGateway {
+                            gateway: self.gateway,
+                            waited: start.elapsed(),
+                            last: io::ErrorKind::TimedOut.into(),
+                        });
+                    }
+                    continue;
+                }
             };
             if Instant::now() >= settled {
                 return Ok(Verdict::NotEnforced(answer));
