@@ -205,7 +205,18 @@ pub async fn finish(
         .set("isolation", &outcome.isolation)?
         .set("failedContainers", &outcome.failed_containers)?
         .set("gateVerdict", outcome.gate)?;
-    change = say_revoked(change, &run, context)?;
+    let status = run.status.as_ref();
+    if status.is_some_and(|it| it.granted_at.is_some()) {
+        // Only now: the gateway hears nothing more of a run of which this is said, and the bridge has its last word until then.
+        change = change.set("revokedAt", now())?.say(
+            condition::GRANTED,
+            Says::no("Revoked", "the run is over, and its rights were taken back"),
+        );
+        let reported = status.and_then(|it| it.report.as_ref());
+        if let Some(reported) = reported.filter(|it| it.finished) {
+            context.metrics.revoked_after(since(&reported.reported_at));
+        }
+    }
     if let Some(says) = outcome.network {
         change = change.say(condition::NETWORK_ENFORCED, says);
     }
@@ -244,26 +255,6 @@ pub async fn finish(
     };
     context.tell(&run, about).await;
     clean(run, context).await
-}
-
-/// Says that all rights were taken back, now, unless it is said already or there were none.
-pub fn say_revoked<'r>(
-    change: Change<'r>,
-    run: &AgentRun,
-    context: &Context,
-) -> Result<Change<'r>, Error> {
-    let Some(status) = run.status.as_ref().filter(|it| it.granted_at.is_some()) else {
-        return Ok(change);
-    };
-    let says = Says::no("Revoked", "the run is over, and its rights were taken back");
-    let change = change.say(condition::GRANTED, says);
-    if status.revoked_at.is_some() {
-        return Ok(change);
-    }
-    if let Some(report) = status.report.as_ref().filter(|it| it.finished) {
-        context.metrics.revoked_after(since(&report.reported_at));
-    }
-    change.set("revokedAt", now())
 }
 
 fn revocation(remaining: Vec<GrantRecord>) -> Revocation {

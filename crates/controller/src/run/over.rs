@@ -30,12 +30,8 @@ pub async fn stop(
     let mut run = run;
     if holds(&run, condition::GRANTED) {
         end::revoke_rights(&run, whose(&run), context).await?;
-        let mut change = Change::of(&run);
-        if whose(&run) == end::Whose::All {
-            change = end::say_revoked(change, &run, context)?;
-        }
         let ending = Says::no("Ending", "the run was ended from outside");
-        change = change.say(condition::GRANTED, ending);
+        let mut change = Change::of(&run).say(condition::GRANTED, ending);
         if let Some(why) = &why {
             change = change.fail(Some(why))?;
         }
@@ -79,11 +75,6 @@ pub async fn over(
     // are done.
     end::revoke_rights(&run, whose(&run), context).await?;
     if let Some(pause) = pod.as_deref().and_then(|pod| untold(&run, pod)) {
-        if whose(&run) == end::Whose::All {
-            end::say_revoked(Change::of(&run), &run, context)?
-                .write(context)
-                .await?;
-        }
         return Ok(Action::requeue(pause));
     }
     let outcome = outcome(&run, pod.as_deref(), context).await;
