@@ -1,7 +1,7 @@
 //! What runs on a cluster cost the control plane: `make bench SUITE=cluster`. One function measures each row of
 //! `bench/rows/cluster.txt`.
 //!
-//! The controller is the program that ships, beside a real API server on the same machine; kubelet and gateway are played. What
+//! The controller is an optimised build, beside a real API server on the same machine; kubelet and gateway are played. What
 //! it is compared with, *raw*, is a loop that makes and deletes the very objects of such a run with the same client, as
 //! many at a time as the controller works on. Sizes can be made smaller for a try: `SYMPOZIUM_BENCH_ROUNDS`, `…_ENDED`, `…_KILLED`,
 //! `…_TOKENS`, `…_RUNS`, `…_IDLE_RUNS`, `…_IDLE_SECONDS`, `…_RETAINED`.
