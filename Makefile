@@ -2,7 +2,8 @@
 
 .DEFAULT_GOAL := help
 CARGO ?= cargo
-XTASK := $(CARGO) run --quiet --locked --package xtask --
+# By the name of the program and not of its package: so its libraries have the features of the whole workspace, and are shared.
+XTASK := $(CARGO) run --quiet --locked --bin xtask --
 
 .PHONY: help
 help: ## Show this list
@@ -31,7 +32,11 @@ build: linker ## Build everything
 
 .PHONY: demo
 demo: linker ## See an agent at work, and a hostile one stopped
-	@$(CARGO) run --quiet --locked --package sympozium -- demo
+	@$(CARGO) run --quiet --locked --bin sympozium -- demo
+
+.PHONY: quick
+quick: linker ## After a small change: format, clippy of what changed, unit tests; no cluster
+	@$(XTASK) quick
 
 .PHONY: test
 test: linker ## Run every check and test, with samples of the large matrices
@@ -40,6 +45,10 @@ test: linker ## Run every check and test, with samples of the large matrices
 .PHONY: test-full
 test-full: linker ## The same with the whole matrices
 	@$(XTASK) test --full
+
+.PHONY: test-busy
+test-busy: linker ## The timing-sensitive tests with every core busy, three times in a row
+	@$(XTASK) test --busy
 
 .PHONY: bench
 bench: setup ## Measure against the targets (SUITE=name for one suite)
@@ -60,6 +69,10 @@ clippy: linker ## Lint the code
 .PHONY: clean
 clean: ## Remove what was built
 	$(CARGO) clean
+
+.PHONY: clean-cache
+clean-cache: linker ## Remove what was built outside the tree (the parts of the test cluster)
+	@$(XTASK) kube clean-cache
 
 # The targets of the test cluster, where the checkout has them.
 -include hack/kube/kube.mk

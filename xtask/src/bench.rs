@@ -11,8 +11,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
+use crate::launch::Priority;
 use crate::output::{hinted, line, note, table};
-use crate::process::{Ended, cargo, output, run as run_program, target_directory, workspace_root};
+use crate::process::{
+    Ended, Output, cargo, output, run as run_program, target_directory, workspace_root,
+};
 
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
@@ -111,7 +114,13 @@ fn measure(package: &str, suite: &str, directory: &Path) -> anyhow::Result<Vec<V
         fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
     }
     let mut bench = cargo(&["bench", "--locked", "--package", package, "--bench", suite]);
-    let ended = run_program(bench.env("SYMPOZIUM_BENCH_DIR", directory), LIMIT)?.ended;
+    let ended = run_program(
+        bench.env("SYMPOZIUM_BENCH_DIR", directory),
+        Priority::Normal,
+        LIMIT,
+        Output::Shown,
+    )?
+    .ended;
     let found: Vec<Row> = match fs::read(&path) {
         Ok(bytes) => {
             serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display()))?

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use crate::launch::Priority;
 use crate::output::{hinted, line, note};
-use crate::process::{Ended, command, has_program, output, run as run_program, workspace_root};
+use crate::process::{
+    Ended, Output, command, has_program, output, run as run_program, workspace_root,
+};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -45,7 +48,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for target in &targets {
         note(&format!("fuzzing {target} for {} s", arguments.seconds));
         let time = format!("-max_total_time={}", arguments.seconds);
-        let mut fuzz = cargo_fuzz(&[
+        let fuzz = cargo_fuzz(&[
             "run",
             target,
             "--",
@@ -55,7 +58,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ]);
         // The first build compiles the standard library's checks too.
         let limit = Duration::from_secs(arguments.seconds) + Duration::from_secs(1200);
-        if run_program(&mut fuzz, limit)?.ended != Ended::Well {
+        if run_program(&fuzz, Priority::Normal, limit, Output::Shown)?.ended != Ended::Well {
             failed.push(target.as_str());
         }
     }

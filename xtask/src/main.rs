@@ -11,6 +11,7 @@ mod generated;
 mod images;
 mod install;
 mod kube;
+mod launch;
 mod output;
 mod process;
 mod setup;
@@ -27,6 +28,8 @@ enum Command {
     Setup,
     /// Run every check and test, in the order of the house style.
     Test(test::Arguments),
+    /// After a small change: format, clippy of what changed, unit tests of that and of what is built on it.
+    Quick,
     /// Check what the compiler does not: dependency edges, generated files, file sizes, links, forbidden words.
     Check,
     /// Write the parts of the documentation that are made from code.
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Setup => setup::run(),
         Command::Test(arguments) => test::run(&arguments),
+        Command::Quick => test::quick(),
         Command::Check => check::run(),
         Command::Docs => docs::run(),
         Command::Crds => crds::run(),

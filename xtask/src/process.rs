@@ -1,14 +1,16 @@
 //! Starting programs, with a limit on how long they may take.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, PipeReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::launch::{Priority, launch};
 
 /// The directory of the workspace's `Cargo.toml`.
 pub fn workspace_root() -> &'static Path {
@@ -22,6 +24,16 @@ pub fn target_directory() -> PathBuf {
         Some(directory) => workspace_root().join(directory),
         None => workspace_root().join("target"),
     }
+}
+
+/// Where cargo puts what it builds in a profile for this machine, which `.cargo/config.toml` names as the target.
+pub fn build_directory(profile: &str) -> anyhow::Result<PathBuf> {
+    let version = output(command("rustc").arg("-vV"))?;
+    let host = version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .context("`rustc -vV` names no host")?;
+    Ok(target_directory().join(host).join(profile))
 }
 
 /// A program to be started in the workspace's root.
@@ -47,6 +59,10 @@ pub fn cargo(arguments: &[&str]) -> Command {
             cargo.env_remove(&name);
         }
     }
+    // Flags from the environment would take the place of those in `.cargo/config.toml`, which link everything static.
+    cargo
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
     cargo
 }
 
@@ -80,8 +96,8 @@ pub fn output(command: &mut Command) -> anyhow::Result<String> {
 #[derive(Debug)]
 pub struct Run {
     pub ended: Ended,
-    /// What it printed to standard output, which was shown as it came.
-    pub stdout: Vec<String>,
+    /// The lines that were collected; see [`Output`].
+    pub lines: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -89,29 +105,54 @@ pub enum Ended {
     Well,
     Badly(String),
     /// It was still running at the limit and was killed, with everything it had started.
-    TimedOut,
+    TimedOut(Duration),
 }
 
-/// Runs a program, shows its output, and ends it with all its descendants at the limit: a test that hangs must fail
-/// and not use up the time of the whole run.
-pub fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Run> {
+impl Ended {
+    /// Why it is no success.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Self::Well => None,
+            Self::Badly(how) => Some(how.clone()),
+            Self::TimedOut(limit) => Some(format!("still running after {} s", limit.as_secs())),
+        }
+    }
+}
+
+/// Where what a program prints goes. Standard output is always collected.
+pub enum Output {
+    /// Shown as it comes; standard error is the tooling's own.
+    Shown,
+    /// Not shown: messages for machines.
+    Hidden,
+    /// Standard error is collected too; each line is handed on as it comes.
+    Lines(Box<dyn FnMut(&str) + Send>),
+}
+
+/// Runs a program from a known state (see [`launch`]) and ends it with all its descendants at the limit: a test that hangs must
+/// fail and not use up the time of the whole run.
+pub fn run(
+    command: &Command,
+    priority: Priority,
+    limit: Duration,
+    output: Output,
+) -> anyhow::Result<Run> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let mut child = command
+    let (pipe, writer) = std::io::pipe().context("making a pipe")?;
+    let mut launched = launch(command, priority);
+    if matches!(output, Output::Lines(_)) {
+        launched.stderr(writer.try_clone().context("making a pipe")?);
+    }
+    let mut child = launched
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(writer)
         .spawn()
         .with_context(|| format!("starting {name}"))?;
+    // It holds a writing end of the pipe.
+    drop(launched);
     let pid = child.id();
-    let stdout = child.stdout.take().context("no standard output")?;
     let (send, receive) = mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        for line in BufReader::new(stdout).split(b'\n') {
-            let Ok(line) = line else { break };
-            let mut shown = std::io::stdout().lock();
-            let _ = shown.write_all(&line).and_then(|()| shown.write_all(b"\n"));
-            let _ = send.send(String::from_utf8_lossy(&line).into_owned());
-        }
-    });
+    let reader = std::thread::spawn(move || collect(pipe, output, &send));
     let (ended, end) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = ended.send(child.wait());
@@ -127,18 +168,31 @@ pub fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Run> {
         }
         Err(_) => {
             kill_tree(pid as i32);
-            Ended::TimedOut
+            Ended::TimedOut(limit)
         }
     };
     // A descendant that lives on may hold the pipe: what came until now has to do.
-    let patience = std::time::Instant::now() + Duration::from_secs(5);
-    while !reader.is_finished() && std::time::Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !reader.is_finished() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(Run {
         ended,
-        stdout: receive.try_iter().collect(),
+        lines: receive.try_iter().collect(),
     })
+}
+
+fn collect(pipe: PipeReader, mut output: Output, send: &mpsc::Sender<String>) {
+    for line in BufReader::new(pipe).split(b'\n') {
+        let Ok(line) = line else { break };
+        let line = String::from_utf8_lossy(&line).into_owned();
+        match &mut output {
+            Output::Shown => crate::output::line(&line),
+            Output::Hidden => {}
+            Output::Lines(hand_on) => hand_on(&line),
+        }
+        let _ = send.send(line);
+    }
 }
 
 /// Kills a process and all that descend from it, the youngest last: a parent that is gone cannot make more.
@@ -179,28 +233,49 @@ fn kill_tree(root: i32) {
 mod tests {
     use super::*;
 
+    fn run_for(program: &Command, limit: Duration) -> Run {
+        run(program, Priority::Normal, limit, Output::Hidden).unwrap()
+    }
+
     #[test]
     fn a_program_that_hangs_is_ended_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
         let mut shell = command("sh");
-        shell.args(["-c", "echo begun; sleep 300 & sleep 300"]);
-        let run = run(&mut shell, Duration::from_millis(300)).unwrap();
-        assert_eq!(run.ended, Ended::TimedOut);
-        assert_eq!(run.stdout, ["begun"]);
+        shell.current_dir(folder.path());
+        // The child writes for as long as it lives.
+        shell.args([
+            "-c",
+            "while :; do date +%N > alive; done & echo begun; wait",
+        ]);
+        let limit = Duration::from_millis(300);
+        let run = run_for(&shell, limit);
+        assert_eq!(run.ended, Ended::TimedOut(limit));
+        assert!(run.lines.is_empty() || run.lines == ["begun"]);
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let directories = processes.filter_map(|it| std::fs::read_link(it.path().join("cwd")).ok());
+        assert_eq!(directories.filter(|it| it == folder.path()).count(), 0);
     }
 
     #[test]
     fn a_failure_is_told_from_success() {
-        assert_eq!(
-            run(&mut command("true"), Duration::from_secs(60))
-                .unwrap()
-                .ended,
-            Ended::Well
-        );
-        assert!(matches!(
-            run(&mut command("false"), Duration::from_secs(60))
-                .unwrap()
-                .ended,
-            Ended::Badly(_)
-        ));
+        let long = Duration::from_secs(600);
+        assert_eq!(run_for(&command("true"), long).ended, Ended::Well);
+        let mut shell = command("sh");
+        shell.args(["-c", "echo out; echo err >&2; exit 3"]);
+        let failed = run_for(&shell, long);
+        assert!(matches!(failed.ended, Ended::Badly(_)));
+        assert_eq!(failed.lines, ["out"]);
+    }
+
+    #[test]
+    fn lines_of_both_streams_are_handed_on() {
+        let mut shell = command("sh");
+        shell.args(["-c", "echo out; echo err >&2"]);
+        let (send, receive) = mpsc::channel();
+        let hand_on = Box::new(move |line: &str| send.send(line.to_owned()).unwrap());
+        let long = Duration::from_secs(600);
+        let run = run(&shell, Priority::Low, long, Output::Lines(hand_on)).unwrap();
+        assert_eq!(run.lines, ["out", "err"]);
+        assert_eq!(receive.iter().collect::<Vec<_>>(), ["out", "err"]);
     }
 }

@@ -21,7 +21,7 @@ use crate::static_build;
 /// Names a probe that is built already.
 pub const PROBE: &str = "SYMPOZIUM_PROBE";
 
-/// Where the probe is; built on first use unless the environment variable [`PROBE`] names one.
+/// Where the probe is: what the environment variable [`PROBE`] names, or the workspace's own.
 ///
 /// # Panics
 ///
@@ -31,11 +31,7 @@ pub fn path() -> &'static Path {
         if let Some(path) = std::env::var_os(PROBE) {
             return path.into();
         }
-        let small = [
-            "profile.dist.panic=\"abort\"",
-            "profile.dist.opt-level=\"s\"",
-        ];
-        match static_build::binary_with("sympozium-probe", "probe", &small) {
+        match static_build::program("probe") {
             Ok(path) => path,
             Err(error) => panic!("cannot build the probe: {error:#}"),
         }

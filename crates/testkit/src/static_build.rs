@@ -1,7 +1,8 @@
-//! Static binaries, built when a test first asks: they run in a root that has no libraries.
+//! The programs of the workspace for tests and benches: static, so that they run in a root that has no libraries.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
@@ -27,7 +28,7 @@ pub fn target_directory() -> PathBuf {
 ///
 /// Whoever starts a test tells it its package in the environment. Build scripts look at such variables (ring's does), and cargo
 /// would compile everything again for each package whose tests build something.
-pub fn cargo() -> std::process::Command {
+pub fn cargo() -> Command {
     let mut cargo = crate::command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(workspace_root());
     for (name, _) in std::env::vars_os() {
@@ -48,53 +49,53 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("sympozium-sidecar", "skill-sidecar"),
 ];
 
+/// Names the directory with the programs of the workspace, built already: `cargo xtask test` builds them before any test runs.
+pub const PROGRAMS_DIRECTORY: &str = "SYMPOZIUM_PROGRAMS";
+
 /// The profile of what we ship.
 const SHIPPED: &str = "dist";
-/// The profile of what tests put into images.
-const FOR_TESTS: &str = "image";
 
-/// The path of one of [`PROGRAMS`], static, built for tests and not as we ship it.
+/// The path of a program of the workspace, static like everything that is built here (see `.cargo/config.toml`), in the profile
+/// of the tests.
 ///
-/// All of them are built by one call of cargo: what they share is then compiled once, and always with the same features,
-/// whichever is asked for first. Cargo decides whether there is anything to do and lets one build wait for another, so
-/// that what is given is never older than its source.
+/// Where nothing names the directory of programs, as under a plain `cargo test`, all programs of the workspace are built by one
+/// call of cargo: they share what the tests were built from, and are never older than their source.
 ///
 /// # Errors
 ///
 /// When there is no such program, cargo is not there or the build fails; its messages are on standard error.
 pub fn program(name: &str) -> anyhow::Result<PathBuf> {
-    static BUILT: LazyLock<Mutex<Option<PathBuf>>> = LazyLock::new(Mutex::default);
-    if !PROGRAMS.iter().any(|(_, binary)| *binary == name) {
-        bail!("no program of our images is called `{name}`");
-    }
+    static DIRECTORY: LazyLock<Mutex<Option<PathBuf>>> = LazyLock::new(Mutex::default);
     // Held during the build: the second test waits for the first instead of starting another cargo.
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = match &*built {
-        Some(folder) => folder.clone(),
-        None => built.insert(build(PROGRAMS, FOR_TESTS, &[])?).clone(),
+    let mut known = DIRECTORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = match &*known {
+        Some(directory) => directory.clone(),
+        None => known.insert(programs_directory()?).clone(),
     };
-    Ok(folder.join(name))
+    let path = directory.join(name);
+    if !path.is_file() {
+        bail!("no program `{name}` in {}", directory.display());
+    }
+    Ok(path)
 }
 
-/// Builds `binary` of `package` static, optimised as we ship it, and gives its path. For benches, and for programs that
-/// are none of [`PROGRAMS`].
+fn programs_directory() -> anyhow::Result<PathBuf> {
+    if let Some(given) = std::env::var_os(PROGRAMS_DIRECTORY) {
+        return Ok(given.into());
+    }
+    let mut cargo = cargo();
+    cargo.args(["build", "--quiet", "--locked", "--workspace", "--bins"]);
+    build(&mut cargo, "the workspace's programs", "debug")
+}
+
+/// Builds `binary` of `package` optimised as we ship it, and gives its path. For benches.
 ///
-/// Cargo decides whether there is anything to do; within one test process it is asked once. The target directory is
-/// `static` below the workspace's own, because other compiler flags in the same one would rebuild everything.
+/// Cargo decides whether there is anything to do; within one process it is asked once.
 ///
 /// # Errors
 ///
 /// When cargo is not there or the build fails; its messages are on standard error.
-pub fn binary(package: &str, binary: &str) -> anyhow::Result<PathBuf> {
-    binary_with(package, binary, &[])
-}
-
-/// As [`binary()`], with cargo settings on top, such as `profile.dist.opt-level="s"`.
-///
-/// # Errors
-///
-/// As [`binary()`].
-pub fn binary_with(package: &str, binary: &str, settings: &[&str]) -> anyhow::Result<PathBuf> {
+pub fn shipped(package: &str, binary: &str) -> anyhow::Result<PathBuf> {
     static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
     // As in [`program`].
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,36 +103,25 @@ pub fn binary_with(package: &str, binary: &str, settings: &[&str]) -> anyhow::Re
     if let Some(path) = built.get(&key) {
         return Ok(path.clone());
     }
-    let path = build(&[(package, binary)], SHIPPED, settings)?.join(binary);
+    let mut cargo = cargo();
+    cargo.args(["build", "--quiet", "--locked", "--profile", SHIPPED]);
+    cargo.args(["--package", package, "--bin", binary]);
+    let path = build(&mut cargo, binary, SHIPPED)?.join(binary);
     built.insert(key, path.clone());
     Ok(path)
 }
 
-/// Builds programs and gives the folder that they are in.
-fn build(programs: &[(&str, &str)], profile: &str, settings: &[&str]) -> anyhow::Result<PathBuf> {
-    let host = host_target()?;
-    let target_directory = target_directory().join("static");
-    let mut cargo = cargo();
-    cargo
-        .args(["build", "--quiet", "--locked", "--profile", profile])
-        // Named even though it is the host's: otherwise the flag would hold for build scripts and proc macros too, and
-        // those cannot be static.
-        .args(["--target", &host, "--target-dir"])
-        .arg(&target_directory)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env("RUSTFLAGS", "-C target-feature=+crt-static");
-    for (package, binary) in programs {
-        cargo.args(["--package", package, "--bin", binary]);
-    }
-    for setting in settings {
-        cargo.args(["--config", setting]);
+/// Runs cargo and gives the directory of what it built.
+fn build(cargo: &mut Command, what: &str, profile: &str) -> anyhow::Result<PathBuf> {
+    // Flags from the environment would take the place of those that link everything static.
+    for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
+        cargo.env_remove(variable);
     }
     let status = cargo.status().context("starting cargo")?;
     if !status.success() {
-        let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
-        bail!("building {} static: cargo {status}", names.join(", "));
+        bail!("building {what}: cargo {status}");
     }
-    Ok(target_directory.join(host).join(profile))
+    Ok(target_directory().join(host_target()?).join(profile))
 }
 
 /// The target that this machine's compiler builds for by default.

@@ -2,6 +2,7 @@
 
 mod dockerfiles;
 mod edges;
+mod features;
 mod files;
 mod links;
 mod words;
@@ -24,6 +25,7 @@ pub struct Source {
 pub fn run() -> anyhow::Result<()> {
     let sources = sources()?;
     let mut problems = edges::check()?;
+    problems.extend(features::check()?);
     problems.extend(crate::docs::check()?);
     problems.extend(crate::crds::check()?);
     problems.extend(crate::install::check()?);

@@ -23,7 +23,7 @@ use self::oci::{Archive, Image};
 use self::tools::Tool;
 use self::tree::Tree;
 use crate::output::{hinted, line, note, table};
-use crate::process::{cargo, command, output, target_directory, workspace_root};
+use crate::process::{build_directory, cargo, output, target_directory, workspace_root};
 
 /// An image of the project.
 #[derive(Debug)]
@@ -281,6 +281,11 @@ fn check_reference(what: &str, text: &str, signs: &str) -> Result<()> {
     Ok(())
 }
 
+/// Fails for a program that needs libraries.
+pub fn check_static(program: &[u8]) -> Result<()> {
+    elf::static_architecture(program).map(drop)
+}
+
 /// The programs of an image with their paths in it, given or built.
 fn programs(
     definition: &Definition,
@@ -298,26 +303,13 @@ fn programs(
     Ok(programs)
 }
 
-/// Builds a program as it ships. The target directory and flags are those of the testkit's `static_build`, so that what one
-/// has built is there for the other; the testkit itself is a dev-dependency only, and so out of reach from here.
+/// Builds a program as it ships.
 fn build(binary: &Binary) -> Result<PathBuf> {
     note(&format!("building {} of {}", binary.name, binary.package));
-    let version = output(command("rustc").arg("-vV"))?;
-    let host = version
-        .lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .context("`rustc -vV` names no host")?;
-    let directory = target_directory().join("static");
     let mut build = cargo(&["build", "--quiet", "--locked", "--profile", "dist"]);
-    build
-        .args(["--package", binary.package, "--bin", binary.name])
-        // Named even though it is the host's: otherwise the flag would hold for build scripts and proc macros too.
-        .args(["--target", host, "--target-dir"])
-        .arg(&directory)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env("RUSTFLAGS", "-C target-feature=+crt-static");
-    output(&mut build).with_context(|| format!("building {} static", binary.name))?;
-    Ok(directory.join(host).join("dist").join(binary.name))
+    build.args(["--package", binary.package, "--bin", binary.name]);
+    output(&mut build).with_context(|| format!("building {}", binary.name))?;
+    Ok(build_directory("dist")?.join(binary.name))
 }
 
 /// What an image does not have from the base.

@@ -11,7 +11,7 @@ use sympozium_api::installation::{CONTROLLER, GATEWAY};
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 
 use super::{Document, cluster_wide, in_system};
-use crate::process::{cargo, command, output, target_directory};
+use crate::process::{build_directory, cargo, command, output};
 
 /// What a program may do.
 #[derive(Deserialize)]
@@ -32,7 +32,7 @@ impl Rights {
         // Of the whole workspace: a package alone would have other features, and everything below it would be compiled again.
         let arguments = ["build", "--quiet", "--locked", "--workspace", "--example"];
         output(cargo(&arguments).arg(example))?;
-        let program = target_directory().join("debug/examples").join(example);
+        let program = build_directory("debug")?.join("examples").join(example);
         let printed = output(&mut command(program))?;
         serde_json::from_str(&printed).with_context(|| format!("reading what {example} printed"))
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
+use super::cache;
 use super::command::{output, program};
 use super::lock;
 use super::packages;
@@ -59,6 +60,7 @@ fn build_part(root: &Root, part: &'static Part, toolchain: &str) -> Result<Built
         took: None,
     };
     if built.folder.is_dir() {
+        cache::note_use(&built.folder);
         return Ok(built);
     }
     let lock_path = root.parts().join(format!("{}.lock", part.name));

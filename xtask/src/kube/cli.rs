@@ -13,7 +13,7 @@ use super::parts::{self, Part, Tier};
 use super::paths::Root;
 use super::state::{Instance, Record};
 use super::up::{Lifetime, Wish};
-use super::{build, end, init, inspect, keeper, leaks, suite, up};
+use super::{build, cache, end, init, inspect, keeper, leaks, up};
 
 /// The cluster of a person who names none.
 const DEFAULT_NAME: &str = "dev";
@@ -77,8 +77,8 @@ pub enum Command {
     },
     /// Write an image archive from static binaries
     Image(ImageArguments),
-    /// Try the harness itself: build, start, test, end, and show what took how long
-    Test,
+    /// Remove the parts that were built, of every checkout of this user
+    CleanCache,
     /// Start or find a cluster that ends by itself when its lease is free; prints its record as JSON
     #[command(hide = true)]
     Lease {
@@ -164,7 +164,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
             introduce(&record, helm)?;
         }
         Command::Down { name, all } => down(&root, &name.name, all)?,
-        Command::Test => return suite::run(&root),
+        Command::CleanCache => cache::clear(&root)?,
         Command::Leaks => return leaks(&root),
         Command::Status => inspect::status(&root)?,
         Command::Exec { name, command } => return inspect::exec(&root, &name.name, &command),

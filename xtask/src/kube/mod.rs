@@ -4,6 +4,7 @@
 //! `docs/test-cluster.md` says how to use it. Nothing here is part of the product.
 
 mod build;
+mod cache;
 mod cgroups;
 mod cli;
 mod command;
@@ -24,8 +25,8 @@ mod parts;
 mod paths;
 mod pki;
 mod preflight;
+mod prepare;
 mod state;
-mod suite;
 mod times;
 mod unsupported;
 mod up;
@@ -35,6 +36,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub use cli::Command;
+pub use prepare::{Stage, TEST_TIER, end_run, prepare};
+pub use times::{VARIABLE as TIMES_VARIABLE, table as times_table};
 
 /// The `kubectl` of test clusters, built if it is missing.
 pub fn kubectl() -> anyhow::Result<PathBuf> {

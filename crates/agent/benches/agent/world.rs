@@ -27,7 +27,7 @@ const LINE: &str = "let answer = \"forty-two\"; // what it is about, nobody reme
 const MANY: u32 = 1000;
 
 static AGENT: LazyLock<PathBuf> = LazyLock::new(|| {
-    static_build::binary("sympozium-agent", "agent-runner").expect("it can be built")
+    static_build::shipped("sympozium-agent", "agent-runner").expect("it can be built")
 });
 
 /// A run's directory.

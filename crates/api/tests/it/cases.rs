@@ -1,7 +1,7 @@
 //! The table of what is accepted and refused, through the rules and the types. The cluster's tests put the same table
 //! through a real API server, which also refuses what only a schema can.
 
-use kube::core::cel::Validator;
+use kube_cel::Validator;
 use serde_json::{Value, json};
 use sympozium_testkit::objects::merge;
 

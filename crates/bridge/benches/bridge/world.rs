@@ -43,7 +43,7 @@ static GATEWAY: LazyLock<PathBuf> =
 static SIDECAR: LazyLock<PathBuf> = LazyLock::new(|| shipped("sympozium-sidecar", "skill-sidecar"));
 
 fn shipped(package: &str, binary: &str) -> PathBuf {
-    static_build::binary(package, binary).expect("it can be built")
+    static_build::shipped(package, binary).expect("it can be built")
 }
 
 /// One run.

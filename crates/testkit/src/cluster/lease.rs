@@ -5,7 +5,6 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -13,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 
 use super::Tier;
-use crate::static_build::{target_directory, workspace_root};
+use crate::static_build::{self, workspace_root};
 
 /// Names the built xtask, to save asking cargo for it.
 pub const XTASK_VARIABLE: &str = "SYMPOZIUM_XTASK";
@@ -135,25 +134,10 @@ fn cluster_name(tier: Tier, label: Option<&str>) -> String {
 ///
 /// # Errors
 ///
-/// When it cannot be built; within one test process that is tried until it works.
+/// When it cannot be built.
 pub fn xtask() -> Result<Command> {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(given) = std::env::var_os(XTASK_VARIABLE) {
         return Ok(crate::command(given));
     }
-    if let Some(built) = BUILT.get() {
-        return Ok(crate::command(built));
-    }
-    let mut build = crate::static_build::cargo();
-    build.args(["build", "--quiet", "--locked", "--package", "xtask"]);
-    let output = build.output().context("starting cargo")?;
-    if !output.status.success() {
-        bail!(
-            "building xtask: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(crate::command(
-        BUILT.get_or_init(|| target_directory().join("debug/xtask")),
-    ))
+    static_build::program("xtask").map(crate::command)
 }

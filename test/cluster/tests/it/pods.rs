@@ -12,7 +12,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The image with the shell and `cluster-probe`; `None` (and a recorded skip) where none can be loaded.
 pub fn image(cluster: &Cluster) -> Result<Option<String>> {
-    let probe = static_build::binary("sympozium-cluster-tests", "cluster-probe")?;
+    let probe = static_build::program("cluster-probe")?;
     let image = Image::with_shell("sympozium.test/probe:1").with_program(&probe);
     Ok(cluster.import(&image)?.then(|| image.name().to_owned()))
 }

@@ -21,20 +21,12 @@ const ASKED: &str = "echo hello from the cluster";
 const RULES: &str = "\n---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: rules}\nspec:\n  \
     toolGating: {defaultAction: allow, rules: [{tool: execute_command, action: ask}]}\n";
 
-/// The program that the conformance suite tries, built with that package: the suite that comes next needs it anyway.
+/// The program that the conformance suite tries.
 fn program() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os(BINARY) {
         return Ok(given.into());
     }
-    let built = static_build::cargo()
-        // As the suite itself is built: what is shared is then there already.
-        .args(["test", "--quiet", "--locked", "--no-run"])
-        .args(["--workspace", "--test", "it"])
-        .output()
-        .context("starting cargo")?;
-    let said = String::from_utf8_lossy(&built.stderr).into_owned();
-    ensure!(built.status.success(), "building the program: {said}");
-    Ok(static_build::target_directory().join("debug/sympozium-under-test"))
+    static_build::program("sympozium-under-test")
 }
 
 /// Somebody with the program, a kubeconfig and a directory.
