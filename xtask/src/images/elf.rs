@@ -61,19 +61,17 @@ mod tests {
 
     #[test]
     fn a_program_with_libraries_is_told_from_one_without() {
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let error = static_architecture(&own).unwrap_err().to_string();
+        let shell = std::fs::read("/bin/sh").unwrap();
+        let error = static_architecture(&shell).unwrap_err().to_string();
         assert_eq!(error, "not static, and an image has no libraries");
 
-        // The same program, with its segments hidden.
-        let mut hidden = own.clone();
-        hidden[0x38..0x3a].fill(0);
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let expected = if cfg!(target_arch = "aarch64") {
             "arm64"
         } else {
             "amd64"
         };
-        assert_eq!(static_architecture(&hidden).unwrap(), expected);
+        assert_eq!(static_architecture(&own).unwrap(), expected);
 
         for cut in [0, 3, 5, 0x30, 0x39, 0x50] {
             assert!(static_architecture(&own[..cut]).is_err(), "{cut}");
