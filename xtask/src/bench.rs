@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
-use crate::launch::Priority;
+use crate::launch::Role;
 use crate::output::{hinted, line, note, table};
 use crate::process::{
     Ended, Output, cargo, output, run as run_program, target_directory, workspace_root,
@@ -116,7 +116,7 @@ fn measure(package: &str, suite: &str, directory: &Path) -> anyhow::Result<Vec<V
     let mut bench = cargo(&["bench", "--locked", "--package", package, "--bench", suite]);
     let ended = run_program(
         bench.env("SYMPOZIUM_BENCH_DIR", directory),
-        Priority::Normal,
+        Role::Tool,
         LIMIT,
         Output::Shown,
     )?

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use crate::launch::Priority;
+use crate::launch::Role;
 use crate::output::{hinted, line, note};
 use crate::process::{
     Ended, Output, command, has_program, output, run as run_program, workspace_root,
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ]);
         // The first build compiles the standard library's checks too.
         let limit = Duration::from_secs(arguments.seconds) + Duration::from_secs(1200);
-        if run_program(&fuzz, Priority::Normal, limit, Output::Shown)?.ended != Ended::Well {
+        if run_program(&fuzz, Role::Tool, limit, Output::Shown)?.ended != Ended::Well {
             failed.push(target.as_str());
         }
     }

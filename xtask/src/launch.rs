@@ -8,16 +8,14 @@ use std::process::Command;
 
 use crate::process::command;
 
-/// Resets umask and limits, leaves the session (and so the controlling terminal), dies with the thread that started it, and gives
-/// every signal its default disposition; then the process becomes the program. A limit that is lower by force stays as it is.
+/// Resets umask and limits, dies with the thread that started it, and gives every signal its default disposition; then the process
+/// becomes the program. A limit that is lower by force stays as it is.
 const RESET: &str = r#"
 umask 022
 for limit in '-c 0' '-n 4096' '-s 8192' '-f unlimited' '-t unlimited' '-v unlimited'; do
     ulimit -S $limit 2>/dev/null || :
 done
-priority=$1
-shift
-exec nice -n "$priority" setsid setpriv --pdeathsig KILL env --default-signal -- "$@"
+exec "$@"
 "#;
 
 /// Variables that change what programs print.
@@ -35,21 +33,33 @@ const TERMINAL: &[&str] = &[
     "POSIXLY_CORRECT",
 ];
 
-/// How much of the processors a program gets where they are scarce.
+/// What a program is, for those who share the machine and the terminal with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Priority {
-    Normal,
-    /// Whatever others leave.
-    Low,
+pub enum Role {
+    /// Cargo and the like: Ctrl-C ends it and all that it started.
+    Tool,
+    /// The same, with what others leave of the processors.
+    Background,
+    /// Tests: in a session of their own, so that they have no terminal.
+    Test,
+}
+
+impl Role {
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Tool => &[],
+            Self::Background => &["nice", "-n", "19"],
+            Self::Test => &["setsid"],
+        }
+    }
 }
 
 /// `program` with its arguments, variables and directory, started from a known state.
-pub fn launch(program: &Command, priority: Priority) -> Command {
+pub fn launch(program: &Command, role: Role) -> Command {
     let mut launched = command("sh");
-    launched.args(["-c", RESET, "sh"]).arg(match priority {
-        Priority::Normal => "0",
-        Priority::Low => "19",
-    });
+    launched.args(["-c", RESET, "sh"]).args(role.words());
+    launched.args(["setpriv", "--pdeathsig", "KILL"]);
+    launched.args(["env", "--default-signal", "--"]);
     launched.arg(program.get_program()).args(program.get_args());
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"LC_") {
@@ -85,7 +95,7 @@ mod tests {
     fn printed(line: &str) -> String {
         let mut program = command("sh");
         program.args(["-c", line]).env("OWN", "kept");
-        let launched = launch(&program, Priority::Normal);
+        let launched = launch(&program, Role::Test);
         let mut hostile = command("sh");
         hostile.args([
             "-c",

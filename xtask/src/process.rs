@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::launch::{Priority, launch};
+use crate::launch::{Role, launch};
 
 /// The directory of the workspace's `Cargo.toml`.
 pub fn workspace_root() -> &'static Path {
@@ -131,15 +131,10 @@ pub enum Output {
 
 /// Runs a program from a known state (see [`launch`]) and ends it with all its descendants at the limit: a test that hangs must
 /// fail and not use up the time of the whole run.
-pub fn run(
-    command: &Command,
-    priority: Priority,
-    limit: Duration,
-    output: Output,
-) -> anyhow::Result<Run> {
+pub fn run(command: &Command, role: Role, limit: Duration, output: Output) -> anyhow::Result<Run> {
     let name = command.get_program().to_string_lossy().into_owned();
     let (pipe, writer) = std::io::pipe().context("making a pipe")?;
-    let mut launched = launch(command, priority);
+    let mut launched = launch(command, role);
     if matches!(output, Output::Lines(_)) {
         launched.stderr(writer.try_clone().context("making a pipe")?);
     }
@@ -234,7 +229,7 @@ mod tests {
     use super::*;
 
     fn run_for(program: &Command, limit: Duration) -> Run {
-        run(program, Priority::Normal, limit, Output::Hidden).unwrap()
+        run(program, Role::Tool, limit, Output::Hidden).unwrap()
     }
 
     #[test]
@@ -274,7 +269,7 @@ mod tests {
         let (send, receive) = mpsc::channel();
         let hand_on = Box::new(move |line: &str| send.send(line.to_owned()).unwrap());
         let long = Duration::from_secs(600);
-        let run = run(&shell, Priority::Low, long, Output::Lines(hand_on)).unwrap();
+        let run = run(&shell, Role::Background, long, Output::Lines(hand_on)).unwrap();
         assert_eq!(run.lines, ["out", "err"]);
         assert_eq!(receive.iter().collect::<Vec<_>>(), ["out", "err"]);
     }

@@ -28,7 +28,7 @@ use self::suites::Suite;
 use self::table::{Need, Table};
 use self::totals::Totals;
 use crate::kube::{self, Stage};
-use crate::launch::Priority;
+use crate::launch::Role;
 use crate::output::note;
 use crate::process::{
     Output, build_directory, cargo, command, output, run as run_program, target_directory,
@@ -182,14 +182,14 @@ fn prepare_cluster(parts: &Mutex<Option<Parts>>) -> Step {
 fn build_suites(table: &Table, environment: &Environment) -> Result<Vec<Suite>> {
     let limit = Duration::from_secs(45 * 60);
     let binaries = suites::build(|build| {
-        let built = run_program(&build, Priority::Normal, limit, Output::Hidden)?;
+        let built = run_program(&build, Role::Tool, limit, Output::Hidden)?;
         match built.ended.failure() {
             None => Ok(built.lines),
             Some(why) => bail!("compiling the tests: cargo: {why}"),
         }
     })?;
     let programs = cargo(&["build", "--workspace", "--locked", "--bins"]);
-    let built = run_program(&programs, Priority::Normal, limit, Output::Shown)?;
+    let built = run_program(&programs, Role::Tool, limit, Output::Shown)?;
     if let Some(why) = built.ended.failure() {
         bail!("compiling the programs: cargo: {why}");
     }
@@ -220,7 +220,7 @@ fn run_checks(environment: &Environment) -> (Vec<Step>, Totals) {
             let mut program = cargo(words);
             environment.apply(&mut program);
             let limit = Duration::from_secs(40 * 60);
-            let ran = run_program(&program, Priority::Low, limit, Output::Shown)?;
+            let ran = run_program(&program, Role::Background, limit, Output::Shown)?;
             totals.add(&Totals::parse(&ran.lines));
             match ran.ended.failure() {
                 None => Ok(()),

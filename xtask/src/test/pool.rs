@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use super::suites::Suite;
 use super::table::Need;
 use super::totals::Totals;
-use crate::launch::Priority;
+use crate::launch::Role;
 use crate::output::{line, note};
 use crate::process::{Output, Run, run};
 
@@ -177,7 +177,7 @@ impl Pool<'_> {
         };
         run(
             &command,
-            Priority::Normal,
+            Role::Test,
             self.limit,
             Output::Lines(Box::new(keep)),
         )

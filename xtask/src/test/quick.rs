@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::report::{Report, Step};
 use super::table::Table;
 use super::totals::Totals;
-use crate::launch::Priority;
+use crate::launch::Role;
 use crate::output::note;
 use crate::process::{Output, cargo, command, output, run as run_program, workspace_root};
 
@@ -68,7 +68,7 @@ pub fn run() -> Result<()> {
 
 fn cargo_step(words: &[&str]) -> Result<Vec<String>> {
     let limit = Duration::from_secs(30 * 60);
-    let ran = run_program(&cargo(words), Priority::Normal, limit, Output::Shown)?;
+    let ran = run_program(&cargo(words), Role::Tool, limit, Output::Shown)?;
     match ran.ended.failure() {
         None => Ok(ran.lines),
         Some(why) => bail!("cargo {}: {why}", words.join(" ")),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::pool::{Outcome, Pool};
 use super::suites::Suite;
 use super::{cores, marked};
-use crate::launch::{Priority, launch};
+use crate::launch::{Role, launch};
 use crate::output::{line, note};
 use crate::process::command;
 
@@ -68,7 +68,7 @@ impl Load {
         spin.args(["-c", "while :; do :; done"]);
         let mut load = Self(Vec::new());
         for _ in 0..count {
-            let mut program = launch(&spin, Priority::Normal);
+            let mut program = launch(&spin, Role::Test);
             let child = program.stdin(Stdio::null()).spawn();
             load.0.push(child.context("starting a load")?);
         }

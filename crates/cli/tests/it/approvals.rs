@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 use std::slice::from_ref;
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
@@ -252,7 +253,9 @@ fn at_terminal(state: &State, arguments: &[&str], typed: &str) -> (Option<i32>, 
     unlockpt(&ours).unwrap();
     let path = ptsname(&ours, Vec::new()).unwrap();
     let path = OsStr::from_bytes(path.as_bytes());
-    let theirs = || File::options().read(true).write(true).open(path).unwrap();
+    // A test binary may lead a session: it must not get the terminal as its own, and SIGHUP when that is closed.
+    let theirs =
+        || -> OwnedFd { open(path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap() };
     // Before it asks: a terminal keeps what is typed ahead, and it must not count.
     ours.write_all(b"y\ny\n").unwrap();
     let mut child = program(arguments);
