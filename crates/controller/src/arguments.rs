@@ -115,8 +115,8 @@ pub struct PodArguments {
     /// The gateway's address, for a cluster without its Service.
     #[arg(long, value_name = "IP", env = "SYMPOZIUM_GATEWAY_ADDRESS")]
     pub gateway_address: Option<IpAddr>,
-    /// Certificates of authorities that runs trust for their model's endpoint and for pages, besides those that everybody trusts:
-    /// a file of PEM certificates, read at the start [default: none].
+    /// A file of PEM certificates of authorities that runs trust for their model's endpoint and for pages, besides the public ones.
+    /// Read at the start [default: none].
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_CERTIFICATES")]
     pub certificates: Option<PathBuf>,
 }
@@ -197,7 +197,7 @@ impl PodArguments {
     }
 }
 
-/// A bundle that every bridge can use: it is in a Secret of each run, which holds a megabyte in all.
+/// Reads a bundle that every bridge can use. It goes into a Secret of each run, and a Secret holds one megabyte in all.
 fn read_certificates(path: &Path) -> Result<String, Failure> {
     let read = || -> anyhow::Result<String> {
         let mut text = String::new();

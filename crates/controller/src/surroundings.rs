@@ -60,7 +60,7 @@ pub struct Overrides {
     pub gateway: Option<IpAddr>,
     /// The StorageClass of workspaces; the cluster's default when absent.
     pub storage_class: Option<ObjectName>,
-    /// Certificates of authorities that bridges trust besides those that everybody trusts, as PEM.
+    /// PEM certificates of authorities that bridges trust besides the public ones.
     pub certificates: Option<String>,
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	// The order in which plugins see a question. Upstream asks `template` first; here it answers what nobody else does.
+	// The order in which plugins see a query. Upstream has `template` first; here it answers what no other plugin does.
 	dnsserver.Directives = []string{"bind", "errors", "hosts", "kubernetes", "template"}
 	coremain.Run()
 }

@@ -14,10 +14,10 @@ use super::network::DNS_SERVICE;
 /// What names of Services end in.
 pub const DOMAIN: &str = "cluster.local";
 const PORT: u16 = 53;
-/// How long one question may take; whoever asks asks again.
+/// How long to wait for an answer before asking again.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(200);
 
-/// What CoreDNS is told. Nothing is kept: a test that makes a Service looks it up at once.
+/// The configuration of CoreDNS. There is no cache: a test that makes a Service looks it up at once.
 pub fn corefile(address: Ipv4Addr) -> String {
     format!(
         r#". {{
@@ -83,7 +83,7 @@ pub fn answers(server: Ipv4Addr, name: &str) -> bool {
         let length = socket.recv(&mut answer)?;
         Ok(has_records(&answer[..length]))
     };
-    // Nobody listens yet, or the Service leads nowhere yet: both are a no.
+    // CoreDNS does not listen yet, or kube-proxy has no rules for its Service yet.
     ask().unwrap_or(false)
 }
 
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn pods_are_told_the_address_of_the_service() {
         let objects: Value = serde_json::from_str(&objects(Ipv4Addr::new(198, 18, 3, 2))).unwrap();
-        let told: Value = serde_json::from_str(&super::super::config::kubelet("/x")).unwrap();
+        let kubelet: Value = serde_json::from_str(&super::super::config::kubelet("/x")).unwrap();
         assert_eq!(
             objects["items"][0]["spec"]["clusterIP"],
-            told["clusterDNS"][0]
+            kubelet["clusterDNS"][0]
         );
         assert_eq!(
             objects["items"][1]["endpoints"][0]["addresses"],

@@ -28,7 +28,7 @@ pub mod key {
     pub const TOKEN: &str = "token";
     /// The certificate that the gateway's is checked by, in the input of every part that reaches it.
     pub const GATEWAY_CERTIFICATE: &str = "ca.crt";
-    /// Certificates of authorities that end servers may have theirs from, in the bridge's input, where the operator has set some.
+    /// Certificates of authorities that the bridge trusts besides the public ones, in its input, where the operator has set some.
     pub const CERTIFICATES: &str = "certificates.pem";
     /// The gateway as a proxy, with the part's credential in it, in the input of every part but the bridge that has one.
     pub const PROXY: &str = "proxy";

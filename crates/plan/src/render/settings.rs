@@ -27,8 +27,8 @@ pub struct RenderSettings {
     pub ttl_seconds_after_finished: Option<i32>,
     /// The StorageClass of workspaces that outlive their pod; the cluster's default when absent.
     pub storage_class: Option<ObjectName>,
-    /// Certificates of authorities, as PEM, that a run's bridge trusts for the model's endpoint and for pages, besides those that
-    /// everybody trusts. Only what the operator has set: nothing of a run can name one.
+    /// PEM certificates of authorities that a run's bridge trusts for the model's endpoint and for pages, besides the public ones.
+    /// Set by the operator alone: nothing of a run can name one.
     pub certificates: Option<String>,
 }
 

@@ -238,11 +238,11 @@ impl Cluster {
     }
 
     /// Has the cluster's name server answer `name`, one of the public network such as `api.openai.com`, with a public address of
-    /// this cluster's own, for as long as the guard is held. Nobody is at that address until
-    /// [`Namespace::lead`] leads it somewhere. `None` and a recorded skip on a cluster that is not ours.
+    /// this cluster's own, for as long as the guard is held. The address answers once
+    /// [`Namespace::lead`] leads it to a server. `None` and a recorded skip on a cluster that is not ours.
     ///
-    /// Safe for tests that run side by side: whoever wants a name that another test holds, in this process or another, waits for
-    /// it. So take it after any other guard that tests wait for.
+    /// Safe for tests that run side by side: a name belongs to one test at a time, in all processes, and this waits for it. To
+    /// avoid deadlocks, take a name after every other guard that tests wait for.
     ///
     /// # Errors
     ///

@@ -35,7 +35,7 @@ pub struct PublicName {
 }
 
 impl PublicName {
-    /// Waits until nobody else holds the name.
+    /// Waits until no other test holds the name.
     pub(super) fn take(lease: &Lease, name: &str) -> Result<Self> {
         let is_name =
             |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -107,7 +107,7 @@ impl Hosts {
         address.context("no address was chosen")
     }
 
-    /// Whoever reads the file sees it before or after the change; nobody else changes it meanwhile.
+    /// Changes the file under a lock, and replaces it as a whole: a reader never sees half of a change.
     fn change(
         &self,
         change: impl FnOnce(&mut Vec<(Ipv4Addr, String)>) -> Result<()>,

@@ -104,22 +104,22 @@ fn a_public_name_leads_where_a_test_says_and_is_one_tests_at_a_time() -> Result<
     })?;
     assert_eq!(said, "connected: hello from the test");
 
-    // Another test gets the name when this one lets go of it, and not before.
-    let (tell, told) = std::sync::mpsc::channel();
+    // Another test gets the name when this one releases it, and not before.
+    let (sender, taken) = std::sync::mpsc::channel();
     std::thread::scope(|scope| -> Result<()> {
         let waiting = scope.spawn(|| -> Result<()> {
-            let taken = cluster.public_name(name)?;
-            let _ = tell.send(());
-            drop(taken);
+            let name = cluster.public_name(name)?;
+            let _ = sender.send(());
+            drop(name);
             Ok(())
         });
-        assert!(told.try_recv().is_err());
+        assert!(taken.try_recv().is_err());
         drop(held);
         waiting
             .join()
             .unwrap_or_else(|_| anyhow::bail!("the thread panicked"))
     })?;
-    told.recv_timeout(PATIENCE).context("the name was free")?;
+    taken.recv_timeout(PATIENCE).context("the name was free")?;
     eventually("the name to be gone", PATIENCE, || {
         Ok(resolve(&namespace, "client", name)?.is_none().then_some(()))
     })

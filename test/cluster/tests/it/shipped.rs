@@ -58,7 +58,7 @@ fn what_is_shipped_serves_and_a_run_reaches_its_provider_by_name() -> Result<()>
         "spec": {"agents": {"default": {"model": "gpt-4o-mini"}}},
     }))?;
 
-    // Nobody has said that the authority of this certificate can be trusted.
+    // By default, the test's authority is not trusted.
     let run = installation.run_to_end(&namespace, &[run_of_provider("doubting")], PATIENCE)?;
     assert_eq!(run["status"]["phase"], "Failed", "{run}");
     let error = run["status"]["error"].as_str().unwrap_or_default();

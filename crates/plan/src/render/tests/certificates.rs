@@ -1,5 +1,6 @@
-//! Authorities that the operator has set: the bridge's alone, and nobody's where none are set.
+//! Authorities that the operator has set reach the bridge and no other container; without the setting, none.
 
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use sympozium_api::run_plan::Role;
 
 use super::look::{containers, pods};
@@ -9,10 +10,11 @@ use crate::render::{Object, Purpose, RenderSettings, Rendered, key};
 const FLAG: &str = "--certificates=/run/sympozium/certificates.pem";
 
 /// Containers with the flag, and parts whose Secret has the key.
-fn told(rendered: &Rendered) -> (Vec<String>, Vec<String>) {
-    let flagged = |(spec, _): (k8s_openapi::api::core::v1::PodSpec, _)| {
-        let told = containers(&spec).filter(|it| it.args.iter().flatten().any(|arg| arg == FLAG));
-        told.map(|it| it.name.clone()).collect::<Vec<_>>()
+fn recipients(rendered: &Rendered) -> (Vec<String>, Vec<String>) {
+    let flagged = |(spec, _): (PodSpec, _)| {
+        let has_flag = |it: &&Container| it.args.iter().flatten().any(|arg| arg == FLAG);
+        let found = containers(&spec).filter(has_flag);
+        found.map(|it| it.name.clone()).collect::<Vec<_>>()
     };
     let keyed = rendered.skeletons.iter().filter_map(|skeleton| {
         let Purpose::Input { part } = &skeleton.purpose else {
@@ -28,7 +30,7 @@ fn told(rendered: &Rendered) -> (Vec<String>, Vec<String>) {
 fn certificates_reach_the_bridge_only_where_the_operator_has_set_some() {
     let manifests = include_str!("fixtures/four-skills.yaml");
     let (plan, plain) = rendered(manifests, &RenderSettings::default());
-    assert_eq!(told(&plain), (Vec::new(), Vec::new()));
+    assert_eq!(recipients(&plain), (Vec::new(), Vec::new()));
     let shown = format!("{plain:?}");
     assert!(!shown.contains("--certificates") && !shown.contains(key::CERTIFICATES));
 
@@ -42,8 +44,8 @@ fn certificates_reach_the_bridge_only_where_the_operator_has_set_some() {
     let mut parts = plan.parts.iter();
     let bridge = parts.find(|it| it.role == Role::Bridge).expect("a bridge");
     let bridge = vec![bridge.name.0.clone()];
-    assert_eq!(told(&trusting), (bridge.clone(), bridge));
-    // What is in it is written by who fills Secrets: no object says it.
+    assert_eq!(recipients(&trusting), (bridge.clone(), bridge));
+    // The controller fills the Secret; no rendered object has the text.
     assert!(!format!("{trusting:?}").contains("a certificate"));
     // Nothing else differs.
     let others = |rendered: &Rendered| -> Vec<Object> {

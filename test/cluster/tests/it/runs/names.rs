@@ -13,7 +13,7 @@ use crate::pods;
 const NAME: &str = "kubernetes.default.svc.cluster.local";
 const KEY: &str = "sk-test-of-names";
 
-/// What a container finds when it looks a name up: at the name server that is named, or at those that its pod is told.
+/// Whether a container can look a name up: at the given name server, or at those in its pod's `/etc/resolv.conf`.
 fn look_up(kubectl: &Kubectl, pod: &str, container: &str, server: Option<&str>) -> Result<bool> {
     let mut command = vec!["exec", pod, "-c", container, "--", "/bin/busybox"];
     command.extend(["nslookup", "-timeout=2", "-retry=1", "-type=a", NAME]);
@@ -40,7 +40,8 @@ fn connects(kubectl: &Kubectl, pod: &str, container: &str, server: &str) -> Resu
     Ok(printed.success)
 }
 
-/// The name server answers everybody else, by UDP and by TCP; a run is told none, and reaches none that it knows by itself.
+/// The name server answers an ordinary pod by UDP and by TCP. A run's pod has none in its `/etc/resolv.conf`, and does not reach this
+/// one by its address either.
 #[test]
 fn a_run_looks_up_no_names_where_other_pods_do() -> Result<()> {
     let Some(world) = World::new("names", Company::Others)? else {
