@@ -1,15 +1,20 @@
 //! What can be typed. Settings that have a flag have a variable `SYMPOZIUM_*` too.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use clap::{Args, Parser, ValueEnum};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use sympozium_api::installation::PROBE_PORT;
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::names::{ImageRef, ObjectName};
 use sympozium_plan::plan::{Images, PlanSettings};
-use sympozium_program::LogArguments;
+use sympozium_program::{Failure, LogArguments};
 
 use crate::settings::{ACTIVE_RUNS, CONCURRENCY, HISTORY, PATIENCE, Settings, UserNamespaces};
 use crate::surroundings::Overrides;
@@ -110,6 +115,10 @@ pub struct PodArguments {
     /// The gateway's address, for a cluster without its Service.
     #[arg(long, value_name = "IP", env = "SYMPOZIUM_GATEWAY_ADDRESS")]
     pub gateway_address: Option<IpAddr>,
+    /// A file of PEM certificates of authorities that runs trust for their model's endpoint and for pages, besides the public ones.
+    /// Read at the start [default: none].
+    #[arg(long, value_name = "FILE", env = "SYMPOZIUM_CERTIFICATES")]
+    pub certificates: Option<PathBuf>,
 }
 
 /// Whether pods run in a user namespace of their own.
@@ -122,6 +131,9 @@ pub enum UserNamespaceChoice {
     /// Never.
     Never,
 }
+
+/// Bytes of certificates.
+const MAX_CERTIFICATES_BYTES: usize = 256 << 10;
 
 /// A century. Clocks need not be added to further than that.
 const MOST_SECONDS: u64 = 100 * 366 * 86_400;
@@ -155,11 +167,17 @@ impl Arguments {
     }
 
     /// What is told instead of looked for.
-    pub fn overrides(&self) -> Overrides {
-        Overrides {
+    ///
+    /// # Errors
+    ///
+    /// When the certificates cannot be read, or are none.
+    pub fn overrides(&self) -> Result<Overrides, Failure> {
+        let certificates = self.pods.certificates.as_deref();
+        Ok(Overrides {
             gateway: self.pods.gateway_address,
             storage_class: self.pods.storage_class.as_deref().map(ObjectName::new),
-        }
+            certificates: certificates.map(read_certificates).transpose()?,
+        })
     }
 }
 
@@ -179,6 +197,33 @@ impl PodArguments {
     }
 }
 
+/// Reads a bundle that every bridge can use. It goes into a Secret of each run, and a Secret holds one megabyte in all.
+fn read_certificates(path: &Path) -> Result<String, Failure> {
+    let read = || -> anyhow::Result<String> {
+        let mut text = String::new();
+        let limit = u64::try_from(MAX_CERTIFICATES_BYTES).unwrap_or(u64::MAX) + 1;
+        File::open(path)?.take(limit).read_to_string(&mut text)?;
+        ensure!(
+            text.len() <= MAX_CERTIFICATES_BYTES,
+            "it has more than {MAX_CERTIFICATES_BYTES} bytes"
+        );
+        let mut count = 0;
+        for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+            certificate.context("it is no list of PEM certificates")?;
+            count += 1;
+        }
+        ensure!(count > 0, "there is no certificate in it");
+        Ok(text)
+    };
+    read().map_err(|error| {
+        let error = error.context(format!(
+            "the certificates in {} cannot be used",
+            path.display()
+        ));
+        Failure::new(error, "--certificates is a file of PEM certificates")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -190,7 +235,7 @@ mod tests {
         Arguments::command().debug_assert();
         let arguments = Arguments::parse_from(["x"]);
         assert_eq!(arguments.settings(), Settings::default());
-        assert_eq!(arguments.overrides(), Overrides::default());
+        assert_eq!(arguments.overrides().unwrap(), Overrides::default());
     }
 
     #[test]
@@ -215,10 +260,45 @@ mod tests {
         expected.admission.default_runtime_class = Some(ObjectName::new("gvisor"));
         expected.plan.images.agent = ImageRef::new("example/agent:1");
         assert_eq!(settings, expected);
-        let gateway = arguments.overrides().gateway;
+        let gateway = arguments.overrides().unwrap().gateway;
         assert_eq!(gateway, Some("203.0.113.7".parse().unwrap()));
         for wrong in ["--concurrency=0", "--keep=99999999999", "--patience=x"] {
             assert!(Arguments::try_parse_from(["x", wrong]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn certificates_are_read_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("certificates");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let flag = format!("--certificates={}", path.display());
+            let overrides = Arguments::parse_from(["x", &flag]).overrides();
+            overrides
+                .map(|it| it.certificates)
+                .map_err(|it| format!("{it:?}"))
+        };
+        let good = rcgen::generate_simple_self_signed(["model.test".to_owned()]).unwrap();
+        let good = good.cert.pem();
+        assert_eq!(read(&good), Ok(Some(good.clone())));
+        let half = good.split_at(good.len() / 2).0.to_owned();
+        let long = good.repeat(MAX_CERTIFICATES_BYTES / good.len() + 1);
+        for (text, why) in [
+            ("", "there is no certificate in it"),
+            ("model.test", "there is no certificate in it"),
+            (&half, "it is no list of PEM certificates"),
+            (
+                &format!("{good}{half}"),
+                "it is no list of PEM certificates",
+            ),
+            (&long, "it has more than 262144 bytes"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        let missing = Arguments::parse_from(["x", "--certificates=/nowhere"]).overrides();
+        let error = missing.map_err(|it| format!("{it:?}")).unwrap_err();
+        assert!(error.contains("/nowhere"), "{error}");
     }
 }

@@ -28,7 +28,7 @@ use crate::dispatch::Dispatch;
 use crate::leader::{Contender, Held};
 use crate::metrics::Metrics;
 use crate::probes::{self, State};
-use crate::surroundings::Follower;
+use crate::surroundings::{Follower, Overrides};
 use crate::sweep::Sweeper;
 use crate::work::{Queue, queue, work};
 use crate::world::World;
@@ -69,6 +69,7 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
 
 async fn serve(arguments: &Arguments) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
+    let overrides = arguments.overrides()?;
     let metrics = Arc::new(Metrics::new());
     let state = State::new(Arc::clone(&metrics));
     probes::serve(arguments.probe_listen, state.clone())
@@ -87,6 +88,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Failure> {
         client,
         metrics,
         state,
+        overrides,
     };
     process.lead(arguments, held, &mut signals).await
 }
@@ -156,6 +158,7 @@ struct Process {
     client: Client,
     metrics: Arc<Metrics>,
     state: State,
+    overrides: Overrides,
 }
 
 impl Process {
@@ -252,7 +255,7 @@ impl Process {
         tasks.spawn(keeper.keep(tell_material));
         let follower = Follower {
             settings,
-            overrides: arguments.overrides(),
+            overrides: self.overrides.clone(),
             world: world.clone(),
             nodes_changed: nodes,
             material,

@@ -60,6 +60,8 @@ pub struct Overrides {
     pub gateway: Option<IpAddr>,
     /// The StorageClass of workspaces; the cluster's default when absent.
     pub storage_class: Option<ObjectName>,
+    /// PEM certificates of authorities that bridges trust besides the public ones.
+    pub certificates: Option<String>,
 }
 
 /// Follows what is around runs.
@@ -169,6 +171,7 @@ impl Follower {
                 host_users,
                 sandbox_version: sandboxes.first().and_then(|it| pieces::sandbox_version(it)),
                 storage_class: self.overrides.storage_class.clone(),
+                certificates: self.overrides.certificates.clone(),
                 ..RenderSettings::default()
             },
             gateway_authority: material.authority,

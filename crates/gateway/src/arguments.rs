@@ -129,7 +129,8 @@ pub struct ServeArguments {
         value_delimiter = ','
     )]
     pub dns: Vec<SocketAddr>,
-    /// What completes names that end in .svc, such as cluster.local.
+    /// What completes names that end in .svc, such as cluster.local [default: in a pod, the domain in the search list of its
+    /// /etc/resolv.conf].
     #[arg(long, value_name = "DOMAIN", env = "SYMPOZIUM_GATEWAY_CLUSTER_DOMAIN", value_parser = domain)]
     pub cluster_domain: Option<String>,
     /// Let plans that name localhost reach this machine. On a person's own, not in a cluster.

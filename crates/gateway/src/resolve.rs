@@ -13,12 +13,15 @@ use hickory_resolver::config::{
 };
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::Name;
 use hickory_resolver::system_conf::read_system_conf;
 
 use crate::plans::is_this_machine;
 
 /// Name servers that are used.
 pub const MAX_NAME_SERVERS: usize = 3;
+/// What the search list of a pod has before the cluster's domain.
+const SERVICES: &str = "svc.";
 /// How long one question to one name server may take.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
 /// How often a question that got no answer is asked again.
@@ -61,16 +64,20 @@ pub enum NoResolver {
 
 impl Resolver {
     /// Asks these name servers, or those of `/etc/resolv.conf` when there are none. Names that end in `.svc` are
-    /// completed with the cluster's domain, where there is one: that is what they mean in a cluster.
+    /// completed with the cluster's domain, where there is one: that is what they mean in a cluster. Where it is not said and
+    /// `/etc/resolv.conf` is read, it is the one that a kubelet writes there.
     ///
     /// # Errors
     ///
     /// When there is no name server to ask.
     pub fn new(servers: &[SocketAddr], cluster_domain: Option<&str>) -> Result<Self, NoResolver> {
         let mut servers: Vec<NameServerConfig> = servers.iter().map(|it| server(*it)).collect();
+        let mut cluster_domain = cluster_domain.map(str::to_owned);
         if servers.is_empty() {
             let (system, _) = read_system_conf().map_err(NoResolver::System)?;
-            servers = system.into_parts().2;
+            let (_, search, found) = system.into_parts();
+            servers = found;
+            cluster_domain = cluster_domain.or_else(|| domain_of_pod(&search));
         }
         if servers.is_empty() {
             return Err(NoResolver::NoServer);
@@ -81,7 +88,7 @@ impl Resolver {
         let resolver = builder.with_options(options()).build();
         Ok(Self {
             resolver: resolver.map_err(NoResolver::Library)?,
-            cluster_domain: cluster_domain.map(str::to_owned),
+            cluster_domain,
         })
     }
 
@@ -109,6 +116,18 @@ impl Resolver {
         }
         Ok(addresses)
     }
+}
+
+/// The cluster's domain in the search list of a pod, which has `NAMESPACE.svc.DOMAIN`, `svc.DOMAIN` and `DOMAIN` in it.
+fn domain_of_pod(search: &[Name]) -> Option<String> {
+    let search: Vec<String> = search
+        .iter()
+        .map(|name| name.to_ascii().trim_end_matches('.').to_ascii_lowercase())
+        .collect();
+    let mut domains = search.iter().filter_map(|it| it.strip_prefix(SERVICES));
+    domains
+        .find(|domain| !domain.is_empty() && search.iter().any(|it| it == domain))
+        .map(str::to_owned)
 }
 
 fn server(address: SocketAddr) -> NameServerConfig {
@@ -142,5 +161,39 @@ fn failed(error: NetError) -> ResolveError {
     match error {
         NetError::Timeout => ResolveError::Timeout,
         other => ResolveError::Failed(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_knows_the_domain_of_its_cluster() {
+        let found = |search: &[&str]| {
+            let search: Vec<Name> = search.iter().map(|it| it.parse().unwrap()).collect();
+            domain_of_pod(&search)
+        };
+        let pod = [
+            "team.svc.cluster.local",
+            "svc.cluster.local",
+            "cluster.local",
+        ];
+        assert_eq!(found(&pod).as_deref(), Some("cluster.local"));
+        let other = [
+            "a.svc.K8s.Example.org.",
+            "svc.k8s.example.org",
+            "k8s.example.org",
+            "lan",
+        ];
+        assert_eq!(found(&other).as_deref(), Some("k8s.example.org"));
+        for machine in [
+            &[][..],
+            &["example.org"],
+            &["svc.example.org", "lan"],
+            &["svc"],
+        ] {
+            assert_eq!(found(machine), None, "{machine:?}");
+        }
     }
 }

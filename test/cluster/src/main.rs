@@ -4,7 +4,7 @@
 
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,12 +24,13 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["listen", port] => listen(port),
         ["connect", address] => connect(address),
+        ["resolve", name] => resolve(name),
         ["serve-socket", path] => serve_socket(path),
         ["call-socket", path, word] => call_socket(path, word),
         ["relay-socket", path] => relay_socket(path),
         ["await-event", folder, name] => await_event(folder, name),
         _ => Err(io::Error::other(
-            "usage: cluster-probe listen|connect|serve-socket|call-socket|relay-socket|await-event …",
+            "usage: cluster-probe listen|connect|resolve|serve-socket|call-socket|relay-socket|await-event …",
         )),
     };
     let (text, code) = match outcome {
@@ -50,9 +51,10 @@ fn listen(port: &str) -> io::Result<String> {
     Ok(String::new())
 }
 
-/// Connects, and reads what the server says within a moment; servers that wait for us to speak say nothing.
+/// Connects to a host and port, and reads what the server says within a moment; servers that wait for us to speak say nothing.
 fn connect(address: &str) -> io::Result<String> {
-    let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+    let mut addresses = address.to_socket_addrs()?;
+    let address = addresses.next().ok_or(io::ErrorKind::NotFound)?;
     let mut connection = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
     connection.set_read_timeout(Some(Duration::from_millis(500)))?;
     let mut buffer = [0; 256];
@@ -61,6 +63,17 @@ fn connect(address: &str) -> io::Result<String> {
         "connected: {}",
         String::from_utf8_lossy(&buffer[..read]).trim()
     ))
+}
+
+/// The addresses of a name, as programs look them up: by `/etc/resolv.conf`, search list and all.
+fn resolve(name: &str) -> io::Result<String> {
+    let mut addresses: Vec<String> = (name, 0)
+        .to_socket_addrs()?
+        .map(|it| it.ip().to_string())
+        .collect();
+    addresses.sort();
+    addresses.dedup();
+    Ok(addresses.join(" "))
 }
 
 /// Answers one call on a Unix socket with what it said.

@@ -104,6 +104,8 @@ struct Plan {
     part: &'static Part,
     version: String,
     link_flags: String,
+    /// Names and texts of our own Go files beside the pins, where the part has any.
+    sources: Vec<(String, String)>,
     key: String,
 }
 
@@ -117,20 +119,26 @@ impl Plan {
         let version = pinned_version(&module_file, part.module)
             .with_context(|| format!("go.mod of {} does not require {}", part.name, part.module))?;
         let link_flags = link_flags(part, &version);
+        let sources = sources(pins)?;
         let compiler = if part.cgo {
             output(program("cc").arg("--version")).unwrap_or_default()
         } else {
             String::new()
         };
-        let mut digest = Sha256::new();
-        for piece in [
-            &module_file,
+        let part_text = format!("{part:?}");
+        let mut pieces = vec![
+            module_file.as_str(),
             &sums,
             toolchain,
             &compiler,
             &link_flags,
-            &format!("{part:?}"),
-        ] {
+            &part_text,
+        ];
+        for (name, text) in &sources {
+            pieces.extend([name.as_str(), text]);
+        }
+        let mut digest = Sha256::new();
+        for piece in pieces {
             // The length in front keeps two neighbouring pieces from being read as one.
             digest.update((piece.len() as u64).to_le_bytes());
             digest.update(piece.as_bytes());
@@ -145,6 +153,7 @@ impl Plan {
             part,
             version,
             link_flags,
+            sources,
             key,
         })
     }
@@ -157,6 +166,9 @@ impl Plan {
         for name in ["go.mod", "go.sum"] {
             fs::copy(pins.join(name), building.join(name))
                 .with_context(|| format!("cannot copy {name}"))?;
+        }
+        for (name, text) in &self.sources {
+            fs::write(building.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
         let mode = match &self.part.patch {
             None => "-mod=readonly",
@@ -230,6 +242,24 @@ fn toolchain() -> Result<String> {
         ),
         _ => output(&mut version),
     }
+}
+
+/// The Go files of a folder with pins, by name.
+fn sources(pins: &Path) -> Result<Vec<(String, String)>> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(pins).with_context(|| format!("cannot list {}", pins.display()))? {
+        let path = entry
+            .with_context(|| format!("cannot list {}", pins.display()))?
+            .path();
+        if path.extension().is_some_and(|it| it == "go") {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            sources.push((name.into_owned(), text));
+        }
+    }
+    sources.sort();
+    Ok(sources)
 }
 
 /// The version that a `go.mod` requires of a module, whether in a block or on a line of its own.
@@ -378,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_changes_with_pins_toolchain_and_flags() {
+    fn the_key_changes_with_pins_toolchain_flags_and_sources() {
         let folder = tempfile::tempdir().unwrap();
         let key = |sums: &str, toolchain: &str, part: &'static Part| {
             fs::write(
@@ -391,11 +421,16 @@ mod tests {
         };
         let first = key("a", "go1.26.0", &parts::HELM);
         assert_eq!(first, key("a", "go1.26.0", &parts::HELM));
-        let others = [
+        let mut others = vec![
             key("b", "go1.26.0", &parts::HELM),
             key("a", "go1.26.1", &parts::HELM),
             key("a", "go1.26.0", &parts::CONTAINERD),
         ];
+        for text in ["package main", "package other"] {
+            fs::write(folder.path().join("main.go"), text).unwrap();
+            others.push(key("a", "go1.26.0", &parts::HELM));
+        }
+        assert_ne!(others[3], others[4]);
         assert!(
             !others.contains(&first),
             "{first} is also one of {others:?}"

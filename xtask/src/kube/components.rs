@@ -171,6 +171,15 @@ pub fn network_policies(plan: &Plan) -> Result<Component> {
     ))
 }
 
+pub fn coredns(plan: &Plan) -> Result<Component> {
+    let config = format!("{STATE}/config/Corefile");
+    Ok(component(
+        "coredns",
+        &plan.part("coredns")?,
+        &["-conf", &config],
+    ))
+}
+
 pub fn agent_sandbox(plan: &Plan) -> Result<Component> {
     let arguments = [
         &kubeconfig("agent-sandbox-controller"),
@@ -188,7 +197,7 @@ pub fn agent_sandbox(plan: &Plan) -> Result<Component> {
 }
 
 /// Who the components are to the API server: (name, user, group).
-pub const IDENTITIES: [(&str, &str, Option<&str>); 7] = [
+pub const IDENTITIES: [(&str, &str, Option<&str>); 8] = [
     ("admin", "admin", Some("system:masters")),
     (
         "kube-controller-manager",
@@ -203,6 +212,7 @@ pub const IDENTITIES: [(&str, &str, Option<&str>); 7] = [
         "kube-network-policies",
         Some("system:masters"),
     ),
+    ("coredns", "coredns", Some("system:masters")),
     (
         "agent-sandbox-controller",
         "agent-sandbox-controller",

@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use super::network::PODS;
+use super::dns::DOMAIN;
+use super::network::{DNS_SERVICE, PODS};
 use super::pki::Identity;
 
 /// The cluster's state folder, as seen from inside.
@@ -75,7 +76,8 @@ pub fn kubelet(cgroup_root: &str) -> String {
         "resolvConf": format!("{STATE}/config/resolv.conf"),
         // The default is a folder below /usr, which is the machine's.
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
-        "clusterDomain": "cluster.local",
+        "clusterDomain": DOMAIN,
+        "clusterDNS": [DNS_SERVICE],
         // The defaults of a large cluster make a test wait; one node can afford more.
         "syncFrequency": "5s",
         "nodeStatusUpdateFrequency": "5s",

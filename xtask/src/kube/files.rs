@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use super::components::IDENTITIES;
 use super::config::{self, Gvisor, NODE};
+use super::dns;
 use super::network::API_SERVICE;
 use super::parts::Tier;
 use super::pki::{self, Authority, write_private};
@@ -25,6 +26,7 @@ pub fn write(instance: &Instance, plan: &Plan, tier: Tier) -> Result<()> {
         "audit",
         "tmp",
         "images",
+        "dns",
         "var/lib",
         "var/log",
     ] {
@@ -52,8 +54,13 @@ pub fn write(instance: &Instance, plan: &Plan, tier: Tier) -> Result<()> {
         )?;
         write("kube-proxy.json", &config::kube_proxy())?;
         write("cni/10-pods.conflist", &config::cni())?;
-        // Pods have no name server: there is none in here.
-        write("resolv.conf", "")?;
+        let name_server = plan.link.cluster();
+        // The node's own, for pods that have their node's settings instead of the cluster's.
+        write("resolv.conf", &format!("nameserver {name_server}\n"))?;
+        write("Corefile", &dns::corefile(name_server))?;
+        write("dns.json", &dns::objects(name_server))?;
+        let hosts = instance.file("dns/hosts");
+        fs::write(&hosts, "").with_context(|| format!("cannot write {}", hosts.display()))?;
         let snapshotter = snapshotter(&instance.folder)?;
         write(
             "containerd.toml",

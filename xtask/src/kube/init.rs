@@ -18,10 +18,11 @@ use super::command::{output, program, succeeds};
 use super::components::{self, Component};
 use super::config::{CONTAINERD_SOCKET, NODE, STATE};
 use super::events::{Clock, Event, send};
-use super::lock;
+use super::network::DNS_SERVICE;
 use super::parts::Tier;
 use super::state::{Plan, read_json};
 use super::world;
+use super::{dns, lock};
 
 /// Longest start of a component on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -106,6 +107,13 @@ impl Starting {
 
     fn start_node(&mut self) -> Result<()> {
         self.spawn(components::scheduler(&self.plan)?)?;
+        // It needs the API server only, and is there long before the node.
+        self.spawn(components::coredns(&self.plan)?)?;
+        let service = format!("{STATE}/config/dns.json");
+        // The API server makes its namespace a moment after it says that it is ready.
+        self.wait_for("the Service of the name server", |kubectl| {
+            succeeds(kubectl.args(["apply", "-f", &service]))
+        })?;
         self.wait_until("containerd", |_| Ok(Path::new(CONTAINERD_SOCKET).exists()))?;
         let ctr = format!("{}/ctr", self.plan.part("containerd")?);
         let pause = format!("{STATE}/images/pause.tar");
@@ -132,6 +140,14 @@ impl Starting {
                 .is_ok_and(|status| status == "True")
         })?;
         self.clock.step("node ready");
+        // By the address that pods ask, so that kube-proxy's rules are in force too.
+        self.wait_until("the name server", |_| {
+            Ok(dns::answers(
+                DNS_SERVICE,
+                &dns::full_name("kubernetes", "default"),
+            ))
+        })?;
+        self.clock.step("name server");
         Ok(())
     }
 

@@ -10,6 +10,7 @@ mod cli;
 mod command;
 mod components;
 mod config;
+mod dns;
 mod end;
 mod events;
 mod files;

@@ -17,6 +17,8 @@ pub const PODS: &str = "198.51.100.0/24";
 pub const SERVICES: &str = "203.0.113.0/24";
 /// The API server's own Service: the first address of [`SERVICES`].
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+/// The Service of the name server, which is in the `/etc/resolv.conf` of every pod; as in most clusters, the tenth address.
+pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 /// Clusters that can run side by side on one machine.
 const MAX_CLUSTERS: u8 = 32;
 /// Interfaces on the machine's side are called this and a number; nothing else of ours makes interfaces.

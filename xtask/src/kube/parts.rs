@@ -112,6 +112,13 @@ pub const NETWORK_POLICIES: Part = Part {
     ..plain("network-policies")
 };
 
+/// Built from a program of our own beside the pins, which has the plugins that are used and no others.
+pub const COREDNS: Part = Part {
+    module: "github.com/coredns/coredns",
+    binaries: &[("sympozium.ai/hack/kube/coredns", "coredns")],
+    ..plain("coredns")
+};
+
 pub const GVISOR: Part = Part {
     module: "gvisor.dev/gvisor",
     binaries: &[
@@ -144,11 +151,12 @@ pub const HELM: Part = Part {
 };
 
 /// Every part.
-pub const ALL: [&Part; 7] = [
+pub const ALL: [&Part; 8] = [
     &KUBERNETES,
     &CONTAINERD,
     &RUNC,
     &NETWORK_POLICIES,
+    &COREDNS,
     &GVISOR,
     &AGENT_SANDBOX,
     &HELM,
@@ -192,7 +200,7 @@ impl Tier {
     pub fn parts(self) -> Vec<&'static Part> {
         let mut parts = vec![&KUBERNETES];
         if self.node {
-            parts.extend([&CONTAINERD, &RUNC, &NETWORK_POLICIES]);
+            parts.extend([&CONTAINERD, &RUNC, &NETWORK_POLICIES, &COREDNS]);
         }
         if self.gvisor {
             parts.push(&GVISOR);
@@ -285,7 +293,13 @@ mod tests {
         assert_eq!(names("control-plane"), ["kubernetes"]);
         assert_eq!(
             names("node"),
-            ["kubernetes", "containerd", "runc", "network-policies"]
+            [
+                "kubernetes",
+                "containerd",
+                "runc",
+                "network-policies",
+                "coredns"
+            ]
         );
         assert_eq!(
             names("node+gvisor"),
@@ -294,6 +308,7 @@ mod tests {
                 "containerd",
                 "runc",
                 "network-policies",
+                "coredns",
                 "gvisor"
             ]
         );

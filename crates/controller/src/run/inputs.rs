@@ -42,6 +42,8 @@ pub fn fill(
         for name in &skeleton.keys {
             let value = if name == key::GATEWAY_CERTIFICATE {
                 surroundings.gateway_authority.clone()
+            } else if name == key::CERTIFICATES {
+                surroundings.render.certificates.clone().unwrap_or_default()
             } else if name == key::PROXY {
                 let own = plan.credentials.iter().find(|it| it.part == *part);
                 let own = own.map(|it| it.name.as_str()).unwrap_or_default();

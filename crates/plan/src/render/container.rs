@@ -11,7 +11,7 @@ use sympozium_api::environment;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::ImageRef;
 use sympozium_api::run_plan::container::CHECK_NETWORK;
-use sympozium_api::run_plan::{AmountsPlan, Mount, Part, Role, Start};
+use sympozium_api::run_plan::{AmountsPlan, Mount, Part, Role, Start, place};
 use sympozium_api::sandbox::ImagePullPolicy;
 
 use super::RenderError;
@@ -51,6 +51,13 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
         // A ConfigMap can be deleted and made again; arguments of a pod cannot.
         args.push(format!("--plan-digest={}", run.digest));
         args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
+        if run.settings.certificates.is_some() {
+            args.push(format!(
+                "--certificates={}/{}",
+                place::INPUT,
+                key::CERTIFICATES
+            ));
+        }
     }
     let mut mounts: Vec<VolumeMount> = part.mounts.iter().map(mount).collect();
     if matches!(part.start, Start::Injected { .. }) {

@@ -28,6 +28,8 @@ pub mod key {
     pub const TOKEN: &str = "token";
     /// The certificate that the gateway's is checked by, in the input of every part that reaches it.
     pub const GATEWAY_CERTIFICATE: &str = "ca.crt";
+    /// Certificates of authorities that the bridge trusts besides the public ones, in its input, where the operator has set some.
+    pub const CERTIFICATES: &str = "certificates.pem";
     /// The gateway as a proxy, with the part's credential in it, in the input of every part but the bridge that has one.
     pub const PROXY: &str = "proxy";
     /// A credential of the bridge: this, and what the plan calls it.
@@ -64,7 +66,7 @@ pub fn render(
         }
     }
     for part in &run.plan.parts {
-        let keys = keys(run.plan, part);
+        let keys = keys(run, part);
         if keys.is_empty() {
             continue;
         }
@@ -97,12 +99,15 @@ pub fn empty_secret(
 }
 
 /// The keys of a part's Secret; none where it has no Secret.
-pub fn keys(plan: &RunPlan, part: &Part) -> Vec<String> {
+pub fn keys(run: &Run<'_>, part: &Part) -> Vec<String> {
+    let plan = run.plan;
     if part.role == Role::Bridge {
         let credentials = plan.credentials.iter();
         let own = credentials.filter(|it| it.part == part.name);
         let own = own.map(|it| format!("{}{}", key::CREDENTIAL, it.name));
+        let certificates = run.settings.certificates.as_ref();
         return std::iter::once(key::GATEWAY_CERTIFICATE.to_owned())
+            .chain(certificates.map(|_| key::CERTIFICATES.to_owned()))
             .chain(own)
             .collect();
     }

@@ -27,6 +27,9 @@ pub struct RenderSettings {
     pub ttl_seconds_after_finished: Option<i32>,
     /// The StorageClass of workspaces that outlive their pod; the cluster's default when absent.
     pub storage_class: Option<ObjectName>,
+    /// PEM certificates of authorities that a run's bridge trusts for the model's endpoint and for pages, besides the public ones.
+    /// Set by the operator alone: nothing of a run can name one.
+    pub certificates: Option<String>,
 }
 
 /// How the gateway is reached.
@@ -68,6 +71,7 @@ impl Default for RenderSettings {
             sandbox_version: Some(SandboxVersion::V1Beta1),
             ttl_seconds_after_finished: Some(TTL_SECONDS),
             storage_class: None,
+            certificates: None,
         }
     }
 }

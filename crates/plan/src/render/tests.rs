@@ -1,5 +1,6 @@
 //! What holds of everything that is rendered, and what some runs become.
 
+mod certificates;
 mod golden;
 mod look;
 mod names;

@@ -172,7 +172,7 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
             ..empty
         });
     }
-    let keys = inputs::keys(run.plan, part);
+    let keys = inputs::keys(run, part);
     let items = keys.iter().map(|key| item(key, SECRET_MODE)).collect();
     if part.role != Role::Bridge {
         let secret = SecretVolumeSource {

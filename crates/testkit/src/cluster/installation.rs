@@ -60,14 +60,12 @@ const REGISTRY: &str = "ghcr.io/sympozium-ai/sympozium/";
 const DEFINITIONS: &str = "config/crds";
 const MANIFESTS: &[&str] = &["config/install", "config/skillpacks"];
 const FLOOR: &str = "config/policies/floor.yaml";
-/// A name server at which nobody answers, as an argument of the gateway.
-const NAME_SERVER: &str = "--dns=127.0.0.1:53";
 /// How the controller is told to wait for less than it usually does.
 const SHORT_PATIENCE: &str = "--patience=20";
 /// Says what is installed, for the next process.
 const MARKER: &str = "sympozium-test-installation";
 /// The programs that have to serve.
-const DEPLOYMENTS: [&str; 2] = ["sympozium-controller", "sympozium-gateway"];
+pub const DEPLOYMENTS: [&str; 2] = ["sympozium-controller", "sympozium-gateway"];
 /// How long all of it may take to serve, on a busy machine. A pod that waits for a Secret is looked at again after two
 /// minutes at most.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -76,20 +74,29 @@ const LOG_LINES: &str = "--tail=200";
 
 /// Sympozium, installed and serving.
 #[derive(Debug)]
-pub struct Installation {
-    cluster: &'static Cluster,
+pub struct Installation<'c> {
+    cluster: &'c Cluster,
     /// The tag of its images.
     tag: String,
 }
 
-impl Installation {
+/// How manifests differ from what is shipped, besides the names of images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settings {
+    /// Not at all.
+    Shipped,
+    /// A run that names what is not there is denied while its test still waits.
+    ShortPatience,
+}
+
+impl Installation<'static> {
     /// The installation of a cluster, made if it is not there; `None` and a recorded skip on a cluster that is not ours.
     ///
     /// # Errors
     ///
     /// When something cannot be built, is refused, or does not serve in time; the message has the programs' logs.
     pub fn shared(cluster: &'static Cluster) -> Result<Option<&'static Self>> {
-        static KNOWN: LazyLock<Mutex<HashMap<String, &'static Installation>>> =
+        static KNOWN: LazyLock<Mutex<HashMap<String, &'static Installation<'static>>>> =
             LazyLock::new(Mutex::default);
         let Some(lease) = cluster.internals("installation of our own") else {
             return Ok(None);
@@ -107,16 +114,37 @@ impl Installation {
         {
             let _lock = lock(&lease.name)?;
             if installation.installed()?.as_deref() != Some(&sources.key) {
-                installation.install(&sources)?;
+                installation.install(&sources, Settings::ShortPatience)?;
             }
         }
         let installation = &*Box::leak(Box::new(installation));
         known.insert(lease.name.clone(), installation);
         Ok(Some(installation))
     }
+}
+
+impl<'c> Installation<'c> {
+    /// An installation of `config/install` as it is shipped, the names of images apart, in a cluster that has none: one that the
+    /// test has for itself. Every Deployment is ready when this returns. `None` and a recorded skip on a cluster that is not ours.
+    ///
+    /// # Errors
+    ///
+    /// As [`Installation::shared`].
+    pub fn shipped(cluster: &'c Cluster) -> Result<Option<Self>> {
+        if cluster.internals("installation of our own").is_none() {
+            return Ok(None);
+        }
+        let sources = Sources::read()?;
+        let installation = Self {
+            cluster,
+            tag: sources.tag.clone(),
+        };
+        installation.install(&sources, Settings::Shipped)?;
+        Ok(Some(installation))
+    }
 
     /// The cluster that it is in.
-    pub fn cluster(&self) -> &'static Cluster {
+    pub fn cluster(&self) -> &'c Cluster {
         self.cluster
     }
 
@@ -233,7 +261,7 @@ impl Installation {
         Ok((found.success && !found.stdout.is_empty()).then_some(found.stdout))
     }
 
-    fn install(&self, sources: &Sources) -> Result<()> {
+    fn install(&self, sources: &Sources, settings: Settings) -> Result<()> {
         for name in IMAGES {
             self.import(name)?;
         }
@@ -252,7 +280,8 @@ impl Installation {
         for (file, text) in &sources.manifests {
             let folder = tempfile::tempdir().context("making a folder for manifests")?;
             let path = folder.path().join("manifest.yaml");
-            fs::write(&path, self.for_this_cluster(text)).context("writing a manifest")?;
+            fs::write(&path, self.for_this_cluster(text, settings))
+                .context("writing a manifest")?;
             let path = path.to_string_lossy();
             let arguments = ["apply", "--server-side", "--force-conflicts", "-f", &path];
             // Packs name no namespace; what is installed names its own.
@@ -279,7 +308,12 @@ impl Installation {
         Ok(())
     }
 
-    fn wait_until_ready(&self, name: &str) -> Result<()> {
+    /// Waits until a Deployment is as its manifest says, and serves.
+    ///
+    /// # Errors
+    ///
+    /// When it does not in time; the message has its pods and what they said.
+    pub fn wait_until_ready(&self, name: &str) -> Result<()> {
         let outcome = eventually(&format!("{name} to serve"), PATIENCE, || {
             let object = self.system().json(&["get", "deployment", name])?;
             let count = |field: &str| object["status"][field].as_u64().unwrap_or_default();
@@ -297,23 +331,20 @@ impl Installation {
         })
     }
 
-    /// A manifest as this cluster needs it: with its images in the place of those that we publish, and with a name server,
-    /// because it has none of its own and the gateway does not start without.
-    fn for_this_cluster(&self, text: &str) -> String {
+    /// A manifest as this cluster needs it: with its images in the place of those that we publish.
+    fn for_this_cluster(&self, text: &str, settings: Settings) -> String {
         let mut text = text.to_owned();
         for name in IMAGES.into_iter().chain(OF_PACKS) {
             let published = format!("{REGISTRY}{name}:{}", env!("CARGO_PKG_VERSION"));
             text = text.replace(&published, &self.image(name));
         }
-        // A run that names what is not there is to be denied while its test still waits.
-        text.replace(
-            "- --agent-image=",
-            &format!("- {SHORT_PATIENCE}\n        - --agent-image="),
-        )
-        .replace(
-            "--kubernetes\n",
-            &format!("--kubernetes\n        - {NAME_SERVER}\n"),
-        )
+        match settings {
+            Settings::Shipped => text,
+            Settings::ShortPatience => text.replace(
+                "- --agent-image=",
+                &format!("- {SHORT_PATIENCE}\n        - --agent-image="),
+            ),
+        }
     }
 }
 

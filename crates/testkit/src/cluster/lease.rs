@@ -37,6 +37,8 @@ pub struct Lease {
     pub kubeconfig: PathBuf,
     pub audit_log: PathBuf,
     pub host_address: Ipv4Addr,
+    /// Where the cluster's API server and name server answer.
+    pub address: Ipv4Addr,
     programs: Vec<PathBuf>,
     lease: PathBuf,
     /// The shared lock, for the life of this process.

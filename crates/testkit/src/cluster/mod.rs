@@ -29,6 +29,7 @@ mod lease;
 mod namespace;
 #[cfg(feature = "kube")]
 pub mod played;
+mod public_name;
 pub mod runs;
 #[cfg(feature = "kube")]
 pub mod samples;
@@ -44,10 +45,11 @@ use anyhow::{Context as _, Result, bail};
 
 pub use audit::{AuditLog, Call, Mark};
 pub use image::Image;
-pub use installation::{Installation, SYSTEM_NAMESPACE};
+pub use installation::{DEPLOYMENTS, Installation, SYSTEM_NAMESPACE};
 pub use kubectl::{Kubectl, Printed};
 pub use lease::xtask;
 pub use namespace::{Namespace, Security};
+pub use public_name::PublicName;
 
 /// Names a kubeconfig: use that cluster instead of one of our own.
 pub const KUBECONFIG_VARIABLE: &str = "SYMPOZIUM_TEST_KUBECONFIG";
@@ -233,6 +235,22 @@ impl Cluster {
     pub fn host_address(&self) -> Option<Ipv4Addr> {
         self.internals("way from the cluster to the test")
             .map(|lease| lease.host_address)
+    }
+
+    /// Has the cluster's name server answer `name`, one of the public network such as `api.openai.com`, with a public address of
+    /// this cluster's own, for as long as the guard is held. The address answers once
+    /// [`Namespace::lead`] leads it to a server. `None` and a recorded skip on a cluster that is not ours.
+    ///
+    /// Safe for tests that run side by side: a name belongs to one test at a time, in all processes, and this waits for it. To
+    /// avoid deadlocks, take a name after every other guard that tests wait for.
+    ///
+    /// # Errors
+    ///
+    /// When the name server does not answer with it in time.
+    pub fn public_name(&self, name: &str) -> Result<Option<PublicName>> {
+        self.internals("name server of our own")
+            .map(|lease| PublicName::take(lease, name))
+            .transpose()
     }
 
     /// Loads an image into the node; `false` and a recorded skip on a cluster that is not ours. Images that this

@@ -1,12 +1,13 @@
 //! A namespace for one test.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::{Cluster, Kubectl, eventually};
+use super::{Cluster, Kubectl, PublicName, eventually};
 
 /// How long the controller manager may take for a namespace's service account.
 const ACCOUNT_PATIENCE: Duration = Duration::from_secs(30);
@@ -79,6 +80,33 @@ impl Namespace {
     /// When the API server refuses it.
     pub fn create(&self, object: &Value) -> Result<Value> {
         self.kubectl.create(object)
+    }
+
+    /// Makes a Service that leads to a server of the test (or anything else that the cluster reaches) at `to`: in the cluster it
+    /// is reached at `port` by its name, and by the address of `public` where that is given.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses it.
+    pub fn lead(
+        &self,
+        service: &str,
+        port: u16,
+        to: SocketAddr,
+        public: Option<&PublicName>,
+    ) -> Result<Value> {
+        let public: Vec<_> = public.iter().map(|it| it.address()).collect();
+        let made = self.create(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": service},
+            "spec": {"ports": [{"name": "server", "port": port}], "externalIPs": public},
+        }))?;
+        self.create(&json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": service, "labels": {"kubernetes.io/service-name": service}},
+            "addressType": "IPv4", "ports": [{"name": "server", "port": to.port()}],
+            "endpoints": [{"addresses": [to.ip()], "conditions": {"ready": true}}],
+        }))?;
+        Ok(made)
     }
 
     /// Waits until a pod is in `phase` (`Running`: with every container ready).

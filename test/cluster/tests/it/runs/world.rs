@@ -41,7 +41,7 @@ enum Held {
 /// A namespace for runs.
 pub struct World {
     pub cluster: &'static Cluster,
-    pub installation: &'static Installation,
+    pub installation: &'static Installation<'static>,
     pub namespace: Namespace,
     held: Rc<Held>,
 }
