@@ -14,6 +14,7 @@ mod descriptors;
 mod health;
 pub mod idempotency;
 pub mod metrics;
+mod reaper;
 pub mod requests;
 pub mod routes;
 pub mod site;
@@ -26,7 +27,7 @@ pub use health::healthcheck;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use sympozium_exec::{Config, Executor};
@@ -201,7 +202,10 @@ async fn serve(
         let limit = Arc::new(Connections::new(MAX_PROBE_CONNECTIONS));
         servers.spawn(connections::serve(listener, limit, probes, closing));
     }
-    let reaper = tokio::spawn(reap(Arc::clone(&site)));
+    let reaper = tokio::spawn({
+        let site = Arc::clone(&site);
+        async move { reaper::run(&site.tasks, &site.keys).await }
+    });
 
     let ended = tokio::select! {
         () = signals.end(&site) => Ok(()),
@@ -261,15 +265,6 @@ async fn listen(address: SocketAddr, side: Side) -> Result<TcpListener, Failure>
         Side::Probes => tracing::info!(%address, "listening for probes"),
     }
     Ok(listener)
-}
-
-async fn reap(site: Arc<Site>) {
-    loop {
-        tokio::time::sleep(tasks::REAPER_PERIOD).await;
-        let now = Instant::now();
-        let (tasks, keys) = (site.tasks.reap(now), site.keys.reap(now));
-        tracing::debug!(tasks, keys, "what had expired was thrown away");
-    }
 }
 
 /// What people and kubelets send.

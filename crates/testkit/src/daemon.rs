@@ -24,13 +24,16 @@ pub struct Daemon {
     log: PathBuf,
 }
 
-/// An address of loopback that nobody uses now.
+/// An address of loopback that nobody uses now. It is no other process's until it is used, either: each has an address of its
+/// own in 127.0.0.0/8, and only the port is looked for.
 ///
 /// # Errors
 ///
 /// When there is no port.
 pub fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let own = Ipv4Addr::new(127, 64 | high, middle, low);
+    let listener = TcpListener::bind((own, 0)).context("looking for a port")?;
     listener.local_addr().context("asking for the port")
 }
 
@@ -115,7 +118,7 @@ mod tests {
             command
         };
         let mut short = Daemon::start(shell("echo one; echo two >&2"), free_address()?, &log)?;
-        assert!(crate::wait_until(Duration::from_secs(10), || short.has_ended()));
+        assert!(crate::wait_until(Duration::from_secs(60), || short.has_ended()));
         assert_eq!(short.log_tail(), "one\ntwo");
         assert_eq!(short.ask("/healthz"), None);
         let long = Daemon::start(shell("exec sleep 600"), free_address()?, &log)?;

@@ -21,6 +21,7 @@ pub mod bench;
 pub mod cases;
 pub mod cluster;
 pub mod daemon;
+mod inherited;
 pub mod ipc_cases;
 pub mod model_server;
 pub mod objects;
@@ -38,12 +39,17 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Starts a program the plain way, without any of our isolation: for what surrounds the thing under test.
+///
+/// It starts as from a shell in the foreground, whoever started the tests: no signal is ignored, and neither the locale nor
+/// the width of somebody's terminal is inherited.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where tests start a program around sympozium-exec"
 )]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
-    Command::new(program)
+    let mut command = Command::new(program);
+    inherited::reset(&mut command);
+    command
 }
 
 /// Waits until `condition` holds and says whether it did by the deadline.
@@ -62,3 +68,23 @@ pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bo
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// Deadlines for something that has to happen before a deadline which the test itself sets: `first`, and then ever longer
+/// ones. A test tries them in turn, and goes on to the next only when the machine was too slow for this one.
+///
+/// ```
+/// use std::time::Duration;
+/// use sympozium_testkit::growing;
+///
+/// let was_in_time = growing(Duration::from_millis(100)).any(|limit| limit > Duration::from_millis(300));
+/// assert!(was_in_time);
+/// ```
+pub fn growing(first: Duration) -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(first), |last| Some(*last * GROWTH))
+        .take_while(|limit| *limit <= LONGEST_LIMIT)
+}
+
+/// From one deadline of [`growing`] to the next.
+const GROWTH: u32 = 6;
+/// A machine that is too slow for this is not tested on.
+const LONGEST_LIMIT: Duration = Duration::from_secs(240);

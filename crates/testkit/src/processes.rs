@@ -1,14 +1,18 @@
 //! Who is alive, read from /proc: what a test asks after a command is over.
 
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A word that no other process has in its command line. Given to `probe do --marker WORD …`, it stays in the command
-/// line of every descendant.
+/// A word that no other process has in its command line, whichever tests run beside this one. Given to
+/// `probe do --marker WORD …`, it stays in the command line of every descendant.
 pub fn new_marker() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Ids of processes are used again, and are different in another pid namespace.
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("marker-{}-{number}", std::process::id())
+    format!("marker-{:016x}-{number}", *PROCESS)
 }
 
 /// The processes with exactly this word in their command line. Zombies have no command line and are not among them.

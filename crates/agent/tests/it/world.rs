@@ -39,7 +39,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-runner");
 /// Both formats, for what must hold in either.
 pub const WIRES: [WireFormat; 2] = [WireFormat::OpenAi, WireFormat::Anthropic];
 /// How long a test waits for anything.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How long to wait between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Where the model is, as the plan has it.

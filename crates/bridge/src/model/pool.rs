@@ -160,7 +160,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        let closed = tokio::time::timeout(Duration::from_secs(30), closed).await;
+        let closed = tokio::time::timeout(Duration::from_secs(60), closed).await;
         closed.expect("it is noticed");
         let nearly = IDLE_LIMIT - Duration::from_secs(1);
         assert!(pool.newest(now + nearly).is_some());

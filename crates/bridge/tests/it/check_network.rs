@@ -12,7 +12,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use sympozium_bridge::check_network::{Answer, CheckNetwork, Enforcement, NoGateway, Verdict};
-use sympozium_testkit::{command, wait_until};
+use sympozium_testkit::{command, growing, wait_until};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -20,8 +20,10 @@ use tokio::sync::{oneshot, watch};
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ipc-bridge");
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const GREETING: &[u8] = b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
-/// Long enough for everything to happen, and for what never happens to end soon.
+/// For what never happens: it ends soon.
 const SHORT: Duration = Duration::from_secs(1);
+/// For a gateway that is reached once and then gone.
+const GOES_AWAY: Duration = Duration::from_secs(5);
 
 /// Somebody who listens, for as long as this is there or until it is told to stop.
 struct Service {
@@ -100,7 +102,18 @@ impl Closed {
     }
 }
 
+/// A verdict that is known as soon as there is an answer.
 async fn check(gateway: SocketAddr, canary: SocketAddr) -> Result<Verdict, NoGateway> {
+    check_for(gateway, canary, PATIENCE).await
+}
+
+/// A verdict that takes all of the time: a short one, or as long as this machine needs to reach the gateway at all.
+async fn check_to_the_end(gateway: SocketAddr, canary: SocketAddr) -> Result<Verdict, NoGateway> {
+    for timeout in growing(SHORT) {
+        if let Ok(verdict) = check_for(gateway, canary, timeout).await {
+            return Ok(verdict);
+        }
+    }
     check_for(gateway, canary, SHORT).await
 }
 
@@ -172,7 +185,7 @@ async fn whatever_comes_from_there_was_let_through() {
         (silent.await, Answer::Nothing),
     ];
     let checks = canaries.map(|(canary, answer)| {
-        let check = check(gateway.address, canary.address);
+        let check = check_to_the_end(gateway.address, canary.address);
         (tokio::spawn(check), canary, answer)
     });
     for (check, _canary, answer) in checks {
@@ -207,7 +220,7 @@ async fn a_policy_that_comes_late_is_waited_for() {
 #[tokio::test]
 async fn a_gateway_that_never_answers_is_no_verdict() {
     let (gateway, canary) = (Closed::new(), Closed::new());
-    let error = check(gateway.address, canary.address).await;
+    let error = check_for(gateway.address, canary.address, SHORT).await;
     let error = error.expect_err("nobody is there");
     assert_eq!(error.gateway, gateway.address);
     assert_eq!(error.last.kind(), std::io::ErrorKind::ConnectionRefused);
@@ -237,7 +250,7 @@ async fn a_gateway_that_goes_away_is_no_verdict() {
         }
     })
     .await;
-    let checking = tokio::spawn(check(gateway.address, canary.address));
+    let checking = tokio::spawn(check_for(gateway.address, canary.address, GOES_AWAY));
     was_asked.await.expect("the gateway was asked");
     gateway.stop();
     gone.send_replace(true);

@@ -31,7 +31,7 @@ pub use internet::Internet;
 pub use site::{Reply, Site};
 
 /// No test waits longer for anything.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 /// And looks again so soon.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// The one run of a world.

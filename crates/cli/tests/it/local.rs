@@ -24,8 +24,9 @@ use sympozium_testkit::probe::{self, Findings};
 use sympozium_testkit::{as_user, wait_until};
 use tempfile::TempDir;
 
-/// The first of the users that tests are; each home has one of its own, so that what belongs to it can be told.
-const FIRST_USER: u32 = 61_500;
+/// The first of the users that tests are; each home has one of its own, so that what belongs to it can be told. The users of
+/// the conformance suite, which may run at the same time, begin at 61,300.
+const FIRST_USER: u32 = 63_000;
 /// Directories in which programs are looked for, besides the home's own.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// How long anything here may take on a machine that does much else.

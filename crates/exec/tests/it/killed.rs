@@ -4,9 +4,9 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
-use sympozium_exec::{Profile, Request, RunError};
+use sympozium_exec::{Executor, Profile, Request, RunError};
 use sympozium_testkit::processes::{self, new_marker, with_marker};
-use sympozium_testkit::{cases, probe};
+use sympozium_testkit::{cases, growing, probe};
 
 use crate::sandbox::{
     action, assert_gone, eventually, exec_run, executor, probe_path, profiles, run,
@@ -120,10 +120,15 @@ fn a_stopped_worker_is_ended_with_its_command() {
     run(&executor, &Request::argv(["true"]));
     let marker = new_marker();
     let mut request = action(profile, &marker, ["stop-parent", "600"]);
-    request.timeout = Duration::from_millis(100);
     request.grace = Duration::ZERO;
-    let answer = executor.run(&request, None);
-    assert!(matches!(answer, Err(RunError::Lost(_))), "{answer:?}");
+    // A worker that keeps the deadline has not been stopped yet: the command needs more time.
+    let answer = growing(Duration::from_millis(100)).find_map(|timeout| {
+        request.timeout = timeout;
+        let answer = executor.run(&request, None);
+        let kept = matches!(&answer, Ok(outcome) if outcome.timed_out);
+        (!kept).then_some(answer)
+    });
+    assert!(matches!(answer, Some(Err(RunError::Lost(_)))), "{answer:?}");
     assert_gone(&marker);
     let outcome = run(&executor, &Request::argv(["echo", "on"]));
     assert_eq!(outcome.stdout.text(), "on\n");
@@ -178,33 +183,40 @@ fn memory_is_taken_from_commands_first() {
 #[test]
 fn a_killed_keeper_is_reported_and_leaves_nothing() {
     let own = i32::try_from(std::process::id()).expect("a pid");
-    for profile in profiles() {
-        let executor = executor(profile);
+    // Kills the keeper while a command runs that has so much time. `None` when the time was over before.
+    let kill_keeper_of = |profile: Profile, executor: &Executor, timeout: Duration| {
         let marker = new_marker();
         let mut request = action(profile, &marker, ["daemon", "600", "stay"]);
-        request.timeout = Duration::from_secs(3);
-        std::thread::scope(|scope| {
+        request.timeout = timeout;
+        let answer = std::thread::scope(|scope| {
             let running = scope.spawn(|| executor.run(&request, None));
-            eventually(|| with_marker(&marker).len() > 1);
-            let worker = workers_of(&marker)[0];
+            eventually(|| with_marker(&marker).len() > 1 || running.is_finished());
+            let worker = *workers_of(&marker).first()?;
             let keeper = processes::children_of(own)
                 .into_iter()
-                .find(|&child| processes::children_of(child).contains(&worker))
-                .expect("a keeper");
+                .find(|&child| processes::children_of(child).contains(&worker))?;
+            let in_time = !running.is_finished();
             kill(keeper);
             let answer = running.join().expect("no panic");
-            if profile.is_host() {
-                // Init of the pid namespace: everything died with it.
-                assert!(answer.is_err(), "{answer:?}");
-            } else {
-                // The worker does not need it, and keeps the deadline.
-                assert!(answer.expect("an outcome").timed_out);
-            }
+            in_time.then_some(answer)
         });
         assert_gone(&marker);
+        answer
+    };
+    for profile in profiles() {
         if profile.is_host() {
+            // Init of the pid namespace: everything died with it, long before the deadline.
+            let executor = executor(profile);
+            let answer = kill_keeper_of(profile, &executor, Duration::from_secs(600));
+            assert!(matches!(answer, Some(Err(_))), "{answer:?}");
             let answer = executor.run(&Request::argv(["true"]), None);
             assert!(matches!(answer, Err(RunError::Gone)), "{answer:?}");
+        } else {
+            // The worker does not need it, and keeps the deadline.
+            let answer = growing(Duration::from_secs(1))
+                .find_map(|timeout| kill_keeper_of(profile, &executor(profile), timeout));
+            let outcome = answer.expect("in time").expect("an outcome");
+            assert!(outcome.timed_out, "{outcome:?}");
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use sympozium_exec::request::MAX_GRACE;
 use sympozium_exec::{Cancel, Ending, Executor, Profile, Request, RunError};
-use sympozium_testkit::as_user;
 use sympozium_testkit::processes::{self, new_marker, with_marker};
+use sympozium_testkit::{as_user, growing};
 
 use crate::sandbox::{
     STAGE, action, assert_gone, config, eventually, executor, host, probe_request, profiles, run,
@@ -127,17 +128,26 @@ fn timeouts_end_the_whole_tree() {
 fn a_command_that_obeys_term_is_not_killed() {
     for profile in profiles() {
         let executor = executor(profile);
-        let mut request = Request::shell("trap 'echo bye; exit 3' TERM; sleep 600 & wait");
-        request.timeout = Duration::from_millis(300);
-        request.grace = Duration::from_secs(20);
-        let outcome = run(&executor, &request);
+        let script = "trap 'echo bye; exit 3' TERM; echo ready; sleep 600 & wait";
+        let mut request = Request::shell(script);
+        request.grace = MAX_GRACE;
+        let ready = growing(Duration::from_millis(300)).find_map(|timeout| {
+            request.timeout = timeout;
+            let outcome = run(&executor, &request);
+            outcome
+                .stdout
+                .text()
+                .starts_with("ready\n")
+                .then_some(outcome)
+        });
+        let outcome = ready.expect("in time");
         assert_eq!(
             (
                 outcome.ending,
                 outcome.timed_out,
                 outcome.stdout.text().as_ref()
             ),
-            (Ending::Exited(3), true, "bye\n")
+            (Ending::Exited(3), true, "ready\nbye\n")
         );
     }
 }
@@ -179,7 +189,7 @@ fn chains_that_outrun_a_listing_are_killed_too() {
     for profile in [Profile::Container, host()] {
         let executor = executor(profile);
         let marker = new_marker();
-        let mut request = action(profile, &marker, ["pid-hopper", "30", "stay", "48"]);
+        let mut request = action(profile, &marker, ["pid-hopper", "240", "stay", "48"]);
         // Short: they use up the machine's pids.
         request.timeout = Duration::from_millis(60);
         request.grace = Duration::ZERO;
@@ -188,7 +198,7 @@ fn chains_that_outrun_a_listing_are_killed_too() {
         assert!(outcome.timed_out, "{profile} {outcome:?}");
         // Killed, and not waited for.
         assert!(
-            outcome.duration < Duration::from_secs(10),
+            outcome.duration < Duration::from_secs(120),
             "{profile} {outcome:?}"
         );
     }
@@ -215,16 +225,19 @@ fn a_fork_bomb_hurts_nobody_else() {
     let bombed = Executor::new(config).expect("an executor");
     let neighbour = executor(profile);
     let marker = new_marker();
-    let mut request = action(profile, &marker, ["fork-bomb", "2000", "60"]);
-    request.timeout = Duration::from_secs(2);
+    let mut request = action(profile, &marker, ["fork-bomb", "2000", FOREVER]);
+    request.timeout = Duration::from_secs(600);
     request.grace = Duration::ZERO;
+    let cancel = Cancel::new().expect("an eventfd");
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| run(&bombed, &request));
+        let running = scope.spawn(|| bombed.run(&request, Some(&cancel)));
         eventually(|| with_marker(&marker).len() > 50);
         let outcome = run(&neighbour, &Request::argv(["echo", "here"]));
         assert_eq!(outcome.stdout.text(), "here\n");
         assert!(with_marker(&marker).len() <= 100);
-        running.join().expect("no panic");
+        cancel.cancel();
+        let outcome = running.join().expect("no panic").expect("an outcome");
+        assert!(outcome.cancelled, "{outcome:?}");
     });
     assert_gone(&marker);
     // The sandbox itself is usable again.
@@ -237,9 +250,15 @@ fn output_of_a_straggler_is_kept() {
     for profile in profiles() {
         let executor = executor(profile);
         // As bash does it for `> >(tee log)`: the shell ends before the writer.
-        let outcome = run(&executor, &Request::shell("(sleep 0.05; echo late) & true"));
-        assert_eq!(outcome.stdout.text(), "late\n");
-        assert_eq!(outcome.usage.killed_descendants, 0);
+        let late = "(while kill -0 $$ 2>/dev/null; do :; done; echo late) & true";
+        // A busy machine may let the limit pass before the writer's turn: it is killed then, and the next one may have it.
+        let is_kept = (0..50).any(|_| {
+            let outcome = run(&executor, &Request::shell(late));
+            let in_time = outcome.usage.killed_descendants == 0;
+            assert_eq!(outcome.stdout.text(), if in_time { "late\n" } else { "" });
+            in_time
+        });
+        assert!(is_kept, "{profile}");
     }
 }
 
@@ -372,7 +391,7 @@ fn the_drain_limit_is_short() {
     );
     run(&executor, &request);
     // Not a measure of speed: the holder sleeps for ten minutes.
-    assert!(started.elapsed() < Duration::from_secs(60));
+    assert!(started.elapsed() < Duration::from_secs(300));
 }
 
 #[test]
@@ -382,13 +401,16 @@ fn a_deleted_or_swapped_directory_is_used_as_it_was_opened() {
     std::fs::create_dir(&work).expect("a directory");
     let inode = std::fs::metadata(&work).expect("metadata").ino();
     let executor = executor(Profile::Container);
-    let mut request = Request::shell("stat -c %i .; sleep 0.2; stat -c %i .");
+    let script = "stat -c %i .; : > begun; until [ -e go ]; do sleep 0.01; done; stat -c %i .";
+    let mut request = Request::shell(script);
     request.working_directory = Some(work.clone());
     std::thread::scope(|scope| {
         let running = scope.spawn(|| run(&executor, &request));
-        std::thread::sleep(Duration::from_millis(50));
-        std::fs::rename(&work, directory.path().join("moved")).expect("a rename");
+        eventually(|| work.join("begun").exists());
+        let moved = directory.path().join("moved");
+        std::fs::rename(&work, &moved).expect("a rename");
         std::os::unix::fs::symlink("/", &work).expect("a link");
+        std::fs::write(moved.join("go"), "").expect("a file");
         let outcome = running.join().expect("no panic");
         assert_eq!(outcome.stdout.text(), format!("{inode}\n{inode}\n"));
     });

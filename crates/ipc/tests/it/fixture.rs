@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use sympozium_ipc::inbox::GRACE;
 use sympozium_ipc::{
     Arrival, ExecRequest, ExecResult, Inbox, InboxSettings, RequestId, Volume, WatchMode, names,
 };
@@ -12,7 +13,7 @@ use sympozium_testkit::wait_until;
 use tempfile::TempDir;
 
 /// Long enough for any machine; only a failing test waits for it.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(90);
 
 pub struct Fixture {
     pub volume: Volume,
@@ -162,6 +163,23 @@ pub fn await_arrival(inbox: &mut Inbox) -> Arrival {
         "nothing arrived"
     );
     arrival.expect("it was waited for")
+}
+
+/// Puts something that is not complete into a volume, and asserts that it is not given at once. Done anew where the machine
+/// was so slow that its time was over.
+pub fn not_given_at_once(put: impl Fn(&Fixture)) -> (Fixture, Inbox) {
+    for _ in 0..50 {
+        let fixture = Fixture::new();
+        let mut inbox = fixture.inbox();
+        let before = Instant::now();
+        put(&fixture);
+        let arrival = pull(&mut inbox);
+        if before.elapsed() < GRACE {
+            assert!(arrival.is_none(), "{arrival:?}");
+            return (fixture, inbox);
+        }
+    }
+    panic!("this machine is too slow");
 }
 
 /// That an inbox has nothing to give for a while.

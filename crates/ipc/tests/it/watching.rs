@@ -5,6 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags};
+use sympozium_ipc::inbox::GRACE;
 use sympozium_ipc::{
     Arrival, Inbox, InboxError, InboxSettings, PollReason, VolumeError, WatchMode, names,
 };
@@ -23,12 +24,10 @@ fn the_descriptor_is_readable_exactly_while_there_is_news() {
     fixture.ask(1, "x");
     assert!(readable(inbox.descriptor().expect("inotify is here")));
     assert!(pull(&mut inbox).is_some());
+    let before = Instant::now();
     assert!(pull(&mut inbox).is_none());
     assert!(!readable(inbox.descriptor().expect("inotify is here")));
-    let wait = inbox
-        .wake_at()
-        .expect("it goes on")
-        .duration_since(Instant::now());
+    let wait = inbox.wake_at().expect("it goes on").duration_since(before);
     assert!(
         wait > Duration::from_secs(5),
         "an idle inbox sleeps: {wait:?}"
@@ -145,51 +144,75 @@ fn polling_finds_the_same_requests() {
     assert_eq!(describe(&await_arrival(&mut inbox)), "run 1: x");
 }
 
-#[test]
-fn an_inotify_that_says_nothing_is_found_out() {
-    let fixture = Fixture::new();
-    let safety_interval = Duration::from_millis(50);
-    let watch = WatchMode::Deaf;
-    let mut inbox = Inbox::new(
+/// An inbox whose inotify says nothing, and that lists the directory this often.
+fn deaf(fixture: &Fixture, safety_interval: Duration) -> Inbox {
+    Inbox::new(
         &fixture.volume,
         InboxSettings {
-            watch,
+            watch: WatchMode::Deaf,
             safety_interval,
             ..Default::default()
         },
-    );
+    )
+}
+
+/// What an inbox gives, and whether it was asked often enough for a request to be found before it is old.
+fn await_young(inbox: &mut Inbox) -> (Arrival, bool) {
+    let (mut last, mut often) = (Instant::now(), true);
+    let mut arrival = None;
+    let came = wait_until(DEADLINE, || {
+        arrival = pull(inbox);
+        often &= last.elapsed() < GRACE / 2;
+        last = Instant::now();
+        arrival.is_some()
+    });
+    assert!(came, "nothing arrived");
+    (arrival.expect("it was waited for"), often)
+}
+
+/// One that was not for us for a while is no proof. `false` when the machine was too slow to tell.
+fn young_requests_prove_nothing() -> bool {
+    let fixture = Fixture::new();
+    let mut inbox = deaf(&fixture, Duration::from_millis(50));
     assert!(pull(&mut inbox).is_none());
     assert_eq!(inbox.take_notice(), None);
-    // One that was not for us for a while is no proof, one that was is.
+    let asked = Instant::now();
     let path = fixture.ask(1, "x");
     let old = std::time::SystemTime::now() - Duration::from_secs(5);
     fs::File::open(path)
         .and_then(|file| file.set_modified(old))
         .expect("it is ours");
     drop(await_arrival(&mut inbox));
+    if asked.elapsed() >= GRACE {
+        return false;
+    }
     assert_eq!(
         inbox.polling(),
         None,
         "it is too young to tell, whatever it says"
     );
 
+    let asked = Instant::now();
     fixture.put("exec-request-2.json", "{");
-    assert!(matches!(await_arrival(&mut inbox), Arrival::Refused(..)));
+    let is_young = asked.elapsed() < GRACE / 2;
+    let (arrival, often) = await_young(&mut inbox);
+    assert!(matches!(arrival, Arrival::Refused(..)));
+    if !(is_young && often) {
+        return false;
+    }
     assert_eq!(inbox.polling(), None, "it was known and waited for");
+    true
+}
+
+#[test]
+fn an_inotify_that_says_nothing_is_found_out() {
+    assert!((0..50).any(|_| young_requests_prove_nothing()));
+
+    // An inbox that comes to look only when the request has been there for a while.
+    let fixture = Fixture::new();
     let settled = fixture.tools("exec-request-3.json");
     fs::write(fixture.path("aside"), json(3, "x")).expect("there is room");
-    drop(inbox);
-
-    // A second inbox that comes to look only when the request has been there for a while.
-    let safety_interval = Duration::from_millis(1_500);
-    let mut inbox = Inbox::new(
-        &fixture.volume,
-        InboxSettings {
-            watch,
-            safety_interval,
-            ..Default::default()
-        },
-    );
+    let mut inbox = deaf(&fixture, Duration::from_millis(1_500));
     assert!(pull(&mut inbox).is_none());
     fs::rename(fixture.path("aside"), settled).expect("it is there");
     assert_eq!(describe(&await_arrival(&mut inbox)), "run 3: x");

@@ -5,6 +5,7 @@ mod golden;
 mod look;
 mod names;
 mod properties;
+mod pull_policy;
 mod refusals;
 
 use sympozium_api::RunPlan;

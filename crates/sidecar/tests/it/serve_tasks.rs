@@ -1,5 +1,7 @@
 //! Tasks, repeated requests, and callers who hang up.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use sympozium_testkit::{as_user, processes, skip, wait_until};
 use uuid::Uuid;
@@ -249,13 +251,20 @@ fn a_repeated_request_survives_a_caller_who_hung_up() {
         skip!("skills of another owner need root");
     }
     let server = Server::start();
-    let marker = processes::new_marker();
-    let headers = [("X-Skill-Token", TOKENS[0]), ("Idempotency-Key", "key")];
-    let body = json!({ "args": ["do", "--marker", marker, "sleep", "2"] }).to_string();
-    let mut client = server.client();
-    client.begin("POST", "/skill/probe", &headers, body.as_bytes());
-    assert!(wait_until(LONG, || !processes::with_marker(&marker).is_empty()));
-    client.hang_up();
+    // It has to be seen while it runs: for longer on a slow machine.
+    let seen = ["2", "8", "25"].into_iter().find_map(|seconds| {
+        let marker = processes::new_marker();
+        let headers = [("X-Skill-Token", TOKENS[0]), ("Idempotency-Key", &marker)];
+        let body = json!({ "args": ["do", "--marker", marker, "sleep", seconds] }).to_string();
+        let mut client = server.client();
+        client.begin("POST", "/skill/probe", &headers, body.as_bytes());
+        let time = Duration::from_secs(seconds.parse().expect("a number"));
+        let is_seen = wait_until(time, || !processes::with_marker(&marker).is_empty());
+        client.hang_up();
+        is_seen.then_some((marker, body))
+    });
+    let (key, body) = seen.expect("it runs");
+    let headers = [("X-Skill-Token", TOKENS[0]), ("Idempotency-Key", &key)];
     let answer = server
         .client()
         .send("POST", "/skill/probe", &headers, body.as_bytes());

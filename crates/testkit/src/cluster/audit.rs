@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Kubectl, eventually};
 
 /// How long a call may take from its answer to its line.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The log of one cluster, which all tests of a run share: filter by namespace or user.
 #[derive(Debug)]

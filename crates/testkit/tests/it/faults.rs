@@ -11,7 +11,7 @@ use sympozium_testkit::cluster::{Cluster, Namespace, Printed, Security, Tier};
 use sympozium_testkit::wait_until;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 struct World {
     namespace: Namespace,

@@ -1,6 +1,8 @@
 //! An agent that does what it likes at the door: calls what is denied, breaks the protocol, stays for ever, claims what is
 //! not so. It gets what the plan grants, and nothing else.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sympozium_api::run_plan::Gate;
@@ -173,7 +175,10 @@ async fn nobody_keeps_the_bridge_alive() {
     for bytes in [&b""[..], b"PRI * HT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
         let mut world = World::start(|plan| plan.deadlines.run_seconds = 1).await;
         let mut agent = socket(&world.at("door")).await;
-        agent.write_all(bytes).await.expect("it is listened to");
+        let begun = Instant::now();
+        let listened_to = agent.write_all(bytes).await.is_ok();
+        // Only on a very slow machine it is over before.
+        assert!(listened_to || begun.elapsed() >= Duration::from_millis(900));
         assert_eq!(world.ended().await, 0, "{}", world.log());
         assert_eq!(world.ending(), Ending::TimedOut);
     }
@@ -188,7 +193,7 @@ async fn nobody_keeps_the_bridge_alive() {
         world.ending()
     );
     // Holds a request open byte by byte, and does not read.
-    let mut world = World::start(|plan| plan.deadlines.run_seconds = 1).await;
+    let mut world = World::start(|plan| plan.deadlines.run_seconds = 3).await;
     let mut agent = Frames::deaf(&world.at("door")).await;
     let stream = agent.begin("POST", b"/v1/model").await.expect("a stream");
     while agent.frame(DATA, NONE, stream, b" ").await.is_ok() {

@@ -260,7 +260,7 @@ fn one_too_many_is_told_so_and_room_comes_back() {
         "the run refuses: 32 others are connected to this run already"
     );
     following.pop();
-    let deadline = Duration::from_secs(30);
+    let deadline = Duration::from_secs(60);
     let room = || run.client().questions().is_ok();
     assert!(sympozium_testkit::wait_until(deadline, room));
 }

@@ -196,13 +196,16 @@ fn the_demo_does_its_job_and_stops_every_attack() {
 #[test]
 fn the_demo_can_be_ended() {
     as_everybody(|home| {
+        // Its first command does not end by itself: a demo that is done when the signal comes was not ended by it.
+        let held = home.at("held");
+        fs::write(&held, "#!/bin/sh\nexec sleep 600\n").unwrap();
+        home.install(&held, "grep");
         let mut child = home
             .sympozium(&["demo"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Long before its end: a demo that is done when the signal comes was not ended by it.
         let parts = || home.directory_of("demo").join("live").exists();
         eventually("it works", parts);
         signal(&child, Signal::INT);

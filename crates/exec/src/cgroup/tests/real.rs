@@ -14,7 +14,7 @@ use crate::cgroup::owner::{self, Owner};
 use crate::cgroup::{Cgroup, Layout, Limits};
 use crate::guarantee::Layer;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A group with `limits`, all of them live; otherwise the test is skipped, out loud.
 fn group(layout: &Layout, limits: Limits) -> Option<Cgroup> {

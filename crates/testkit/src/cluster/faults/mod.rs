@@ -36,6 +36,9 @@ pub const MOST_CONNECTIONS: usize = 1024;
 /// Bytes of the body of a request; more is answered with 413.
 pub const MOST_REQUEST_BYTES: usize = 16 * 1024 * 1024;
 
+/// How long the port may take to be closed or opened.
+const PORT_PATIENCE: Duration = Duration::from_secs(60);
+
 /// A running proxy. When it is dropped it closes its port and all connections.
 pub struct FaultProxy {
     address: SocketAddr,
@@ -188,13 +191,13 @@ impl FaultProxy {
     /// Cuts everybody off and closes the port, as an API server that has ended. Returns when the port is closed.
     pub fn go_away(&self) -> bool {
         self.state.refuse(true);
-        crate::wait_until(Duration::from_secs(5), || !self.state.is_listening())
+        crate::wait_until(PORT_PATIENCE, || !self.state.is_listening())
     }
 
     /// Listens again at the same port. Returns when it does.
     pub fn come_back(&self) -> bool {
         self.state.refuse(false);
-        crate::wait_until(Duration::from_secs(5), || self.state.is_listening())
+        crate::wait_until(PORT_PATIENCE, || self.state.is_listening())
     }
 }
 

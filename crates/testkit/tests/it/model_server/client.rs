@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sympozium_testkit::model_server::ModelServer;
 
 /// When a test that waits for bytes fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One connection.
 pub struct Client<S: Read = TcpStream>(pub BufReader<S>);
