@@ -6,12 +6,30 @@ use sympozium_testkit::cluster::{Kubectl, Security};
 use sympozium_testkit::model_server::{Answer, Settings};
 
 use super::rights::{HOLD, let_go};
-use super::world::{Company, World, commands, running_containers, scripted, shell_pack};
+use super::world::{Company, World, running_containers, scripted, shell_pack};
 use crate::pods;
 
 /// What every cluster knows.
 const NAME: &str = "kubernetes.default.svc.cluster.local";
 const KEY: &str = "sk-test-of-names";
+
+const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
+/// Seconds that a command may take at most.
+const LONGEST: u32 = 120;
+/// Commands that wait, one after the other.
+const HOLDS: usize = 4;
+
+/// Turns of a run that waits until [`let_go`], however slow the machine is: when the time of one command is over, the next waits.
+fn hold() -> String {
+    let mut turns = String::new();
+    for number in 0..HOLDS {
+        let arguments = json!({ "command": format!(": {number}; {HOLD}"), "timeout": LONGEST });
+        turns.push_str(&format!(
+            "      - call: [{{tool: execute_command, arguments: {arguments}}}]\n"
+        ));
+    }
+    turns + "      - {say: Done., then: end}"
+}
 
 /// Whether a container can look a name up: at the given name server, or at those in its pod's `/etc/resolv.conf`.
 fn look_up(kubectl: &Kubectl, pod: &str, container: &str, server: Option<&str>) -> Result<bool> {
@@ -56,7 +74,7 @@ fn a_run_looks_up_no_names_where_other_pods_do() -> Result<()> {
     let server = server.context("the name server's address")?;
     let elsewhere = world.cluster.namespace("names", Security::Restricted)?;
     pods::start_idle(&elsewhere, "client", &image)?;
-    world.create(&(scripted("held", &commands(&[HOLD]), SKILLS, "") + &shell_pack("tools")))?;
+    world.create(&(scripted("held", &hold(), SKILLS, "") + &shell_pack("tools")))?;
     let pod = world.pod_with("held", "agent")?;
     let run = pod["metadata"]["name"].as_str().context("a pod's name")?;
 
@@ -83,8 +101,6 @@ fn a_run_looks_up_no_names_where_other_pods_do() -> Result<()> {
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
     Ok(())
 }
-
-const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
 
 /// The gateway looks names up as any program in a cluster does.
 #[test]
