@@ -1,6 +1,8 @@
 //! Large matrices: all of them in `make test-full`, a seeded sample in `make test`.
 
+use std::cell::Cell;
 use std::io::Write as _;
+use std::sync::Once;
 
 /// Set by `cargo xtask test --full`.
 pub const FULL: &str = "SYMPOZIUM_TEST_FULL";
@@ -12,27 +14,70 @@ pub fn is_full() -> bool {
     std::env::var_os(FULL).is_some_and(|value| !value.is_empty())
 }
 
-/// The seed that decides what is sampled. The same for every run unless the environment says otherwise, so that a
-/// change is to blame for a failure, and not the dice.
+/// The seed that decides what is sampled. `cargo xtask test` derives it from the commit, so that each change tries another
+/// sample and the same change tries the same; without that it is always the same one.
+///
+/// # Panics
+///
+/// When the environment has one that is not a number: a sample that nobody asked for would look like the one that was.
 pub fn seed() -> u64 {
-    std::env::var(SEED)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1)
+    match std::env::var(SEED) {
+        Err(_) => 1,
+        Ok(text) => match text.parse() {
+            Ok(seed) => seed,
+            Err(_) => panic!("{SEED} must be a number, and is {text:?}"),
+        },
+    }
 }
 
 /// All cases, or `count` of them that the seed picks, in their order.
+///
+/// A sample is announced with its seed on standard error, which harnesses do not capture, and a test that panics after it says
+/// how to repeat it.
 pub fn sample<T>(all: Vec<T>, count: usize) -> Vec<T> {
     if is_full() || all.len() <= count {
         return all;
     }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
     let _ = writeln!(
         std::io::stderr(),
-        "running {count} of {} cases ({SEED}={}, {FULL}=1 for all)",
+        "sample: {count} of {} cases, {test} ({SEED}={}, {FULL}=1 for all)",
         all.len(),
         seed()
     );
+    announce_on_panic();
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    SAMPLED.set(Some(repeat_command(&package, test)));
     pick(all, count, seed())
+}
+
+/// The command that runs one test of a package with the same sample again.
+pub fn repeat_command(package: &str, test: &str) -> String {
+    let (name, value) = match is_full() {
+        true => (FULL, 1),
+        false => (SEED, seed()),
+    };
+    format!("{name}={value} cargo test --package {package} --test it -- --exact {test}")
+}
+
+thread_local! {
+    /// How to repeat the test of this thread, once it has taken a sample.
+    static SAMPLED: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Has the message of a panic followed by the command, where the thread that panics has taken a sample.
+fn announce_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            before(info);
+            if let Ok(Some(command)) = SAMPLED.try_with(Cell::take) {
+                eprintln!("this was a sample; repeat it with: {command}");
+            }
+        }));
+    });
 }
 
 /// Selection sampling: each case is taken with the chance that leaves exactly `count` at the end.
@@ -68,5 +113,15 @@ mod tests {
         assert!(one.is_sorted());
         assert_eq!(one, pick(all.clone(), 10, 1));
         assert_ne!(one, pick(all, 10, 2));
+    }
+
+    #[test]
+    fn a_sample_can_be_repeated_by_the_command_that_it_names() {
+        let command = repeat_command("sympozium-exec", "killed::at_any_moment");
+        let behind =
+            "cargo test --package sympozium-exec --test it -- --exact killed::at_any_moment";
+        let name = if is_full() { FULL } else { SEED };
+        assert!(command.starts_with(&format!("{name}=")), "{command}");
+        assert!(command.ends_with(behind), "{command}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -16,6 +17,11 @@ use crate::text::Expected;
 pub const MANIFESTS: &str = "manifests.yaml";
 /// The file with what is expected.
 pub const CASE: &str = "case.yaml";
+
+/// Stands in manifests for the host of the server with the suite's pages, as the backend reaches it.
+pub const PAGES_HOST: &str = "$(PAGES_HOST)";
+/// Stands in manifests for its port.
+pub const PAGES_PORT: &str = "$(PAGES_PORT)";
 
 /// A case.
 #[derive(Debug)]
@@ -216,9 +222,18 @@ fn load(directory: &Path) -> anyhow::Result<Case> {
 }
 
 impl Case {
-    /// The file with its objects.
-    pub fn manifests(&self) -> PathBuf {
-        self.directory.join(MANIFESTS)
+    /// Its objects, with the address of the suite's pages in the place of [`PAGES_HOST`] and [`PAGES_PORT`].
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn text(&self, pages: SocketAddr) -> anyhow::Result<String> {
+        let path = self.directory.join(MANIFESTS);
+        let text = fs::read_to_string(&path);
+        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+        let host = pages.ip().to_string();
+        let port = pages.port().to_string();
+        Ok(text.replace(PAGES_HOST, &host).replace(PAGES_PORT, &port))
     }
 
     /// Whether it is for this backend.

@@ -22,8 +22,8 @@ pub struct Image {
 
 #[derive(Debug, Clone)]
 enum Content {
-    /// A shell, the usual tools, and some programs, each with its path in the image.
-    Programs(Vec<(String, PathBuf)>),
+    /// A shell, the usual tools, and some programs, each with its path in the image; and what is started.
+    Programs(Vec<(String, PathBuf)>, Vec<String>),
     /// These files, each with its path in the image, and what is started.
     Files(Vec<(String, PathBuf)>, Vec<String>),
     /// An image that we ship, with its tag.
@@ -36,7 +36,7 @@ impl Image {
     pub fn with_shell(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            content: Content::Programs(Vec::new()),
+            content: Content::Programs(Vec::new(), vec!["/bin/sh".to_owned()]),
         }
     }
 
@@ -52,7 +52,7 @@ impl Image {
     /// Adds a file; an image that we ship stays as it is.
     #[must_use]
     pub fn with_file(mut self, inside: &str, file: &Path) -> Self {
-        if let Content::Programs(files) | Content::Files(files, _) = &mut self.content {
+        if let Content::Programs(files, _) | Content::Files(files, _) = &mut self.content {
             files.push((inside.to_owned(), file.to_owned()));
         }
         self
@@ -78,8 +78,18 @@ impl Image {
     #[must_use]
     pub fn with_program(mut self, program: &Path) -> Self {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
-        if let Content::Programs(programs) = &mut self.content {
+        if let Content::Programs(programs, _) = &mut self.content {
             programs.push((format!("bin/{name}"), program.to_owned()));
+        }
+        self
+    }
+
+    /// Has it start this, and not the shell; an image that we ship stays as it is.
+    #[must_use]
+    pub fn starting(mut self, words: &[&str]) -> Self {
+        if let Content::Programs(_, entrypoint) | Content::Files(_, entrypoint) = &mut self.content
+        {
+            *entrypoint = words.iter().map(|word| (*word).to_owned()).collect();
         }
         self
     }
@@ -100,20 +110,16 @@ impl Image {
         let folder = tempfile::tempdir().context("creating a folder for the image")?;
         let mut write = xtask()?;
         let archive = match &self.content {
-            Content::Programs(files) | Content::Files(files, _) => {
+            Content::Programs(files, entrypoint) | Content::Files(files, entrypoint) => {
                 let archive = folder.path().join("image.tar");
                 write
                     .args(["kube", "image", &self.name, "--out"])
                     .arg(&archive);
-                match &self.content {
-                    Content::Files(_, entrypoint) => {
-                        for word in entrypoint {
-                            write.arg(format!("--entrypoint={word}"));
-                        }
-                    }
-                    _ => {
-                        write.args(["--shell", "--entrypoint=/bin/sh"]);
-                    }
+                if matches!(self.content, Content::Programs(..)) {
+                    write.arg("--shell");
+                }
+                for word in entrypoint {
+                    write.arg(format!("--entrypoint={word}"));
                 }
                 for (inside, file) in files {
                     write

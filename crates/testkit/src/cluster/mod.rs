@@ -20,6 +20,8 @@
 //! With `SYMPOZIUM_TEST_KUBECONFIG` set, the cluster it names is used instead; tests that need the node's internals
 //! (image import, audit log) are then skipped and counted.
 
+#[cfg(feature = "kube")]
+pub mod api;
 mod audit;
 pub mod faults;
 mod image;

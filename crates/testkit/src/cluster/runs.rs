@@ -43,6 +43,39 @@ pub fn objects_of(kubectl: &Kubectl, run: &Value, more: &[&str]) -> Result<Vec<V
     Ok(serde_json::from_value(found["items"].take())?)
 }
 
+/// The same by the API, without a process; `more` are paths of collections besides the usual ones.
+///
+/// # Errors
+///
+/// When the API server does not list it.
+#[cfg(feature = "kube")]
+pub fn listed_of(api: &super::api::Api, run: &Value, more: &[String]) -> Result<Vec<Value>> {
+    let uid = run["metadata"]["uid"].as_str().unwrap_or_default();
+    anyhow::ensure!(!uid.is_empty(), "a run without a UID: {run}");
+    let usual = KINDS.split(',').map(collection);
+    let mut found = Vec::new();
+    for path in usual.chain(more.iter().cloned()) {
+        let selected = format!("{path}?labelSelector=sympozium.ai%2Frun-uid%3D{uid}");
+        found.extend(api.list(&selected)?);
+    }
+    Ok(found)
+}
+
+/// The path of a collection of [`KINDS`], in all namespaces.
+#[cfg(feature = "kube")]
+fn collection(plural: &str) -> String {
+    let version = match plural {
+        "jobs" => "apis/batch/v1",
+        "networkpolicies" => "apis/networking.k8s.io/v1",
+        "roles" | "rolebindings" | "clusterroles" | "clusterrolebindings" => {
+            "apis/rbac.authorization.k8s.io/v1"
+        }
+        "runrecords" | "toolapprovals" => "apis/sympozium.ai/v1alpha1",
+        _ => "api/v1",
+    };
+    format!("/{version}/{plural}")
+}
+
 /// Those of these objects that should be gone when their run is over, by kind and name: everything but the plan, the
 /// records and the questions.
 pub fn leftovers(objects: &[Value]) -> Vec<String> {

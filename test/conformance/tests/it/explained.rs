@@ -1,6 +1,8 @@
 //! The manifests of a case, admitted and planned without a run.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -10,11 +12,16 @@ use sympozium_conformance::case::OutcomeKind;
 use sympozium_conformance::grants::Granted;
 use sympozium_testkit::command;
 
-/// What `sympozium explain -o json` says.
-pub fn explanation(manifests: &Path, binary: &Path) -> anyhow::Result<Value> {
+use crate::pages;
+
+/// What `sympozium explain -o json` says of the manifests of a case.
+pub fn explanation(case: &Case, binary: &Path) -> anyhow::Result<Value> {
+    let pages = pages::at(Ipv4Addr::LOCALHOST)?;
+    let mut manifests = tempfile::Builder::new().suffix(".yaml").tempfile()?;
+    manifests.write_all(case.text(pages)?.as_bytes())?;
     let output = command(binary)
         .args(["explain", "-o", "json", "--run", "case"])
-        .arg(manifests)
+        .arg(manifests.path())
         .output()
         .context("the program cannot be started")?;
     serde_json::from_slice(&output.stdout).with_context(|| {
@@ -37,7 +44,7 @@ pub fn rules(explanation: &Value) -> BTreeSet<String> {
 
 /// What is wrong with how the manifests of a case are planned.
 pub fn problems(case: &Case, binary: &Path) -> anyhow::Result<Vec<String>> {
-    let explanation = explanation(&case.manifests(), binary)?;
+    let explanation = explanation(case, binary)?;
     let expect = &case.spec.expect;
     let rules = rules(&explanation);
     let wanted: BTreeSet<String> = expect.rules.iter().cloned().collect();

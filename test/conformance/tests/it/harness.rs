@@ -1,28 +1,37 @@
-//! Runs tests a few at a time and says what came of each, in the words of cargo's own harness.
+//! Runs tests several at a time, with the options and the output of cargo's own harness.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-/// Cases at a time: each has a handful of processes.
-const AT_A_TIME: usize = 4;
+use anyhow::{Context as _, bail};
 
-/// One test: its body says everything that is wrong.
+/// What libtest exits with when a test fails or an option is wrong.
+pub const EXIT_FAILURE: u8 = 101;
+/// The variable by which libtest takes `--test-threads`.
+const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
+
+/// One test: its body lists everything that is wrong.
 pub struct Test {
     name: String,
     body: Box<Body>,
+    /// How to run the same test again, where its name is not enough for that.
+    repeat: Option<String>,
 }
 
 type Body = dyn Fn() -> anyhow::Result<Vec<String>> + Send + Sync;
 
-/// What may be typed behind `--`, as far as it makes sense here.
+/// The options of libtest, as far as they mean something here.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     filters: Vec<String>,
     skipped: Vec<String>,
     exact: bool,
-    list: bool,
-    at_a_time: usize,
+    ignored: bool,
+    pub list: bool,
+    report_time: bool,
+    threads: Option<usize>,
 }
 
 impl Test {
@@ -33,10 +42,18 @@ impl Test {
         Self {
             name: name.into(),
             body: Box::new(body),
+            repeat: None,
         }
     }
 
-    /// Runs it on a thread of its name: that is how a skip knows whose it is.
+    /// The same with a command that is printed when it fails.
+    #[must_use]
+    pub fn repeated_by(mut self, command: Option<String>) -> Self {
+        self.repeat = command;
+        self
+    }
+
+    /// Runs it on a thread of its name: that is how a skip is attributed to it.
     fn problems(&self) -> Vec<String> {
         thread::scope(|scope| {
             let named = thread::Builder::new().name(self.name.clone());
@@ -47,44 +64,60 @@ impl Test {
             match running.join() {
                 Ok(Ok(problems)) => problems,
                 Ok(Err(error)) => vec![format!("{error:#}")],
-                Err(_) => vec!["the test itself broke".to_owned()],
+                Err(_) => vec!["the test panicked".to_owned()],
             }
         })
     }
 }
 
 impl Arguments {
-    pub fn read() -> Self {
-        let mut read = Self {
-            filters: Vec::new(),
-            skipped: Vec::new(),
-            exact: false,
-            list: false,
-            at_a_time: AT_A_TIME,
-        };
-        let mut words = std::env::args().skip(1);
-        while let Some(word) = words.next() {
-            let (flag, value) = match word.split_once('=') {
-                Some((flag, value)) if flag.starts_with("--") => {
-                    (flag.to_owned(), Some(value.to_owned()))
-                }
-                _ => (word, None),
-            };
-            let mut value = || value.clone().or_else(|| words.next()).unwrap_or_default();
-            match flag.as_str() {
-                "--exact" => read.exact = true,
-                "--list" => read.list = true,
-                "--skip" => read.skipped.push(value()),
-                "--test-threads" => read.at_a_time = value().parse().unwrap_or(AT_A_TIME).max(1),
-                "--format" | "--color" => drop(value()),
-                flag if flag.starts_with('-') => {}
-                filter => read.filters.push(filter.to_owned()),
-            }
+    /// Those of this process.
+    ///
+    /// # Errors
+    ///
+    /// When libtest would not know one.
+    pub fn read() -> anyhow::Result<Self> {
+        let mut read = Self::parse(std::env::args().skip(1))?;
+        if let (None, Ok(threads)) = (read.threads, std::env::var(THREADS_VARIABLE)) {
+            read.threads = Some(count(THREADS_VARIABLE, &threads)?);
         }
-        read
+        Ok(read)
     }
 
-    /// Whether a filter asks for tests whose names begin so, or have its text in it.
+    fn parse(words: impl IntoIterator<Item = String>) -> anyhow::Result<Self> {
+        let mut read = Self::default();
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            if !word.starts_with('-') {
+                read.filters.push(word);
+                continue;
+            }
+            let (flag, given) = match word.split_once('=') {
+                Some((flag, value)) => (flag, Some(value.to_owned())),
+                None => (word.as_str(), None),
+            };
+            let mut value = || {
+                let value = given.clone().or_else(|| words.next());
+                value.with_context(|| format!("the option {flag} needs a value"))
+            };
+            match flag {
+                "--exact" => read.exact = true,
+                "--list" => read.list = true,
+                "--ignored" => read.ignored = true,
+                "--report-time" => read.report_time = true,
+                "--skip" => read.skipped.push(value()?),
+                "--test-threads" => read.threads = Some(count(flag, &value()?)?),
+                // Nothing is captured, ignored or coloured here.
+                "--format" | "--color" | "--logfile" | "-Z" => drop(value()?),
+                "--include-ignored" | "--nocapture" | "--no-capture" | "--show-output"
+                | "--quiet" | "-q" | "--test" => {}
+                _ => bail!("unknown option {flag}"),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Whether a filter asks for tests whose names begin so, or has its text in it.
     pub fn ask_for(&self, beginning: &str) -> bool {
         let word = beginning.trim_end_matches(':');
         let asks = |filter: &String| {
@@ -98,52 +131,69 @@ impl Arguments {
             true => name == wanted,
             false => name.contains(wanted.as_str()),
         };
-        (self.filters.is_empty() || self.filters.iter().any(fits)) && !self.skipped.iter().any(fits)
+        // No test is marked as ignored.
+        !self.ignored
+            && (self.filters.is_empty() || self.filters.iter().any(fits))
+            && !self.skipped.iter().any(fits)
     }
 }
 
-/// Runs what is wanted, and says whether all of it passed.
-pub fn run(tests: Vec<Test>, arguments: &Arguments) -> anyhow::Result<bool> {
+fn count(option: &str, value: &str) -> anyhow::Result<usize> {
+    let count = value.parse().ok().filter(|it| *it > 0);
+    count.with_context(|| format!("{option} must be a number greater than 0, and is {value:?}"))
+}
+
+/// Runs what is wanted, `threads` at a time unless the arguments have another number, and returns whether all of it passed.
+pub fn run(tests: Vec<Test>, arguments: &Arguments, threads: usize) -> bool {
     let all = tests.len();
     let tests: VecDeque<Test> = (tests.into_iter())
         .filter(|test| arguments.wants(&test.name))
         .collect();
+    let count = tests.len();
     if arguments.list {
         for test in &tests {
             println!("{}: test", test.name);
         }
-        return Ok(true);
+        println!("\n{count} tests, 0 benchmarks");
+        return true;
     }
-    let (count, begin) = (tests.len(), Instant::now());
+    let begin = Instant::now();
     println!("\nrunning {count} tests");
     let (waiting, failed) = (Mutex::new(tests), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..arguments.at_a_time.min(count) {
+        for _ in 0..arguments.threads.unwrap_or(threads).min(count) {
             scope.spawn(|| {
                 loop {
                     let next = lock(&waiting).pop_front();
                     let Some(test) = next else { break };
                     let since = Instant::now();
                     let problems = test.problems();
-                    let word = if problems.is_empty() { "ok" } else { "FAILED" };
-                    println!(
-                        "test {} ... {word} <{:.2}s>",
-                        test.name,
-                        since.elapsed().as_secs_f64()
-                    );
+                    println!("{}", result(&test, &problems, since, arguments));
                     if !problems.is_empty() {
-                        lock(&failed).push((test.name.clone(), problems));
+                        lock(&failed).push((test, problems));
                     }
                 }
             });
         }
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for (name, problems) in &failed {
-        println!("\n---- {name} ----");
+    if !failed.is_empty() {
+        println!("\nfailures:");
+    }
+    for (test, problems) in &failed {
+        println!("\n---- {} ----", test.name);
         for problem in problems {
             println!("* {problem}");
         }
+        if let Some(command) = &test.repeat {
+            println!("repeat it with: {command}");
+        }
+    }
+    if !failed.is_empty() {
+        println!("\nfailures:");
+    }
+    for (test, _) in &failed {
+        println!("    {}", test.name);
     }
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     println!(
@@ -153,10 +203,81 @@ pub fn run(tests: Vec<Test>, arguments: &Arguments) -> anyhow::Result<bool> {
         all - count,
         begin.elapsed().as_secs_f64()
     );
-    Ok(failed.is_empty())
+    failed.is_empty()
+}
+
+/// One line, which is printed as a whole: other tests print theirs.
+fn result(test: &Test, problems: &[String], since: Instant, arguments: &Arguments) -> String {
+    let word = if problems.is_empty() { "ok" } else { "FAILED" };
+    let time = match arguments.report_time {
+        true => format!(" <{:.3}s>", since.elapsed().as_secs_f64()),
+        false => String::new(),
+    };
+    format!("test {} ... {word}{time}", test.name)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // A test that panics is caught before it could leave anything half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// That options are read as libtest reads them: this binary has no `#[test]`.
+pub fn tests() -> Vec<Test> {
+    fn parse(words: &str) -> anyhow::Result<Arguments> {
+        Arguments::parse(words.split_whitespace().map(str::to_owned))
+    }
+    let read = |name: &str, words: &'static str, expected: fn(&mut Arguments)| {
+        Test::new(format!("harness::{name}"), move || {
+            let mut wanted = Arguments::default();
+            expected(&mut wanted);
+            let read = parse(words)?;
+            Ok(match read == wanted {
+                true => Vec::new(),
+                false => vec![format!("{words:?} is read as {read:?}")],
+            })
+        })
+    };
+    vec![
+        read(
+            "values",
+            "--test-threads=3 --skip a --skip=b --exact c",
+            |it| {
+                it.threads = Some(3);
+                it.skipped = vec!["a".to_owned(), "b".to_owned()];
+                it.exact = true;
+                it.filters = vec!["c".to_owned()];
+            },
+        ),
+        read(
+            "options-without-effect",
+            "-q --format pretty -Z unstable-options --report-time",
+            |it| {
+                it.report_time = true;
+            },
+        ),
+        Test::new("harness::wrong-options", || {
+            let wrong = ["--tset-threads=1", "--test-threads=0", "--skip", "-x"];
+            let taken = wrong.iter().filter(|it| parse(it).is_ok());
+            Ok(taken.map(|it| format!("{it} is taken")).collect())
+        }),
+        Test::new("harness::filters", || {
+            let name = "local::root::gate-deny";
+            let wanted = [
+                "",
+                "gate-deny",
+                "other root",
+                "--exact local::root::gate-deny",
+            ];
+            let unwanted = ["other", "--skip gate", "--exact gate-deny", "--ignored"];
+            let mut problems = Vec::new();
+            for (words, expected) in
+                (wanted.iter().map(|it| (it, true))).chain(unwanted.iter().map(|it| (it, false)))
+            {
+                if parse(words)?.wants(name) != expected {
+                    problems.push(format!("{words:?}: {expected} is expected"));
+                }
+            }
+            Ok(problems)
+        }),
+    ]
 }

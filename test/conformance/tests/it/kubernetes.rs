@@ -1,39 +1,40 @@
-//! Kubernetes: a real cluster with the real controller and gateway. It is driven as a user drives it, by `kubectl`: objects
+//! Kubernetes: a real cluster with the real controller and gateway. It is driven as a user drives it, by the Kubernetes API: objects
 //! are created, questions are decided through the status of a ToolApproval, a run is ended by `spec.cancel`.
 //!
 //! Under gVisor a run is the same, in a Sandbox of agent-sandbox with that RuntimeClass: there is no other way to name one.
 
 mod course;
-mod floor;
 mod kept;
 mod node;
 mod objects;
+mod place;
+mod turn;
 
-use std::path::{Path, PathBuf};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use sympozium_api::guarantee::Guarantee;
-use sympozium_api::run_plan::RunIdentity;
 use sympozium_conformance::case::{Moment, OutcomeKind};
 use sympozium_conformance::{Backend, Case, Seen, judge};
-use sympozium_plan::render::names::object_name;
-use sympozium_testkit::cases::sample;
+use sympozium_testkit::cases::{repeat_command, sample};
 use sympozium_testkit::cluster::runs::condition;
-use sympozium_testkit::cluster::{Cluster, Image, Installation, Namespace, Tier};
+use sympozium_testkit::cluster::{Cluster, Image, Installation, Tier};
 
-use self::course::{Course, PERSON};
-use self::floor::Floor;
-use self::kept::{Listing, rights_left};
-use self::node::Node;
-use self::objects::{IMAGE, KUBECTL_IMAGE, Objects};
+use self::objects::{IMAGE, KUBECTL_IMAGE, Objects, PASSIVE_IMAGE};
+use self::place::Place;
 use crate::harness::Test;
+use crate::pages;
 
-/// Cases of a sample on the ordinary kernel; those for Kubernetes alone come on top.
-const SAMPLE: usize = 10;
+/// Cases at a time. A node of two cores has room for the pods of four runs, each of which requests 400 thousandths of a core or
+/// more and mostly waits for the kubelet; the other half is being prepared, or examined for what is left.
+pub const RUNS_AT_A_TIME: usize = 8;
 /// Cases of a sample under gVisor; one with rights at the API server and one with hosts to reach come on top.
 const GVISOR_SAMPLE: usize = 3;
+/// Where pages are while nothing is fetched.
+const NO_PAGES: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1));
 /// How the error of a run begins whose time was up.
 const TIME_IS_UP: &str = "the run's time is up";
 
@@ -46,9 +47,20 @@ pub enum Kernel {
     Gvisor,
 }
 
+/// What tests are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be named, for which no cluster is started.
+    List,
+    /// To be run.
+    Run,
+}
+
 /// A cluster.
 pub struct Kubernetes {
     kernel: Kernel,
+    /// Namespaces of the cases whose floor has a rule for namespace `default`.
+    consenting: Vec<String>,
 }
 
 impl Kernel {
@@ -59,32 +71,53 @@ impl Kernel {
         }
     }
 
-    /// The cases for this backend: all that are for it, or a sample and those that are for clusters alone.
+    /// The name of the backend.
+    const fn backend(self) -> &'static str {
+        match self {
+            Self::Node => "kubernetes",
+            Self::Gvisor => "kubernetes-gvisor",
+        }
+    }
+
+    /// How the names of its tests begin.
+    pub fn prefix(self) -> String {
+        format!("{}::", self.backend())
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "case",
+            Self::Gvisor => "gvisor",
+        }
+    }
+
+    /// The cases for this backend: all of them on the node's kernel, a sample under gVisor unless everything is asked for.
+    ///
+    /// Those with a floor of their own come first, so that each floor is put once; then those that wait for something, so that
+    /// others have the processors meanwhile.
     fn cases(self, cases: &[Arc<Case>]) -> anyhow::Result<Vec<Arc<Case>>> {
-        let name = Kubernetes { kernel: self }.name().to_owned();
-        let (mut always, mut others) = (Vec::new(), Vec::new());
-        for case in cases.iter().filter(|case| case.is_for(&name)) {
-            let only_on = case.spec.only_on.as_ref();
-            let is_own = only_on.is_some_and(|it| it.backends.iter().all(|it| it != "local"))
-                && self == Self::Node;
-            match self.suits(case)? {
-                true if is_own => always.push(Arc::clone(case)),
-                true => others.push(Arc::clone(case)),
-                false => {}
+        let name = self.backend();
+        let mut own = Vec::new();
+        for case in cases.iter().filter(|case| case.is_for(name)) {
+            if self.suits(case)? {
+                own.push(Arc::clone(case));
             }
         }
-        let count = match self {
-            Self::Node => SAMPLE,
-            Self::Gvisor => {
-                always.extend(one_of(&mut others, Objects::have_rights)?);
-                always.extend(one_of(&mut others, Objects::reach_hosts)?);
-                GVISOR_SAMPLE
-            }
-        };
-        always.extend(sample(others, count));
-        // Those that wait for something first: others have the processors meanwhile.
-        always.sort_by_key(|case| !case.spec.waits());
-        Ok(always)
+        if self == Self::Gvisor {
+            let mut picked = Vec::new();
+            picked.extend(one_of(&mut own, Objects::have_rights)?);
+            picked.extend(one_of(&mut own, Objects::reach_hosts)?);
+            picked.extend(sample(own, GVISOR_SAMPLE));
+            own = picked;
+        }
+        let mut ordered = Vec::new();
+        for case in own {
+            let floor = Objects::read(&case, NO_PAGES)?.floor;
+            let floor = floor.map(|it| it.to_string());
+            ordered.push(((floor.is_none(), floor, !case.spec.waits()), case));
+        }
+        ordered.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(ordered.into_iter().map(|(_, case)| case).collect())
     }
 
     /// Whether a case can be told apart on this kernel. One that is denied never meets it, a run with `sandbox` cannot be in
@@ -94,10 +127,20 @@ impl Kernel {
             return Ok(true);
         }
         let denied = case.spec.expect.outcome == OutcomeKind::Denied;
-        let objects = Objects::read(case)?;
+        let objects = Objects::read(case, NO_PAGES)?;
         let meanwhile = case.spec.meanwhile.as_ref();
         let waits_for_file = meanwhile.is_some_and(|it| matches!(it.when, Moment::File(_)));
         Ok(!denied && !waits_for_file && objects.run["spec"]["sandbox"].is_null())
+    }
+
+    /// How a test of its is run again: where it was picked for a sample, the seed belongs to it.
+    fn repeat(self, test: &str) -> Option<String> {
+        (self == Self::Gvisor).then(|| repeat_command(env!("CARGO_PKG_NAME"), test))
+    }
+
+    /// The namespace of a case; its name is known beforehand, because floors name it.
+    fn namespace(self, case: &Case) -> String {
+        format!("{}-{}-{}", self.word(), std::process::id(), case.name)
     }
 }
 
@@ -108,7 +151,7 @@ fn one_of(
 ) -> anyhow::Result<Option<Arc<Case>>> {
     let mut with = Vec::new();
     for case in others.iter() {
-        if has(&Objects::read(case)?) {
+        if has(&Objects::read(case, NO_PAGES)?) {
             with.push(Arc::clone(case));
         }
     }
@@ -118,42 +161,54 @@ fn one_of(
 }
 
 /// The tests of a kernel. The first is that there is a cluster, with an installation that is ready.
-pub fn tests(kernel: Kernel, cases: &[Arc<Case>]) -> anyhow::Result<Vec<Test>> {
-    let name = Kubernetes { kernel }.name().to_owned();
-    let first = format!("{name}::installation");
-    // By the name of the test, so that what is missing is one skip, whoever asks.
-    let asked = std::thread::Builder::new()
-        .name(first.clone())
-        .spawn(move || Cluster::shared(kernel.tier()).map(|it| it.is_some()))?;
-    let there = asked
-        .join()
-        .map_err(|_| anyhow::anyhow!("asking for a cluster broke"))??;
+pub fn tests(kernel: Kernel, cases: &[Arc<Case>], purpose: Purpose) -> anyhow::Result<Vec<Test>> {
+    let first = format!("{}::installation", kernel.backend());
+    let there = match purpose {
+        Purpose::List => true,
+        Purpose::Run => has_cluster(kernel, &first)?,
+    };
     let mut tests = vec![Test::new(first, move || {
         if let Some(cluster) = Cluster::shared(kernel.tier())? {
             Installation::shared(cluster)?;
+            cluster.import(&Image::with_shell(IMAGE))?;
         }
         Ok(Vec::new())
     })];
     if !there {
         return Ok(tests);
     }
-    for case in kernel.cases(cases)? {
-        let name = format!("{name}::{}", case.name);
-        tests.push(Test::new(name, move || {
-            let backend = Kubernetes { kernel };
+    let cases = kernel.cases(cases)?;
+    let mut consenting = Vec::new();
+    for case in &cases {
+        if Objects::read(case, NO_PAGES)?.consents_to_default() {
+            consenting.push(kernel.namespace(case));
+        }
+    }
+    let backend = Arc::new(Kubernetes { kernel, consenting });
+    for case in cases {
+        let name = format!("{}::{}", kernel.backend(), case.name);
+        let (repeat, backend) = (kernel.repeat(&name), Arc::clone(&backend));
+        let test = Test::new(name, move || {
             let seen = backend.realise(&case)?;
-            Ok(judge(&case, &seen, &backend))
-        }));
+            Ok(judge(&case, &seen, &*backend))
+        });
+        tests.push(test.repeated_by(repeat));
     }
     Ok(tests)
 }
 
+/// Whether this machine can have a cluster. Asked by the name of a test, so that what is missing is one skip, whoever asks.
+fn has_cluster(kernel: Kernel, test: &str) -> anyhow::Result<bool> {
+    let asked = std::thread::Builder::new()
+        .name(test.to_owned())
+        .spawn(move || Cluster::shared(kernel.tier()).map(|it| it.is_some()))?;
+    let answer = asked.join();
+    answer.map_err(|_| anyhow::anyhow!("asking for a cluster panicked"))?
+}
+
 impl Backend for Kubernetes {
     fn name(&self) -> &str {
-        match self.kernel {
-            Kernel::Node => "kubernetes",
-            Kernel::Gvisor => "kubernetes-gvisor",
-        }
+        self.kernel.backend()
     }
 
     /// What the executor enforces in a container (docs/isolation.md), and the network, which the cluster holds and a run looks
@@ -178,119 +233,27 @@ impl Backend for Kubernetes {
     fn realise(&self, case: &Case) -> anyhow::Result<Seen> {
         let cluster = Cluster::shared(self.kernel.tier())?.context("there is no cluster")?;
         let installation = Installation::shared(cluster)?.context("there is no installation")?;
-        let mut objects = Objects::read(case)?;
+        let host = cluster.host_address().context("the cluster is not ours")?;
+        let mut objects = Objects::read(case, pages::at(host)?)?;
         cluster.import(&Image::with_shell(IMAGE))?;
         if objects.use_image(KUBECTL_IMAGE) {
             let kubectl = cluster.kubectl().command(&[]);
             let program = Path::new(kubectl.get_program());
             cluster.import(&Image::with_shell(KUBECTL_IMAGE).with_program(program))?;
         }
-        let place = Place::new(cluster, installation)?;
-        objects.move_to(place.namespace.name());
-        let floor = Floor::hold(&cluster.kubectl(), objects.floor.as_ref())?;
+        if objects.use_image(PASSIVE_IMAGE) {
+            let passive = Image::with_shell(PASSIVE_IMAGE);
+            cluster.import(&passive.starting(&["/bin/sleep", "infinity"]))?;
+        }
+        let namespace = self.kernel.namespace(case);
+        objects.move_to(&namespace, &self.consenting);
         if self.kernel == Kernel::Gvisor {
             objects.run["spec"]["agentSandbox"] =
                 json!({ "enabled": true, "runtimeClass": "gvisor" });
         }
+        let place = Place::new(cluster, namespace)?;
         let seen = place.realise(case, &objects, self.kernel);
-        drop(floor);
         seen.with_context(|| format!("controller and gateway said: {}", installation.logs()))
-    }
-}
-
-/// Where a case is.
-struct Place {
-    cluster: &'static Cluster,
-    namespace: Namespace,
-    node: Node,
-}
-
-impl Place {
-    fn new(cluster: &'static Cluster, installation: &Installation) -> anyhow::Result<Self> {
-        let namespace = installation.namespace("case")?;
-        namespace.create(&json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "approver"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sympozium-approver"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": PERSON}],
-        }))?;
-        Ok(Self {
-            cluster,
-            namespace,
-            node: Node::new(cluster)?,
-        })
-    }
-
-    fn realise(&self, case: &Case, objects: &Objects, kernel: Kernel) -> anyhow::Result<Seen> {
-        let claims = objects.claims();
-        for claim in &claims {
-            self.claim(claim)?;
-        }
-        let kubectl = self.namespace.kubectl();
-        let run = objects.create(kubectl)?;
-        let workspace = objects.has_hooks_after().then(|| self.workspace(&run));
-        let workspace = workspace.transpose()?;
-        let mut course = Course::new(case, kubectl, &self.node, run);
-        course.sees_files = kernel == Kernel::Node;
-        course.claim = workspace.as_ref().map(|(_, directory)| directory.clone());
-        course.follow()?;
-        let seen = self.seen(course, kernel);
-        for claim in claims.iter().chain(workspace.iter().map(|(name, _)| name)) {
-            self.node.withdraw(self.namespace.name(), claim);
-        }
-        seen
-    }
-
-    /// A claim that manifests name, and a volume for it.
-    fn claim(&self, name: &str) -> anyhow::Result<()> {
-        self.node.provide(self.namespace.name(), name)?;
-        self.namespace.create(&json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"], "storageClassName": "",
-                "resources": {"requests": {"storage": "1Mi"}},
-            },
-        }))?;
-        Ok(())
-    }
-
-    /// A volume for the claim that will be made for the run's workspace: its name, and where its files are.
-    fn workspace(&self, run: &Value) -> anyhow::Result<(String, PathBuf)> {
-        let identity: RunIdentity = serde_json::from_value(json!({
-            "namespace": self.namespace.name(), "name": run["metadata"]["name"],
-            "uid": run["metadata"]["uid"], "agent": "worker", "agentKind": "Agent",
-            "agentId": "", "sessionKey": "",
-        }))?;
-        let claim = object_name(&identity, "workspace");
-        let directory = self.node.provide(self.namespace.name(), &claim)?;
-        Ok((claim, directory))
-    }
-
-    fn seen(&self, course: Course<'_>, kernel: Kernel) -> anyhow::Result<Seen> {
-        let kubectl = self.cluster.kubectl();
-        let sandboxes = kernel == Kernel::Gvisor;
-        let listing = Listing::of(&kubectl, &course.run, sandboxes)?;
-        let (outcome, text) = outcome(&course.run)?;
-        let rules = match outcome {
-            OutcomeKind::Denied => rules(&text)?,
-            _ => Vec::new(),
-        };
-        let kept = listing.kept(&course.run, course.files())?;
-        let mut leftovers = listing.leftovers();
-        if let Some(kept) = &kept {
-            leftovers.extend(rights_left(&kubectl, &course.run, &kept.plan)?);
-        }
-        let remaining = course.run["status"]["revocation"]["remaining"].as_array();
-        let remaining = remaining.into_iter().flatten();
-        leftovers.extend(remaining.map(|it| format!("{it}, by the run's own word")));
-        Ok(Seen {
-            outcome,
-            text,
-            rules,
-            kept,
-            leftovers,
-            surprises: course.surprises,
-        })
     }
 }
 

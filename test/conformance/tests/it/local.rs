@@ -23,6 +23,8 @@ use self::home::{Home, directory};
 use crate::explained::{explanation, rules};
 use crate::leftovers::{Ended, leftovers};
 
+/// Cases at a time. Each is a handful of processes that mostly wait for each other.
+pub const RUNS_AT_A_TIME: usize = 4;
 /// The user of the first case; each has one of its own, so that whatever belongs to it can be told from everything else.
 const FIRST_USER: u32 = 61_300;
 /// Directories in which programs are looked for.
@@ -172,7 +174,7 @@ impl Backend for Local {
         seen.leftovers.extend(leftovers(&ended));
         let never_began = matches!(seen.outcome, OutcomeKind::Denied | OutcomeKind::Refused);
         if never_began && seen.kept.is_none() {
-            let explanation = explanation(&case.manifests(), &self.binary)?;
+            let explanation = explanation(case, &self.binary)?;
             seen.rules = rules(&explanation).into_iter().collect();
             // Where something that decides is missing, the answer is no as well, with the code of what is missing.
             if !seen.rules.is_empty() {

@@ -1,6 +1,6 @@
 //! Every case against every backend that this machine has. Each case is a test of its own, and its name says which.
 //!
-//! `leftovers::…`: the listing of what is left finds what it should. `explain::NAME`: the manifests are admitted and planned as the case says, without a run. `local::root::NAME` and
+//! `leftovers::…`: the listing of what is left finds what it should. `harness::…`: options are read as libtest reads them. `explain::NAME`: the manifests are admitted and planned as the case says, without a run. `local::root::NAME` and
 //! `local::user::NAME`: the case is run on this machine by the real program, as root and as an ordinary user.
 //! `kubernetes::NAME` and `kubernetes-gvisor::NAME`: the case is run in a cluster. These are dear, and are there only where a
 //! filter asks for them.
@@ -14,6 +14,7 @@ mod harness;
 mod kubernetes;
 mod leftovers;
 mod local;
+mod pages;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,35 +24,48 @@ use anyhow::Context as _;
 use sympozium_conformance::{Backend, Case, judge, load_all};
 use sympozium_testkit::{as_user, skips};
 
-use crate::harness::{Arguments, Test};
-use crate::kubernetes::Kernel;
+use crate::harness::{Arguments, EXIT_FAILURE, Test};
+use crate::kubernetes::{Kernel, Purpose};
 use crate::local::{Local, Who};
 
 /// Names another program to be tried, such as the one that is shipped.
 const BINARY: &str = "SYMPOZIUM_BINARY";
 
 fn main() -> ExitCode {
-    let arguments = Arguments::read();
-    match tests(&arguments).and_then(|tests| harness::run(tests, &arguments)) {
+    match run() {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(false) => ExitCode::from(EXIT_FAILURE),
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(EXIT_FAILURE)
         }
     }
+}
+
+fn run() -> anyhow::Result<bool> {
+    let arguments = Arguments::read()?;
+    let in_cluster = [Kernel::Node, Kernel::Gvisor]
+        .iter()
+        .any(|kernel| arguments.ask_for(&kernel.prefix()));
+    let at_a_time = match in_cluster {
+        true => kubernetes::RUNS_AT_A_TIME,
+        false => local::RUNS_AT_A_TIME,
+    };
+    let tests = tests(&arguments)?;
+    Ok(harness::run(tests, &arguments, at_a_time))
 }
 
 fn tests(arguments: &Arguments) -> anyhow::Result<Vec<Test>> {
     let cases = load_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("cases"))?;
     let cases: Vec<Arc<Case>> = cases.into_iter().map(Arc::new).collect();
     let mut tests = Vec::new();
-    for (kernel, name) in [
-        (Kernel::Node, "kubernetes::"),
-        (Kernel::Gvisor, "kubernetes-gvisor::"),
-    ] {
-        if arguments.ask_for(name) {
-            tests.extend(kubernetes::tests(kernel, &cases)?);
+    let purpose = match arguments.list {
+        true => Purpose::List,
+        false => Purpose::Run,
+    };
+    for kernel in [Kernel::Node, Kernel::Gvisor] {
+        if arguments.ask_for(&kernel.prefix()) {
+            tests.extend(kubernetes::tests(kernel, &cases, purpose)?);
         }
     }
     tests.extend(elsewhere(&cases)?);
@@ -65,6 +79,7 @@ fn elsewhere(cases: &[Arc<Case>]) -> anyhow::Result<Vec<Test>> {
         None => PathBuf::from(env!("CARGO_BIN_EXE_sympozium-under-test")),
     };
     let mut tests = leftovers::tests();
+    tests.extend(harness::tests());
     for case in cases {
         let (case, binary) = (Arc::clone(case), binary.clone());
         tests.push(Test::new(format!("explain::{}", case.name), move || {

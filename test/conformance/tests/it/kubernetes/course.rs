@@ -1,38 +1,44 @@
 //! A run from its creation to the proof that nothing of it is left, and what the case has done to it meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::BufReader;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 use sympozium_conformance::Case;
 use sympozium_conformance::case::{DecisionToGive, Deed, Moment, PersonSays};
-use sympozium_testkit::cluster::Kubectl;
+use sympozium_testkit::cluster::api::Change;
 use sympozium_testkit::cluster::runs::is_over;
 
-use super::node::{Files, Node, files};
+use super::node::{Files, files};
 use super::objects::RUN;
+use super::place::Place;
+use super::turn::Turn;
 
-/// How long a case may take before it counts as stuck.
+/// How long a run may take before it counts as stuck, once its pod is on the node.
 const DEADLINE: Duration = Duration::from_secs(240);
+/// How long it may take for that: other suites may have the node.
+const PLACE_DEADLINE: Duration = Duration::from_secs(280);
 /// Between two looks at the workspace.
 const LOOK: Duration = Duration::from_millis(15);
+/// The part that writes receipts.
+const BRIDGE: &str = "ipc-bridge";
 /// The person who decides. They have the role that is shipped for it, in the namespace of the case, and nothing else.
 pub const PERSON: &str = "person@example.test";
 
 /// A run that goes on, as far as it was seen.
 pub struct Course<'c> {
     case: &'c Case,
-    kubectl: &'c Kubectl,
-    node: &'c Node,
+    place: &'c Place,
+    /// Held until its pod is bound to the node; nothing for a run that is to have none.
+    turn: Option<Turn>,
     decisions: VecDeque<DecisionToGive>,
     /// Whether what is to be done meanwhile is still to be done.
     waits: bool,
+    /// Whether the receipt of a call has left the run; looked at only where the bridge is killed.
+    called: bool,
     /// Questions that were seen, by name.
     asked: Vec<String>,
     /// The run, as it was seen last.
@@ -45,22 +51,23 @@ pub struct Course<'c> {
     pub surprises: Vec<String>,
 }
 
-/// Something that a watch tells.
-enum Told {
-    Run(Value),
-    Question(Value),
-    /// A watch has ended, and nothing more will come of it.
-    Cut,
+/// What a watch reports.
+enum Seen {
+    Run(Change),
+    Pod(Change),
+    Question(Change),
+    Record(Change),
 }
 
 impl<'c> Course<'c> {
-    pub fn new(case: &'c Case, kubectl: &'c Kubectl, node: &'c Node, run: Value) -> Self {
+    pub fn new(case: &'c Case, place: &'c Place, turn: Option<Turn>, run: Value) -> Self {
         Self {
             case,
-            kubectl,
-            node,
+            place,
+            turn,
             decisions: case.spec.decisions.iter().cloned().collect(),
             waits: case.spec.meanwhile.is_some(),
+            called: false,
             asked: Vec::new(),
             run,
             claim: None,
@@ -72,14 +79,23 @@ impl<'c> Course<'c> {
 
     /// Follows the run until it is over and its rights are taken back, and does to it what the case says.
     pub fn follow(&mut self) -> anyhow::Result<()> {
-        let (tell, told) = channel();
-        let runs = ["get", "agentrun", RUN, "--watch", "-o", "json"];
-        let questions = ["get", "toolapprovals", "--watch", "-o", "json"];
-        let _watches = [
-            Watch::start(self.kubectl, &runs, tell.clone(), Told::Run)?,
-            Watch::start(self.kubectl, &questions, tell, Told::Question)?,
+        let (report, seen) = channel();
+        let watch = |path: String, what: fn(Change) -> Seen| {
+            let report = report.clone();
+            // Nobody listens any more once the run is over.
+            (self.place.api).watch(&path, move |change| drop(report.send(what(change))))
+        };
+        let mut watches = vec![
+            watch(self.place.runs(), Seen::Run)?,
+            watch(self.place.pods(), Seen::Pod)?,
+            watch(self.place.questions(), Seen::Question)?,
         ];
-        self.watched(&told)?;
+        if self.kills_bridge() {
+            watches.push(watch(self.place.records(), Seen::Record)?);
+        }
+        let watched = self.watched(&seen);
+        self.turn = None;
+        watched?;
         if self.waits {
             self.surprises
                 .push("the moment to do something never came".to_owned());
@@ -91,25 +107,42 @@ impl<'c> Course<'c> {
         Ok(())
     }
 
-    fn watched(&mut self, told: &Receiver<Told>) -> anyhow::Result<()> {
-        let deadline = Instant::now() + DEADLINE;
+    fn watched(&mut self, seen: &Receiver<Seen>) -> anyhow::Result<()> {
+        let mut deadline = Instant::now() + PLACE_DEADLINE;
         loop {
-            match told.recv_timeout(LOOK) {
-                Ok(Told::Run(run)) => self.see(run)?,
-                Ok(Told::Question(question)) => self.hear(&question)?,
-                Ok(Told::Cut) => bail!("a watch was cut"),
+            match seen.recv_timeout(LOOK) {
+                Ok(Seen::Run(Change::Current(run))) => self.see(run)?,
+                Ok(Seen::Pod(Change::Current(pod))) => {
+                    if !pod["spec"]["nodeName"].is_null() && self.turn.take().is_some() {
+                        deadline = Instant::now() + DEADLINE;
+                    }
+                }
+                Ok(Seen::Question(Change::Current(question))) => self.hear(&question)?,
+                Ok(Seen::Run(Change::Deleted(_))) => bail!("the run was deleted"),
+                Ok(Seen::Record(Change::Current(record))) => self.called |= has_call(&record),
+                Ok(
+                    Seen::Pod(Change::Deleted(_))
+                    | Seen::Question(Change::Deleted(_))
+                    | Seen::Record(Change::Deleted(_)),
+                ) => {}
+                Ok(
+                    Seen::Run(Change::Ended(why))
+                    | Seen::Pod(Change::Ended(why))
+                    | Seen::Question(Change::Ended(why))
+                    | Seen::Record(Change::Ended(why)),
+                ) => bail!("a watch has ended: {why}"),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("both watches were cut"),
+                Err(RecvTimeoutError::Disconnected) => bail!("both watches have ended"),
             }
             if is_over(&self.run) {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                bail!(
-                    "it is not over after {} s: {}",
-                    DEADLINE.as_secs(),
-                    self.run["status"]
-                );
+                let (what, limit) = match self.turn {
+                    Some(_) => ("its pod is not on the node", PLACE_DEADLINE),
+                    None => ("it is not over", DEADLINE),
+                };
+                bail!("{what} after {} s: {}", limit.as_secs(), self.run["status"]);
             }
             self.look()?;
         }
@@ -119,7 +152,7 @@ impl<'c> Course<'c> {
     fn look(&mut self) -> anyhow::Result<()> {
         let place = match (&self.claim, self.run["status"]["podUID"].as_str()) {
             (Some(claim), _) => claim.clone(),
-            (None, Some(pod)) if self.sees_files => self.node.workspace(pod),
+            (None, Some(pod)) if self.sees_files => self.place.node.workspace(pod),
             (None, _) => return Ok(()),
         };
         let Some(found) = files(&place) else {
@@ -135,7 +168,7 @@ impl<'c> Course<'c> {
         }
         let made = matches!(self.moment(), Some(Moment::File(name)) if found.contains_key(name));
         self.files = Some(found);
-        if made {
+        if made && (self.called || !self.kills_bridge()) {
             self.interfere()?;
         }
         Ok(())
@@ -162,6 +195,16 @@ impl<'c> Course<'c> {
             return self.interfere();
         }
         self.decide(question)
+    }
+
+    /// Whether the bridge is killed while a call goes on. The call is in the receipts then, which the bridge sends out beside the work:
+    /// it is not killed before that has left it.
+    fn kills_bridge(&self) -> bool {
+        let meanwhile = self.case.spec.meanwhile.as_ref();
+        meanwhile.is_some_and(|it| {
+            matches!(&it.act, Deed::Kill(part) if part == BRIDGE)
+                && matches!(it.when, Moment::File(_))
+        })
     }
 
     fn moment(&self) -> Option<&'c Moment> {
@@ -202,22 +245,12 @@ impl<'c> Course<'c> {
         if let Some(reason) = &decision.reason {
             status["reason"] = json!(reason);
         }
-        let patch = json!({ "status": status }).to_string();
         let name = question["metadata"]["name"].as_str().unwrap_or_default();
-        let person = self.kubectl.clone().impersonating(PERSON);
-        let answer = [
-            "patch",
-            "toolapproval",
-            name,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &patch,
-        ];
-        let printed = person.attempt(&answer)?;
-        if !printed.success {
+        let path = format!("{}/{name}/status", self.place.questions());
+        let answered = (self.place.person).merge(&path, &json!({ "status": status }));
+        if let Err(error) = answered {
             self.surprises
-                .push(format!("the answer was not taken: {}", printed.stderr));
+                .push(format!("the answer was not taken: {error:#}"));
             // Nobody else would answer.
             self.cancel()?;
         }
@@ -232,22 +265,16 @@ impl<'c> Course<'c> {
             Some(Deed::Kill(part)) => {
                 let pod = self.run["status"]["podName"].as_str();
                 let pod = pod.context("the run has no pod")?;
-                self.node.kill(self.kubectl, pod, part)
+                self.place.kill(pod, part)
             }
             None => Ok(()),
         }
     }
 
     fn cancel(&self) -> anyhow::Result<()> {
-        let cancel = [
-            "patch",
-            "agentrun",
-            RUN,
-            "--type=merge",
-            "-p",
-            r#"{"spec":{"cancel":true}}"#,
-        ];
-        self.kubectl.run(&cancel).map(drop)
+        let path = format!("{}/{RUN}", self.place.runs());
+        let cancel = json!({ "spec": { "cancel": true } });
+        self.place.api.merge(&path, &cancel).map(drop)
     }
 
     /// The files of the workspace; nothing where there never was one to look into.
@@ -259,47 +286,17 @@ impl<'c> Course<'c> {
     }
 }
 
+/// Whether a RunRecord has the receipt of a call.
+fn has_call(record: &Value) -> bool {
+    let lines = record["spec"]["lines"].as_array().into_iter().flatten();
+    let mut receipts = lines.filter_map(|it| serde_json::from_str::<Value>(it.as_str()?).ok());
+    record["spec"]["kind"] == "receipts" && receipts.any(|it| it["event"]["kind"] == "called")
+}
+
 /// Whether the run has said that it is over, or somebody else has.
 fn is_ending(run: &Value) -> bool {
     let status = &run["status"];
     let phase = status["phase"].as_str().unwrap_or_default();
     let going = ["", "Pending", "Running"].contains(&phase);
     status["report"]["finished"] == true || !going || run["spec"]["cancel"] == true
-}
-
-/// `kubectl get --watch`, ended when it is dropped.
-struct Watch(Child);
-
-impl Watch {
-    fn start(
-        kubectl: &Kubectl,
-        arguments: &[&str],
-        tell: Sender<Told>,
-        what: fn(Value) -> Told,
-    ) -> anyhow::Result<Self> {
-        let mut child = kubectl
-            .command(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("starting kubectl")?;
-        let stdout = child.stdout.take().context("kubectl has no output")?;
-        std::thread::spawn(move || {
-            let mut objects = serde_json::Deserializer::from_reader(BufReader::new(stdout));
-            while let Ok(object) = Value::deserialize(&mut objects) {
-                if tell.send(what(object)).is_err() {
-                    return;
-                }
-            }
-            let _ = tell.send(Told::Cut);
-        });
-        Ok(Self(child))
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

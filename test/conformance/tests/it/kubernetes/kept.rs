@@ -7,21 +7,22 @@ use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::rbac::RbacRule;
 use sympozium_conformance::seen::{Kept, results};
-use sympozium_testkit::cluster::Kubectl;
-use sympozium_testkit::cluster::runs::{condition, leftovers, objects_of};
-
-use super::objects::documents;
+use sympozium_testkit::cluster::api::Api;
+use sympozium_testkit::cluster::runs::{condition, leftovers, listed_of};
 
 /// Everything that bears the UID of a run.
 pub struct Listing(Vec<Value>);
 
 impl Listing {
-    pub fn of(kubectl: &Kubectl, run: &Value, sandboxes: bool) -> anyhow::Result<Self> {
-        let more: &[&str] = match sandboxes {
-            true => &["sandboxes.agents.x-k8s.io"],
-            false => &[],
-        };
-        objects_of(kubectl, run, more).map(Self)
+    pub fn of(api: &Api, run: &Value, sandboxes: bool) -> anyhow::Result<Self> {
+        let mut more = Vec::new();
+        if sandboxes {
+            let group = api.get("/apis/agents.x-k8s.io")?;
+            let version = group["preferredVersion"]["groupVersion"].as_str();
+            let version = version.context("agent-sandbox serves no version")?;
+            more.push(format!("/apis/{version}/sandboxes"));
+        }
+        listed_of(api, run, &more).map(Self)
     }
 
     fn all(&self, kind: &str) -> impl Iterator<Item = &Value> {
@@ -113,7 +114,7 @@ fn around(run: &Value) -> BTreeMap<String, Vec<String>> {
 }
 
 /// Which of the rights that a plan gave are still there, by the word of the API server.
-pub fn rights_left(kubectl: &Kubectl, run: &Value, plan: &[u8]) -> anyhow::Result<Vec<String>> {
+pub fn rights_left(api: &Api, run: &Value, plan: &[u8]) -> anyhow::Result<Vec<String>> {
     let plan = RunPlan::read(plan)?;
     let grants = run["status"]["grants"].as_array().into_iter().flatten();
     let accounts: Vec<&str> = grants
@@ -135,22 +136,8 @@ pub fn rights_left(kubectl: &Kubectl, run: &Value, plan: &[u8]) -> anyhow::Resul
             }
         }
     }
-    if reviews.is_empty() {
-        return Ok(Vec::new());
-    }
-    let list = json!({ "apiVersion": "v1", "kind": "List", "items": reviews });
-    let printed = kubectl.feed(&["create", "-o", "json", "-f", "-"], &list)?;
-    if !printed.success {
-        bail!("nobody can say which rights are left: {}", printed.stderr);
-    }
-    let answers = documents(&printed.stdout)?;
-    if answers.len() != reviews.len() {
-        bail!(
-            "{} questions about rights, {} answers",
-            reviews.len(),
-            answers.len()
-        );
-    }
+    let answers = reviews.iter().map(|review| api.create(review));
+    let answers: Vec<Value> = answers.collect::<Result<_, _>>()?;
     let allowed = answers.iter().filter(|it| it["status"]["allowed"] == true);
     Ok(allowed
         .map(|it| format!("the right {}", it["spec"]))

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{Cluster, Kubectl};
+use sympozium_testkit::cluster::Cluster;
+use sympozium_testkit::cluster::api::Api;
 
 /// Files of a workspace, by their path in it.
 pub type Files = BTreeMap<String, Vec<u8>>;
@@ -22,6 +23,7 @@ const CLAIM_SIZE: &str = "1Gi";
 /// The node, as a case needs it.
 pub struct Node {
     cluster: &'static Cluster,
+    api: Api,
     /// Its `/var/lib`, on this machine.
     folder: PathBuf,
 }
@@ -29,7 +31,12 @@ pub struct Node {
 impl Node {
     pub fn new(cluster: &'static Cluster) -> anyhow::Result<Self> {
         let folder = cluster.node_folder().context("the node is not ours")?;
-        Ok(Self { cluster, folder })
+        let api = cluster.api()?;
+        Ok(Self {
+            cluster,
+            api,
+            folder,
+        })
     }
 
     /// The workspace of a pod, where it is the pod's own.
@@ -45,7 +52,7 @@ impl Node {
         fs::create_dir_all(&directory)?;
         // A path of the node gets no group of the pod's.
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777))?;
-        self.cluster.kubectl().create(&json!({
+        self.api.create(&json!({
             "apiVersion": "v1", "kind": "PersistentVolume",
             "metadata": {"name": name},
             "spec": {
@@ -62,18 +69,15 @@ impl Node {
     /// Removes what was provided for a claim.
     pub fn withdraw(&self, namespace: &str, claim: &str) {
         let name = format!("{namespace}-{claim}");
-        let volume = format!("pv/{name}");
         // Best effort: the cluster goes as a whole.
-        let _ = self
-            .cluster
-            .kubectl()
-            .attempt(&["delete", &volume, "--wait=false"]);
+        let _ = (self.api).delete(&format!("/api/v1/persistentvolumes/{name}"));
         let _ = fs::remove_dir_all(self.folder.join(CLAIMS).join(name));
     }
 
     /// SIGKILL for the first process of a container, from outside of it: from inside the kernel would not let it through.
-    pub fn kill(&self, kubectl: &Kubectl, pod: &str, container: &str) -> anyhow::Result<()> {
-        let pod = kubectl.json(&["get", "pod", pod])?;
+    pub fn kill(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
+        let pod = self.api.get(&path)?;
         let id = container_id(&pod["status"], container)
             .with_context(|| format!("there is no process of {container}"))?;
         let kill = ["ctr", "task", "kill", "--signal", "SIGKILL", &id];

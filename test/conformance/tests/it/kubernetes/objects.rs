@@ -1,18 +1,23 @@
 //! The objects of a case, put where a cluster has them.
 
-use std::fs;
+use std::net::SocketAddr;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_conformance::Case;
-use sympozium_testkit::cluster::Kubectl;
 
 /// The image that the packs and hooks of all cases name: a shell and coreutils. One of this name is loaded into the node, so
 /// nothing is rewritten; on one machine its programs are the machine's own.
 pub const IMAGE: &str = "docker.io/library/busybox:1.37";
 /// The image of cases about rights, which has `kubectl` as well: one with the cluster's own is loaded by this name.
 pub const KUBECTL_IMAGE: &str = "docker.io/alpine/kubectl:1.36.3";
+/// An image that starts nothing but `sleep infinity`.
+pub const PASSIVE_IMAGE: &str = "docker.io/library/passive:1";
+/// Where a floor lists the namespaces whose runs may have rights in the whole cluster.
+const CONSENT: &str = "/spec/rbacPolicy/clusterRBACNamespaces";
+/// The namespace of manifests that name none.
+const DEFAULT: &str = "default";
 /// What every case calls its run.
 pub const RUN: &str = "case";
 
@@ -27,9 +32,9 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Those of a case, as they are written.
-    pub fn read(case: &Case) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(case.manifests())?;
+    /// Those of a case, as they are written, with its pages at this address.
+    pub fn read(case: &Case, pages: SocketAddr) -> anyhow::Result<Self> {
+        let text = case.text(pages)?;
         let mut read = Self {
             floor: None,
             run: Value::Null,
@@ -52,18 +57,25 @@ impl Objects {
         Ok(read)
     }
 
-    /// Moves them into a namespace. What a floor says of `default`, where manifests are without one, it says of this one.
-    pub fn move_to(&mut self, namespace: &str) {
+    /// Moves them into a namespace. What a floor says of `default`, where manifests are without one, it says of `consenting`.
+    pub fn move_to(&mut self, namespace: &str, consenting: &[String]) {
         for object in self.others.iter_mut().chain([&mut self.run]) {
             object["metadata"]["namespace"] = json!(namespace);
         }
-        let consent = self.floor.as_mut();
-        let consent =
-            consent.and_then(|it| it.pointer_mut("/spec/rbacPolicy/clusterRBACNamespaces"));
-        let listed = consent.and_then(Value::as_array_mut).into_iter().flatten();
-        for name in listed.filter(|it| *it == "default") {
-            *name = json!(namespace);
+        let consent = self.floor.as_mut().and_then(|it| it.pointer_mut(CONSENT));
+        if let Some(listed) = consent.and_then(Value::as_array_mut)
+            && listed.iter().any(|it| it == DEFAULT)
+        {
+            listed.retain(|it| it != DEFAULT);
+            listed.extend(consenting.iter().map(|it| json!(it)));
         }
+    }
+
+    /// Whether it has a floor that says something of namespace `default`.
+    pub fn consents_to_default(&self) -> bool {
+        let consent = self.floor.as_ref().and_then(|it| it.pointer(CONSENT));
+        let mut listed = consent.and_then(Value::as_array).into_iter().flatten();
+        listed.any(|it| it == DEFAULT)
     }
 
     /// Whether the run has a hook after the agent: its workspace is a claim then.
@@ -111,32 +123,5 @@ impl Objects {
         claims.sort();
         claims.dedup();
         claims
-    }
-
-    /// Creates everything but the floor, the run last, and gives the run as the API server has it.
-    pub fn create(&self, kubectl: &Kubectl) -> anyhow::Result<Value> {
-        let all: Vec<&Value> = self.others.iter().chain([&self.run]).collect();
-        let list = json!({ "apiVersion": "v1", "kind": "List", "items": all });
-        let printed = kubectl.feed(&["create", "-o", "json", "-f", "-"], &list)?;
-        if !printed.success {
-            bail!("its objects are refused: {}", printed.stderr.trim());
-        }
-        documents(&printed.stdout)?
-            .into_iter()
-            .find(|it| it["kind"] == "AgentRun")
-            .context("the run was not created")
-    }
-}
-
-/// The objects that `kubectl` printed: one after the other, or one list of all.
-pub fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
-    let printed = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    let mut printed: Vec<Value> = printed.collect::<Result<_, _>>()?;
-    match printed.as_mut_slice() {
-        [list] if list["kind"] == "List" => {
-            let items = list["items"].take();
-            Ok(serde_json::from_value(items)?)
-        }
-        _ => Ok(printed),
     }
 }

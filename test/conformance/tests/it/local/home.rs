@@ -1,12 +1,15 @@
 //! The directories of one case.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use sympozium_conformance::Case;
 use sympozium_testkit::{as_user, static_build};
 use tempfile::TempDir;
+
+use crate::pages;
 
 /// A directory of a case: everything of it is below, so whatever names it belongs to the case.
 pub struct Home {
@@ -39,7 +42,7 @@ impl Home {
 
     /// The objects of the case: the floor where this machine has it, everything else in one file.
     pub fn write_manifests(&self, case: &Case, user: Option<u32>) -> anyhow::Result<PathBuf> {
-        let text = fs::read_to_string(case.manifests())?;
+        let text = case.text(pages::at(Ipv4Addr::LOCALHOST)?)?;
         let (floor, objects): (Vec<&str>, Vec<&str>) = text
             .split("\n---\n")
             .partition(|object| object.contains("namespace: sympozium-system"));

@@ -1,0 +1,179 @@
+//! Where a case is: a namespace of its own, with a person in it who decides, and the node below.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sympozium_api::labels::API_VERSION;
+use sympozium_api::run_plan::RunIdentity;
+use sympozium_conformance::case::OutcomeKind;
+use sympozium_conformance::{Case, Seen};
+use sympozium_plan::render::names::object_name;
+use sympozium_testkit::cluster::Cluster;
+use sympozium_testkit::cluster::api::Api;
+
+use super::course::{Course, PERSON};
+use super::kept::{Listing, rights_left};
+use super::node::Node;
+use super::objects::Objects;
+use super::turn::Turn;
+use super::{Kernel, outcome, rules};
+
+/// How long the controller manager may take for the service account of a namespace.
+const ACCOUNT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a case is; its namespace is deleted when this is dropped.
+pub struct Place {
+    pub api: Api,
+    /// The person who decides.
+    pub person: Api,
+    pub node: Node,
+    namespace: String,
+}
+
+impl Place {
+    /// Makes the namespace, as strict as namespaces get.
+    pub fn new(cluster: &'static Cluster, namespace: String) -> anyhow::Result<Self> {
+        let api = cluster.api()?;
+        let level = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+        api.create(&json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": { "name": namespace, "labels": level },
+        }))?;
+        let place = Self {
+            person: cluster.api_impersonating(PERSON)?,
+            node: Node::new(cluster)?,
+            api,
+            namespace,
+        };
+        let namespace = &place.namespace;
+        place.api.create(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "approver", "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sympozium-approver"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": PERSON}],
+        }))?;
+        // Without it the pod of the run would be refused.
+        let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+        let what = "the service account of the namespace";
+        (place.api).wait_for(what, (&accounts, "default"), ACCOUNT_PATIENCE, |_| Some(()))?;
+        Ok(place)
+    }
+
+    /// The path of its runs.
+    pub fn runs(&self) -> String {
+        self.kind("agentruns")
+    }
+
+    /// The path of its pods.
+    pub fn pods(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods", self.namespace)
+    }
+
+    /// The path of its questions to people.
+    pub fn questions(&self) -> String {
+        self.kind("toolapprovals")
+    }
+
+    /// The path of what is recorded of its runs.
+    pub fn records(&self) -> String {
+        self.kind("runrecords")
+    }
+
+    fn kind(&self, plural: &str) -> String {
+        format!("/apis/{API_VERSION}/namespaces/{}/{plural}", self.namespace)
+    }
+
+    /// SIGKILL for the first process of a container.
+    pub fn kill(&self, pod: &str, container: &str) -> anyhow::Result<()> {
+        self.node.kill(&self.namespace, pod, container)
+    }
+
+    /// Realises a case, when it is its turn.
+    pub fn realise(&self, case: &Case, objects: &Objects, kernel: Kernel) -> anyhow::Result<Seen> {
+        let claims = objects.claims();
+        for claim in &claims {
+            self.claim(claim)?;
+        }
+        for object in &objects.others {
+            self.api.create(object)?;
+        }
+        let turn = Turn::take(&self.api, objects.floor.as_ref())?;
+        let run = self.api.create(&objects.run)?;
+        let is_denied = case.spec.expect.outcome == OutcomeKind::Denied;
+        let (turn, _undecided) = match is_denied {
+            true => (None, Some(turn.pass_on())),
+            false => (Some(turn), None),
+        };
+        let workspace = objects.has_hooks_after().then(|| self.workspace(&run));
+        let workspace = workspace.transpose()?;
+        let mut course = Course::new(case, self, turn, run);
+        course.sees_files = kernel == Kernel::Node;
+        course.claim = workspace.as_ref().map(|(_, directory)| directory.clone());
+        course.follow()?;
+        let seen = self.seen(course, kernel);
+        for claim in claims.iter().chain(workspace.iter().map(|(name, _)| name)) {
+            self.node.withdraw(&self.namespace, claim);
+        }
+        seen
+    }
+
+    /// A claim that manifests name, and a volume for it.
+    fn claim(&self, name: &str) -> anyhow::Result<()> {
+        self.node.provide(&self.namespace, name)?;
+        self.api.create(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "",
+                "resources": {"requests": {"storage": "1Mi"}},
+            },
+        }))?;
+        Ok(())
+    }
+
+    /// A volume for the claim that will be made for the run's workspace: its name, and where its files are.
+    fn workspace(&self, run: &Value) -> anyhow::Result<(String, PathBuf)> {
+        let identity: RunIdentity = serde_json::from_value(json!({
+            "namespace": self.namespace, "name": run["metadata"]["name"],
+            "uid": run["metadata"]["uid"], "agent": "worker", "agentKind": "Agent",
+            "agentId": "", "sessionKey": "",
+        }))?;
+        let claim = object_name(&identity, "workspace");
+        let directory = self.node.provide(&self.namespace, &claim)?;
+        Ok((claim, directory))
+    }
+
+    fn seen(&self, course: Course<'_>, kernel: Kernel) -> anyhow::Result<Seen> {
+        let sandboxes = kernel == Kernel::Gvisor;
+        let listing = Listing::of(&self.api, &course.run, sandboxes)?;
+        let (outcome, text) = outcome(&course.run)?;
+        let rules = match outcome {
+            OutcomeKind::Denied => rules(&text)?,
+            _ => Vec::new(),
+        };
+        let kept = listing.kept(&course.run, course.files())?;
+        let mut leftovers = listing.leftovers();
+        if let Some(kept) = &kept {
+            leftovers.extend(rights_left(&self.api, &course.run, &kept.plan)?);
+        }
+        let remaining = course.run["status"]["revocation"]["remaining"].as_array();
+        let remaining = remaining.into_iter().flatten();
+        leftovers.extend(remaining.map(|it| format!("{it}, by the run's own word")));
+        Ok(Seen {
+            outcome,
+            text,
+            rules,
+            kept,
+            leftovers,
+            surprises: course.surprises,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Best effort: the cluster goes as a whole.
+        let _ = (self.api).delete(&format!("/api/v1/namespaces/{}", self.namespace));
+    }
+}
