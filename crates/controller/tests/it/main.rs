@@ -6,7 +6,6 @@
 )]
 
 mod agents;
-mod crash;
 mod idle;
 mod leader;
 mod packs;

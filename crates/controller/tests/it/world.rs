@@ -14,7 +14,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sympozium_controller::rights;
-use sympozium_testkit::cluster::{Cluster, Kubectl, Namespace, Security, Tier, eventually};
+use sympozium_testkit::cluster::{
+    Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespace, Security, Tier, eventually,
+};
 use sympozium_testkit::command;
 
 /// How long a busy machine may take for anything.
@@ -180,29 +182,44 @@ impl Drop for World {
     }
 }
 
-/// With our kinds in it.
-fn cluster() -> Option<&'static Cluster> {
-    static INSTALLED: OnceLock<()> = OnceLock::new();
-    let cluster = Cluster::shared(Tier::ControlPlane).expect("a cluster")?;
-    INSTALLED.get_or_init(|| {
-        let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/crds");
-        let kinds = kinds.to_string_lossy();
-        let kubectl = cluster.kubectl();
-        // Server-side: tests of several processes may do this at a time.
-        kubectl
-            .run(&["apply", "--server-side", "--force-conflicts", "-f", &kinds])
-            .expect("kinds");
-        kubectl
-            .run(&[
-                "wait",
-                "--for=condition=Established",
-                "--timeout=60s",
-                "-f",
-                &kinds,
-            ])
-            .expect("served kinds");
+/// A cluster that only these tests have, with our kinds in it: a controller works on a whole cluster, and does something about
+/// the objects of any other test there. One that is given is used as it is.
+pub fn cluster() -> Option<&'static Cluster> {
+    static FOUND: OnceLock<Option<&'static Cluster>> = OnceLock::new();
+    let find = || match std::env::var_os(KUBECONFIG_VARIABLE) {
+        Some(_) => Cluster::shared(Tier::ControlPlane).expect("a cluster"),
+        None => {
+            let own = Cluster::apart(Tier::ControlPlane, "controller").expect("a cluster");
+            own.map(|it| &*Box::leak(Box::new(it)))
+        }
+    };
+    let mut is_first = false;
+    let found = *FOUND.get_or_init(|| {
+        is_first = true;
+        find().inspect(|it| install_kinds(&it.kubectl()))
     });
-    Some(cluster)
+    if found.is_none() && !is_first {
+        // Recorded for each test, not only for the one that tried first.
+        find();
+    }
+    found
+}
+
+fn install_kinds(kubectl: &Kubectl) {
+    let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/crds");
+    let kinds = kinds.to_string_lossy();
+    kubectl
+        .run(&["apply", "--server-side", "--force-conflicts", "-f", &kinds])
+        .expect("kinds");
+    kubectl
+        .run(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=120s",
+            "-f",
+            &kinds,
+        ])
+        .expect("served kinds");
 }
 
 pub struct Program {

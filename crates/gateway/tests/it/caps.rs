@@ -1,8 +1,9 @@
 //! Bounds of count, bytes and time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sympozium_gateway::Settings;
+use sympozium_testkit::growing;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
@@ -86,24 +87,50 @@ fn silence_and_length_end_a_tunnel_and_bytes_keep_it() {
         silence_and_length_end_a_tunnel_and_bytes_keep_it,
         async || {
             let _catcher = Catcher::at(8080, &Manner::Echo);
-            let idle = Settings {
-                idle_limit: Duration::from_millis(200),
-                ..Settings::default()
-            };
-            let world = World::with(idle, false, LISTED, everybody).await;
-            let mut tunnel = world.tunnel(TARGET).await.expect("allowed");
-            assert!(echoes(&mut tunnel, b"x").await);
-            assert_eq!(read_all(&mut tunnel).await, b"");
-            world.wait_for("ended idle").await;
+            // A machine that is too slow for a limit gets a longer one.
+            let mut in_time = false;
+            for idle_limit in growing(Duration::from_millis(200)) {
+                let idle = Settings {
+                    idle_limit,
+                    ..Settings::default()
+                };
+                let world = World::with(idle, false, LISTED, everybody).await;
+                let started = Instant::now();
+                let mut tunnel = world.tunnel(TARGET).await;
+                let echoed = match &mut tunnel {
+                    Ok(tunnel) => echoes(tunnel, b"x").await,
+                    Err(_) => false,
+                };
+                let (Ok(mut tunnel), true) = (tunnel, echoed) else {
+                    assert!(started.elapsed() >= idle_limit, "{:?}", world.outcomes());
+                    continue;
+                };
+                assert_eq!(read_all(&mut tunnel).await, b"");
+                world.wait_for("ended idle").await;
+                in_time = true;
+                break;
+            }
+            assert!(in_time);
 
-            let long = Settings {
-                connection_limit: Duration::from_millis(300),
-                ..Settings::default()
-            };
-            let world = World::with(long, false, LISTED, everybody).await;
-            let mut tunnel = world.tunnel(TARGET).await.expect("allowed");
-            while echoes(&mut tunnel, b"x").await {}
-            world.wait_for("ended too-long").await;
+            let mut in_time = false;
+            for connection_limit in growing(Duration::from_millis(300)) {
+                let long = Settings {
+                    connection_limit,
+                    ..Settings::default()
+                };
+                let world = World::with(long, false, LISTED, everybody).await;
+                let started = Instant::now();
+                let Ok(mut tunnel) = world.tunnel(TARGET).await else {
+                    assert!(started.elapsed() >= connection_limit);
+                    continue;
+                };
+                while echoes(&mut tunnel, b"x").await {}
+                assert!(started.elapsed() >= connection_limit);
+                world.wait_for("ended too-long").await;
+                in_time = true;
+                break;
+            }
+            assert!(in_time);
         },
     );
 }
@@ -111,17 +138,26 @@ fn silence_and_length_end_a_tunnel_and_bytes_keep_it() {
 #[test]
 fn heads_that_do_not_come_hold_nothing_open() {
     run(heads_that_do_not_come_hold_nothing_open, async || {
-        let settings = Settings {
-            head_deadline: Duration::from_millis(200),
-            ..Settings::default()
-        };
-        let world = World::with(settings, false, LISTED, everybody).await;
-        let mut silent = TcpStream::connect(world.address).await.expect("it listens");
-        assert_eq!(read_all(&mut silent).await, b"");
-        let mut slow = TcpStream::connect(world.address).await.expect("it listens");
-        slow.write_all(b"CONNECT a").await.expect("it reads");
-        let answer = read_head(&mut slow).await;
-        assert_eq!(reason_of(&answer).as_deref(), Some("head-slow"));
+        // A machine that is too slow to say anything before the deadline gets a longer one.
+        for head_deadline in growing(Duration::from_millis(200)) {
+            let settings = Settings {
+                head_deadline,
+                ..Settings::default()
+            };
+            let world = World::with(settings, false, LISTED, everybody).await;
+            let mut silent = TcpStream::connect(world.address).await.expect("it listens");
+            assert_eq!(read_all(&mut silent).await, b"");
+            let started = Instant::now();
+            let mut slow = TcpStream::connect(world.address).await.expect("it listens");
+            let written = slow.write_all(b"CONNECT a").await;
+            if started.elapsed() < head_deadline {
+                written.expect("it reads");
+                let answer = read_head(&mut slow).await;
+                assert_eq!(reason_of(&answer).as_deref(), Some("head-slow"));
+                return;
+            }
+        }
+        panic!("this machine is too slow");
     });
 }
 

@@ -58,9 +58,14 @@ enum Transport {
 
 impl Dns {
     pub async fn start(answers: Answers) -> Self {
-        let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
-        let address = udp.local_addr().expect("an address");
-        let tcp = TcpListener::bind(address).await.expect("the same port");
+        let (udp, tcp, address) = loop {
+            let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+            let address = udp.local_addr().expect("an address");
+            // Another test may have the port for TCP.
+            if let Ok(tcp) = TcpListener::bind(address).await {
+                break (udp, tcp, address);
+            }
+        };
         let dns = Self {
             address,
             answers,

@@ -26,7 +26,7 @@ use crate::dns::{Answers, Dns};
 /// Set for the test that runs in its namespace.
 const INSIDE: &str = "SYMPOZIUM_TEST_INSIDE";
 /// No test waits longer for anything.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 pub const RUN: &str = "0b9d2f1e-6f1c-4c57-9d0a-5a3a0f9f2a11";
 
 /// Runs a test in a namespace of its own: this program again, with that one test.

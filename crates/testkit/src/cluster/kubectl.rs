@@ -1,11 +1,16 @@
 //! `kubectl` of the cluster's own version, as tests use it.
 
-use std::io::Write as _;
+use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
+
+/// Between two watches.
+const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// One way to call a cluster: with whose rights, in which namespace.
 #[derive(Debug, Clone)]
@@ -109,6 +114,53 @@ impl Kubectl {
             .with_context(|| format!("reading what kubectl {} printed", arguments.join(" ")))
     }
 
+    /// Watches an object until something holds of it, and gives it as it is then. It need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come to be so in time, or `kubectl` cannot be started; the message has the object as it was last.
+    pub fn until(
+        &self,
+        kind: &str,
+        name: &str,
+        patience: Duration,
+        mut holds: impl FnMut(&Value) -> bool,
+    ) -> Result<Value> {
+        let deadline = Instant::now() + patience;
+        let selector = format!("--field-selector=metadata.name={name}");
+        let words = [
+            "get",
+            kind,
+            &selector,
+            "--output=json",
+            "--watch",
+            "--output-watch-events",
+        ];
+        let mut last = Value::Null;
+        while Instant::now() < deadline {
+            let watch = Watch::start(self.command(&words))?;
+            loop {
+                let left = deadline.saturating_duration_since(Instant::now());
+                match watch.events.recv_timeout(left) {
+                    Ok(event) if event["type"] == "DELETED" => last = Value::Null,
+                    Ok(mut event) => {
+                        last = event["object"].take();
+                        if holds(&last) {
+                            return Ok(last);
+                        }
+                    }
+                    // The API server ends watches now and then, and refuses them while it starts.
+                    Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => break,
+                }
+            }
+            std::thread::sleep(WATCH_PAUSE);
+        }
+        bail!(
+            "waited {} s for {kind} {name}, which is {last:#}",
+            patience.as_secs()
+        );
+    }
+
     /// Creates an object as it is given.
     ///
     /// # Errors
@@ -153,5 +205,38 @@ impl Kubectl {
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         })
+    }
+}
+
+/// A `kubectl` that watches, ended when it is dropped.
+struct Watch {
+    child: Child,
+    /// Disconnected when it has ended.
+    events: Receiver<Value>,
+}
+
+impl Watch {
+    fn start(mut command: Command) -> Result<Self> {
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("starting kubectl")?;
+        let stdout = child.stdout.take().context("kubectl has no output")?;
+        let (sender, events) = mpsc::channel();
+        std::thread::spawn(move || {
+            let read = serde_json::Deserializer::from_reader(BufReader::new(stdout));
+            for event in read.into_iter::<Value>() {
+                let Ok(event) = event else { return };
+                if sender.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, events })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

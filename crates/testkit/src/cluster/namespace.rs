@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use super::{Cluster, Kubectl, PublicName, eventually};
+use super::{Cluster, Kubectl, PublicName};
 
 /// How long the controller manager may take for a namespace's service account.
 const ACCOUNT_PATIENCE: Duration = Duration::from_secs(90);
@@ -53,13 +53,11 @@ impl Namespace {
             admin,
         };
         // Without it the first pod of a test would be refused.
-        eventually("the namespace's service account", ACCOUNT_PATIENCE, || {
-            Ok(namespace
+        let account =
+            namespace
                 .kubectl
-                .attempt(&["get", "serviceaccount", "default"])?
-                .success
-                .then_some(()))
-        })?;
+                .until("serviceaccount", "default", ACCOUNT_PATIENCE, |_| true);
+        account.context("waiting for the namespace's service account")?;
         Ok(namespace)
     }
 
@@ -115,15 +113,12 @@ impl Namespace {
     ///
     /// When it is not in time; the message has the pod's events.
     pub fn wait_for_pod(&self, pod: &str, phase: &str, patience: Duration) -> Result<Value> {
-        let outcome = eventually(&format!("pod {pod} to be {phase}"), patience, || {
-            let object = self.kubectl.json(&["get", "pod", pod])?;
+        let outcome = self.kubectl.until("pod", pod, patience, |object| {
             let containers = object["status"]["containerStatuses"].as_array();
             let ready = containers.is_some_and(|all| all.iter().all(|one| one["ready"] == true));
-            Ok(
-                (object["status"]["phase"] == phase && (phase != "Running" || ready))
-                    .then_some(object),
-            )
+            object["status"]["phase"] == phase && (phase != "Running" || ready)
         });
+        let outcome = outcome.with_context(|| format!("waiting for pod {pod} to be {phase}"));
         outcome.or_else(|error| {
             let status = self.kubectl.attempt(&["describe", "pod", pod])?.stdout;
             let tail: Vec<_> = status.lines().rev().take(15).collect();

@@ -1,12 +1,12 @@
 //! The control-plane tier: who called what, what is refused, and when a token dies.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use sympozium_testkit::cluster::{Cluster, Security, Tier, eventually};
 
-use crate::pods;
+use crate::pods::{self, PATIENCE};
 
 #[test]
 fn the_audit_log_says_which_calls_were_made_by_whom() -> Result<()> {
@@ -158,20 +158,20 @@ fn a_token_bound_to_a_secret_dies_with_it() -> Result<()> {
     let kubeconfig = Bearer::new(cluster, &token)?;
 
     let list = || kubeconfig.list_config_maps(namespace.name());
-    eventually("the token to work", Duration::from_secs(10), || {
+    eventually("the token to work", PATIENCE, || {
         Ok((list()? == 200).then_some(()))
     })?;
 
     admin.run(&["delete", "rolebinding", "reader"])?;
     let start = Instant::now();
-    eventually("the right to be gone", Duration::from_secs(5), || {
+    eventually("the right to be gone", PATIENCE, || {
         Ok((list()? == 403).then_some(()))
     })?;
     let unbound = start.elapsed();
 
     admin.run(&["delete", "secret", "anchor"])?;
     let start = Instant::now();
-    eventually("the token to be dead", Duration::from_secs(30), || {
+    eventually("the token to be dead", PATIENCE, || {
         Ok((list()? == 401).then_some(()))
     })?;
     eprintln!("403 after {unbound:?}, 401 after {:?}", start.elapsed());

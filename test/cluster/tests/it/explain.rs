@@ -22,7 +22,7 @@ use sympozium_testkit::cluster::{Kubectl, Namespace, Security, eventually};
 use crate::kinds::{root, with_kinds};
 
 /// How long the API server may take to see a binding, or that it is gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Questions about what is not told, for each identity.
 const SAMPLE: usize = 120;

@@ -13,7 +13,7 @@ use crate::together::{Together, together};
 
 const PORT: u16 = 8080;
 /// How long a policy may take to be in force.
-const POLICY_PATIENCE: Duration = Duration::from_secs(20);
+const POLICY_PATIENCE: Duration = Duration::from_secs(90);
 
 struct Scene {
     namespace: Namespace,

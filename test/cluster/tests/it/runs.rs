@@ -3,6 +3,7 @@
 mod endings;
 mod faults;
 mod gateway;
+mod host;
 mod names;
 mod network;
 mod program;

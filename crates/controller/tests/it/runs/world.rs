@@ -23,15 +23,15 @@ use sympozium_controller::work::{queue, work};
 use sympozium_controller::world::World as Watched;
 use sympozium_ipc::credential::{KEY_BYTES, KeyRing};
 use sympozium_plan::render::RenderSettings;
-use sympozium_testkit::cluster::{Cluster, Namespace, Security, Tier};
+use sympozium_testkit::cluster::{Namespace, Security};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::world::Company;
+use crate::world::{Company, cluster};
 
 /// How long anything may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -53,19 +53,7 @@ impl World {
         let alone = Company::alone();
         // Here and not on another thread: a skip is told apart by the name of the test's own.
         let found = tokio::task::block_in_place(|| {
-            let cluster = Cluster::shared(Tier::ControlPlane).expect("a cluster")?;
-            let kubectl = cluster.kubectl();
-            let crds = format!("{}/../../config/crds", env!("CARGO_MANIFEST_DIR"));
-            let words = ["apply", "--server-side", "--force-conflicts", "-f", &crds];
-            kubectl.run(&words).expect("the kinds");
-            let words = [
-                "wait",
-                "--for=condition=Established",
-                "crd",
-                "--all",
-                "--timeout=60s",
-            ];
-            kubectl.run(&words).expect("the kinds are served");
+            let cluster = cluster()?;
             let namespace = cluster.namespace("runs", Security::Restricted);
             let system = cluster.namespace("system", Security::Restricted);
             Some((

@@ -11,7 +11,7 @@ use sympozium_ipc::receipt::{Actor, Event, Outcome, verify};
 pub use sympozium_testkit::cluster::runs::{condition as condition_of, is_over};
 use sympozium_testkit::cluster::runs::{leftovers, objects_of};
 use sympozium_testkit::cluster::{
-    Cluster, Image, Installation, Kubectl, Namespace, Printed, Tier, eventually,
+    Cluster, Image, Installation, Kubectl, Namespace, Printed, Security, Tier, eventually,
 };
 
 use crate::render::world::{documents, send};
@@ -49,6 +49,15 @@ pub struct World {
 impl World {
     /// `None`, and a recorded skip, where there is no such cluster.
     pub fn new(label: &str, company: Company) -> Result<Option<Self>> {
+        Self::secured(label, company, Security::Restricted)
+    }
+
+    /// As [`World::new`], in a namespace whose Pod Security lets pods have something of the node.
+    pub fn privileged(label: &str, company: Company) -> Result<Option<Self>> {
+        Self::secured(label, company, Security::Privileged)
+    }
+
+    fn secured(label: &str, company: Company, security: Security) -> Result<Option<Self>> {
         let Some(cluster) = Cluster::shared(Tier::Node)? else {
             return Ok(None);
         };
@@ -63,7 +72,7 @@ impl World {
         Ok(Some(Self {
             cluster,
             installation,
-            namespace: installation.namespace(label)?,
+            namespace: cluster.namespace(label, security)?,
             held: Rc::new(held),
         }))
     }
@@ -120,19 +129,11 @@ impl World {
 
     /// Waits until something holds of a run, and gives the run.
     pub fn wait(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
-        let mut last = Value::Null;
-        let waited = eventually(&format!("{name}: {what}"), PATIENCE, || {
-            last = self.run(name)?;
-            Ok(holds(&last).then(|| last.clone()))
-        });
+        let waited = self.kubectl().until("agentrun", name, PATIENCE, holds);
         waited.or_else(|error| {
             let pods = self.kubectl().attempt(&["get", "pods", "-o", "wide"])?;
             let said = self.installation.logs();
-            bail!(
-                "{error:#}\nit is {}\n{}\n{said}",
-                last["status"],
-                pods.stdout
-            )
+            bail!("{name}: {what}: {error:#}\n{}\n{said}", pods.stdout)
         })
     }
 
