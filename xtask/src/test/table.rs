@@ -28,6 +28,8 @@ pub struct Row {
     pub budget: Duration,
     pub threads: usize,
     pub need: Need,
+    /// Suites of one group do not run at the same time: they would change what they share.
+    pub group: Option<String>,
     /// The harness is the conformance suite's.
     pub own_harness: bool,
     pub arguments: Vec<String>,
@@ -40,6 +42,7 @@ impl Default for Row {
             budget: Duration::from_secs(20),
             threads: 2,
             need: Need::Nothing,
+            group: None,
             own_harness: false,
             arguments: Vec::new(),
         }
@@ -141,6 +144,7 @@ impl Row {
         match word.split_once('=') {
             Some(("threads", count)) => self.threads = count.parse().context("threads")?,
             Some(("needs", "control-plane")) => self.need = Need::ControlPlane,
+            Some(("group", name)) => self.group = Some(name.to_owned()),
             Some(("needs", "node")) => self.need = Need::Node,
             None if word == "own-harness" => self.own_harness = true,
             _ => bail!("unknown setting `{word}`"),
@@ -156,7 +160,7 @@ mod tests {
     #[test]
     fn rows_say_how_and_how_long() {
         let text = "# why\nstep test-build 420\nsuite a/it 90 threads=6 needs=control-plane # waits\n\
-                    suite b/it:kubernetes 300 own-harness needs=node -- kubernetes --skip x\n";
+                    suite b/it:kubernetes 300 own-harness needs=node group=pods -- kubernetes --skip x\n";
         let table = Table::parse(text).unwrap();
         let [(name, row)] = &table.rows_of("a/it")[..] else {
             panic!("{table:?}");
@@ -170,6 +174,7 @@ mod tests {
         };
         assert_eq!(*name, "b/it:kubernetes");
         assert!(row.own_harness);
+        assert_eq!(row.group.as_deref(), Some("pods"));
         assert_eq!(row.arguments, ["kubernetes", "--skip", "x"]);
         assert_eq!(
             table.step_warning("test build", Duration::from_secs(525)),
