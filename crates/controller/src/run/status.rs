@@ -71,6 +71,24 @@ impl Says {
     }
 }
 
+/// What a merge patch must say so that `new` takes the place of `old`: it merges objects, so a key that is not there any more stays
+/// unless it is set to null (RFC 7396). A list that was not empty and is left out when it is would stay for ever.
+fn replacement(old: &Value, new: Value) -> Value {
+    match (old, new) {
+        (Value::Object(old), Value::Object(mut new)) => {
+            for (key, was) in old {
+                let value = match new.remove(key) {
+                    Some(value) => replacement(was, value),
+                    None => Value::Null,
+                };
+                new.insert(key.clone(), value);
+            }
+            Value::Object(new)
+        }
+        (_, new) => new,
+    }
+}
+
 /// Changes to a run's status that are written at once.
 #[derive(Debug)]
 pub struct Change<'r> {
@@ -93,8 +111,10 @@ impl<'r> Change<'r> {
     pub fn set(mut self, field: &'static str, value: impl serde::Serialize) -> Result<Self, Error> {
         let value = serde_json::to_value(value)?;
         let status = serde_json::to_value(self.run.status.as_ref())?;
-        if status.get(field).unwrap_or(&Value::Null) != &value {
-            self.fields.insert(field.to_owned(), value);
+        let known = status.get(field).unwrap_or(&Value::Null);
+        if known != &value {
+            self.fields
+                .insert(field.to_owned(), replacement(known, value));
         }
         Ok(self)
     }
@@ -262,4 +282,28 @@ pub async fn fresh(run: &AgentRun, context: &Context) -> Result<Option<Arc<Agent
     Ok(found
         .filter(|it| it.uid() == run.uid())
         .map(|it| context.written.remember(it)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_any_more_is_taken_away_by_the_patch() {
+        let remaining = json!({"checkedAt": "1", "remaining": [{"kind": "PersistentVolumeClaim"}]});
+        assert_eq!(
+            replacement(&remaining, json!({"checkedAt": "2"})),
+            json!({"checkedAt": "2", "remaining": null})
+        );
+        assert_eq!(
+            replacement(
+                &json!({"a": {"b": 1, "c": 2}}),
+                json!({"a": {"c": 3}, "d": []})
+            ),
+            json!({"a": {"b": null, "c": 3}, "d": []})
+        );
+        // Lists and values are replaced whole.
+        assert_eq!(replacement(&json!([{"a": 1}]), json!([])), json!([]));
+        assert_eq!(replacement(&Value::Null, json!({"a": 1})), json!({"a": 1}));
+    }
 }
