@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failure::{DENIED, FAILED};
 use crate::manifests::limits::MAX_FINDINGS;
-use crate::manifests::problem::{Problem, Problems, Severity};
+use crate::manifests::problem::{Problem, Problems, Severity, printable};
 use crate::manifests::tree::Mark;
 
 /// Which question a finding answers. The order is the order in which the questions are asked.
@@ -127,6 +127,11 @@ impl Finding {
     }
 }
 
+fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(printable).collect();
+    lines.join("\n")
+}
+
 /// Everything that was found, bounded.
 #[derive(Debug, Default)]
 pub struct Findings {
@@ -137,9 +142,12 @@ pub struct Findings {
 }
 
 impl Findings {
-    pub fn add(&mut self, finding: Finding) {
+    /// What is shown is made safe here, whoever wrote it: names from files are in messages and in hints.
+    pub fn add(&mut self, mut finding: Finding) {
         self.count(finding.severity, 1);
         if !self.is_full() {
+            finding.message = printable_lines(&finding.message);
+            finding.hint = finding.hint.as_deref().map(printable_lines);
             self.kept.push(finding);
         }
     }
