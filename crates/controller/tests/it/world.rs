@@ -328,7 +328,10 @@ impl Drop for Program {
         // The API server's answers are in it: what a call lacked in rights shows here.
         if !std::thread::panicking() {
             let log = fs::read_to_string(self.log.path()).unwrap_or_default();
-            assert!(!log.contains("forbidden"), "a right is missing: {log}");
+            // Not a right: nobody may create anything in a namespace that is going, and other tests' namespaces go.
+            let is_lack =
+                |line: &str| line.contains("forbidden") && !line.contains("it is being terminated");
+            assert!(!log.lines().any(is_lack), "a right is missing: {log}");
         }
     }
 }

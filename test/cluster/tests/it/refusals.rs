@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use sympozium_testkit::cluster::xtask;
 use sympozium_testkit::{command, skips};
 
@@ -62,7 +62,7 @@ fn without_root_every_test_is_skipped_and_counted_with_the_reason() -> Result<()
     }
     let (folder, copy) = copy_for_others()?;
     let tests = folder.path().join("it");
-    std::fs::copy(std::env::current_exe()?, &tests).context("copying the tests")?;
+    copy_program(&std::env::current_exe()?, &tests)?;
     let list = folder.path().join("skips");
     let mut run = command(&tests);
     run.args(["control_plane::", "network::", "--skip", "runs::"])
@@ -93,6 +93,18 @@ fn copy_for_others() -> Result<(tempfile::TempDir, PathBuf)> {
     let folder = tempfile::tempdir()?;
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777))?;
     let copy = folder.path().join("xtask");
-    std::fs::copy(xtask()?.get_program(), &copy).context("copying xtask")?;
+    copy_program(Path::new(xtask()?.get_program()), &copy)?;
     Ok((folder, copy))
+}
+
+/// By another program: a process of another test that is being started would have this one's descriptor open for writing, and a file
+/// that is open for writing cannot be executed.
+fn copy_program(from: &Path, to: &Path) -> Result<()> {
+    let copied = command("cp")
+        .arg(from)
+        .arg(to)
+        .status()
+        .context("starting cp")?;
+    ensure!(copied.success(), "copying {}: {copied}", from.display());
+    Ok(())
 }

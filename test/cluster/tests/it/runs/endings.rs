@@ -85,7 +85,8 @@ fn an_agent_that_lingers_is_ended_with_its_run() -> Result<()> {
     let Some(world) = World::new("linger", Company::Others)? else {
         return Ok(());
     };
-    let pod = held(&world, "frozen", "  timeout: 20s")?;
+    // Long enough for a slow machine to get so far that the command waits; what is tried comes after it.
+    let pod = held(&world, "frozen", "  timeout: 60s")?;
     let id = container_id(&pod, "agent")?;
     let frozen = world
         .cluster

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use sympozium_testkit::cluster::{Kubectl, Security};
 use sympozium_testkit::model_server::{Answer, Settings};
 
-use super::rights::{HOLD, let_go};
-use super::world::{Company, World, running_containers, scripted, shell_pack};
+use super::rights::let_go;
+use super::world::{Company, World, hold, running_containers, scripted, shell_pack};
 use crate::pods;
 
 /// What every cluster knows.
@@ -14,23 +14,6 @@ const NAME: &str = "kubernetes.default.svc.cluster.local";
 const KEY: &str = "sk-test-of-names";
 
 const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
-/// Seconds that a command may take at most.
-const LONGEST: u32 = 120;
-/// Commands that wait, one after the other.
-const HOLDS: usize = 4;
-
-/// Turns of a run that waits until [`let_go`], however slow the machine is: when the time of one command is over, the next waits.
-fn hold() -> String {
-    let mut turns = String::new();
-    for number in 0..HOLDS {
-        let arguments = json!({ "command": format!(": {number}; {HOLD}"), "timeout": LONGEST });
-        turns.push_str(&format!(
-            "      - call: [{{tool: execute_command, arguments: {arguments}}}]\n"
-        ));
-    }
-    turns + "      - {say: Done., then: end}"
-}
-
 /// Whether a container can look a name up: at the given name server, or at those in its pod's `/etc/resolv.conf`.
 fn look_up(kubectl: &Kubectl, pod: &str, container: &str, server: Option<&str>) -> Result<bool> {
     let mut command = vec!["exec", pod, "-c", container, "--", "/bin/busybox"];

@@ -293,6 +293,10 @@ fn where_nothing_enforces_policies_the_floor_decides() -> Result<()> {
     assert_eq!(condition(&run, "NetworkEnforced"), "True", "{run}");
     let unenforced = Unenforced::new(&world)?;
     world.create(&scripted("told", turns, "", ""))?;
+    // Beside it: each looks for a minute before it says that nothing is enforced.
+    let policy = "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: strict}\nspec: {sandboxPolicy: {minimumIsolation: [network]}}\n";
+    world.create(policy)?;
+    world.create(&scripted("refused", turns, "  policyRef: strict", ""))?;
     let run = world.ended("told")?;
     assert_eq!(
         (&run["status"]["phase"], &run["status"]["result"]),
@@ -300,10 +304,6 @@ fn where_nothing_enforces_policies_the_floor_decides() -> Result<()> {
         "{run}"
     );
     assert_eq!(condition(&run, "NetworkEnforced"), "False", "{run}");
-
-    let policy = "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: strict}\nspec: {sandboxPolicy: {minimumIsolation: [network]}}\n";
-    world.create(policy)?;
-    world.create(&scripted("refused", turns, "  policyRef: strict", ""))?;
     let run = world.ended("refused")?;
     assert_eq!(run["status"]["phase"], "Failed", "{run}");
     assert_eq!(

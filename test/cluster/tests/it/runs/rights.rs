@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sympozium_testkit::cluster::{Kubectl, eventually};
 
 use super::world::{
-    Company, KUBECTL_IMAGE, PATIENCE, SystemPack, World, commands, condition, is_over,
+    Company, KUBECTL_IMAGE, PATIENCE, SystemPack, World, commands, condition, hold, is_over,
     running_containers, scripted,
 };
 use crate::render::world::{documents, send};
@@ -164,7 +164,7 @@ fn runs_at_once_never_have_the_rights_of_each_other() -> Result<()> {
     // Two runs in one namespace, and one of an equal name in another.
     let (pods, maps) = (pack(&first, "pods")?, pack(&second, "configmaps")?);
     let start = |world: &World, run: &str, pack: &SystemPack| -> Result<()> {
-        let turns = commands(&[HOLD]);
+        let turns = hold();
         world
             .create(&scripted(run, &turns, &skills(&[&pack.name]), ""))
             .map(drop)

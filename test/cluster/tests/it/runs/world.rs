@@ -14,6 +14,7 @@ use sympozium_testkit::cluster::{
     Cluster, Image, Installation, Kubectl, Namespace, Printed, Security, Tier, eventually,
 };
 
+use super::rights::HOLD;
 use crate::render::world::{documents, send};
 use crate::together::{Alone, Together, alone, together};
 
@@ -259,11 +260,26 @@ pub fn scripted(run: &str, turns: &str, agent_more: &str, run_more: &str) -> Str
     )
 }
 
+/// Seconds that a command may take at most.
+const LONGEST: u32 = 120;
+/// Commands that wait, one after the other.
+const HOLDS: usize = 4;
+
+/// Turns of a run that waits until [`super::rights::let_go`], however slow the machine is: when the time of one command is over, the
+/// next waits.
+pub fn hold() -> String {
+    // Told apart, so that they do not count as one call that is repeated.
+    let all: Vec<String> = (0..HOLDS)
+        .map(|number| format!(": {number}; {HOLD}"))
+        .collect();
+    commands(&all.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 /// Turns that run commands in a skill, one after the other, and then say that all is done.
 pub fn commands(commands: &[&str]) -> String {
     let mut turns = String::new();
     for command in commands {
-        let arguments = json!({ "command": command });
+        let arguments = json!({ "command": command, "timeout": LONGEST });
         turns.push_str(&format!(
             "      - call: [{{tool: execute_command, arguments: {arguments}}}]\n"
         ));
