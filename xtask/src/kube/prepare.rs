@@ -47,10 +47,12 @@ pub fn prepare(reached: impl Fn(Stage)) -> Result<()> {
     cache::shrink(&root)
 }
 
-/// Ends the clusters that the tests of a run shared. Anything left behind is a failure.
-pub fn end_run(run: &str) -> Result<()> {
+/// Ends the clusters that the tests of these runs shared. Anything left behind is a failure.
+pub fn end_runs(runs: &[String]) -> Result<()> {
     let root = Root::find()?;
-    end::down_of_run(&root, run)?;
+    for run in runs {
+        end::down_of_run(&root, run)?;
+    }
     let left = leaks::list(&root)?;
     if !left.is_empty() {
         bail!("left behind:\n{}", left.join("\n"));

@@ -120,6 +120,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     if suite.need() == Need::Node {
                         command.env(TIER, kube::TEST_TIER);
                     }
+                    if let Some(own) = &suite.row.clusters {
+                        command.env(RUN, environment.run_name() + own);
+                    }
                 },
                 readiness: &readiness,
             };
@@ -152,7 +155,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Ok(())
     })?;
     report.add(Step::run("tear-down", || {
-        kube::end_run(&environment.run_name())
+        let own = table.clusters().map(|own| environment.run_name() + own);
+        let mut runs = vec![environment.run_name()];
+        runs.extend(own);
+        kube::end_runs(&runs)
     }));
     let recorded = fs::read_to_string(&environment.skips).context("reading the skips")?;
     let skipped = skips::parse_recorded(&recorded);

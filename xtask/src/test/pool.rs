@@ -61,7 +61,6 @@ pub struct Pool<'a> {
 /// A suite that is running.
 struct Running {
     since: Instant,
-    group: Option<String>,
     done: Arc<AtomicUsize>,
 }
 
@@ -76,7 +75,7 @@ impl Pool<'_> {
         std::thread::scope(|scope| {
             while !suites.is_empty() || !running.is_empty() {
                 while running.len() < self.width {
-                    let Some((suite, readiness)) = self.next(&mut suites, &running) else {
+                    let Some((suite, readiness)) = self.next(&mut suites) else {
                         break;
                     };
                     if let Readiness::Failed(step) = readiness {
@@ -89,7 +88,6 @@ impl Pool<'_> {
                         suite.name.clone(),
                         Running {
                             since,
-                            group: suite.row.group.clone(),
                             done: Arc::clone(&done),
                         },
                     );
@@ -115,20 +113,9 @@ impl Pool<'_> {
         outcomes
     }
 
-    /// The first suite that need wait neither for what it needs nor for another of its group.
-    fn next(
-        &self,
-        suites: &mut Vec<Suite>,
-        running: &BTreeMap<String, Running>,
-    ) -> Option<(Suite, Readiness)> {
-        let is_taken = |suite: &Suite| {
-            let group = suite.row.group.as_ref();
-            group.is_some() && running.values().any(|it| it.group.as_ref() == group)
-        };
+    /// The first suite that need not wait.
+    fn next(&self, suites: &mut Vec<Suite>) -> Option<(Suite, Readiness)> {
         let ready = suites.iter().enumerate().find_map(|(place, suite)| {
-            if is_taken(suite) {
-                return None;
-            }
             let readiness = (self.readiness)(suite.need());
             (readiness != Readiness::Waiting).then_some((place, readiness))
         });
@@ -221,7 +208,7 @@ fn not_run(suite: &Suite, step: &str) -> Outcome {
 fn say_progress(running: &BTreeMap<String, Running>, waiting: usize) {
     let mut words: Vec<String> = running
         .iter()
-        .map(|(name, Running { since, done, .. })| {
+        .map(|(name, Running { since, done })| {
             let done = done.load(Ordering::Relaxed);
             format!("{name} ({done} tests, {} s)", since.elapsed().as_secs())
         })

@@ -28,8 +28,8 @@ pub struct Row {
     pub budget: Duration,
     pub threads: usize,
     pub need: Need,
-    /// Suites of one group do not run at the same time: they would change what they share.
-    pub group: Option<String>,
+    /// Suites share the clusters of a run, unless one has a name for clusters of its own: it changes what others rely on.
+    pub clusters: Option<String>,
     /// The harness is the conformance suite's.
     pub own_harness: bool,
     pub arguments: Vec<String>,
@@ -42,7 +42,7 @@ impl Default for Row {
             budget: Duration::from_secs(20),
             threads: 2,
             need: Need::Nothing,
-            group: None,
+            clusters: None,
             own_harness: false,
             arguments: Vec::new(),
         }
@@ -117,6 +117,13 @@ impl Table {
         suites.any(|(name, row)| row.need != Need::Nothing && is_wanted(name))
     }
 
+    /// The names of clusters that are not the run's.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        self.suites
+            .iter()
+            .filter_map(|(_, row)| row.clusters.as_deref())
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.suites.iter().map(|(name, _)| name.as_str())
     }
@@ -144,7 +151,7 @@ impl Row {
         match word.split_once('=') {
             Some(("threads", count)) => self.threads = count.parse().context("threads")?,
             Some(("needs", "control-plane")) => self.need = Need::ControlPlane,
-            Some(("group", name)) => self.group = Some(name.to_owned()),
+            Some(("clusters", name)) => self.clusters = Some(name.to_owned()),
             Some(("needs", "node")) => self.need = Need::Node,
             None if word == "own-harness" => self.own_harness = true,
             _ => bail!("unknown setting `{word}`"),
@@ -160,7 +167,7 @@ mod tests {
     #[test]
     fn rows_say_how_and_how_long() {
         let text = "# why\nstep test-build 420\nsuite a/it 90 threads=6 needs=control-plane # waits\n\
-                    suite b/it:kubernetes 300 own-harness needs=node group=pods -- kubernetes --skip x\n";
+                    suite b/it:kubernetes 300 own-harness needs=node clusters=own -- kubernetes --skip x\n";
         let table = Table::parse(text).unwrap();
         let [(name, row)] = &table.rows_of("a/it")[..] else {
             panic!("{table:?}");
@@ -174,7 +181,7 @@ mod tests {
         };
         assert_eq!(*name, "b/it:kubernetes");
         assert!(row.own_harness);
-        assert_eq!(row.group.as_deref(), Some("pods"));
+        assert_eq!(row.clusters.as_deref(), Some("own"));
         assert_eq!(row.arguments, ["kubernetes", "--skip", "x"]);
         assert_eq!(
             table.step_warning("test build", Duration::from_secs(525)),
