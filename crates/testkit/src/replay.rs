@@ -69,12 +69,12 @@ pub fn check_layout(library: &str, targets: &[(&str, Target)]) {
 /// With the first find of each target.
 pub fn replay(targets: &[(&str, Target)]) {
     let broken: Vec<_> = targets.iter().filter_map(first_find).collect();
-    let seed = seed();
+    let seed = mutation_seed();
     assert!(broken.is_empty(), "seed {seed}:\n{}", broken.join("\n"));
 }
 
 /// The same mutations in every `make test`, so that a change is to blame for a failure; `make test-full` and `make fuzz` search.
-fn seed() -> u64 {
+fn mutation_seed() -> u64 {
     if cases::is_full() { cases::seed() } else { 1 }
 }
 
@@ -131,7 +131,7 @@ impl Dice {
     /// The names are part of it, so that a new seed changes nothing for the others.
     fn new(target: &str, seed: &str) -> Self {
         let names = target.bytes().chain(seed.bytes());
-        Self(names.fold(seed(), |sum, byte| {
+        Self(names.fold(mutation_seed(), |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         }))
     }
