@@ -22,8 +22,13 @@ linker:
 		fi; \
 	}
 
+# Not quiet: the first time it takes a minute or more.
+.PHONY: tooling
+tooling: linker
+	@$(CARGO) build --locked --bin xtask
+
 .PHONY: setup
-setup: linker ## Install the packages that building and testing need
+setup: tooling ## Install the packages that building and testing need
 	@$(XTASK) setup
 
 .PHONY: build
@@ -32,22 +37,23 @@ build: linker ## Build everything
 
 .PHONY: demo
 demo: linker ## See an agent at work, and a hostile one stopped
+	@$(CARGO) build --locked --bin sympozium
 	@$(CARGO) run --quiet --locked --bin sympozium -- demo
 
 .PHONY: quick
-quick: linker ## After a small change: format, clippy of what changed, unit tests; no cluster
+quick: tooling ## After a small change: format, clippy of what changed, unit tests; no cluster
 	@$(XTASK) quick
 
 .PHONY: test
-test: linker ## Run every check and test, with samples of the large matrices
+test: tooling ## Run every check and test, with samples of the large matrices
 	@$(XTASK) test
 
 .PHONY: test-full
-test-full: linker ## The same with the whole matrices
+test-full: tooling ## The same with the whole matrices
 	@$(XTASK) test --full
 
 .PHONY: test-busy
-test-busy: linker ## The timing-sensitive tests with every core busy, three times in a row
+test-busy: tooling ## The timing-sensitive tests with every core busy, three times in a row
 	@$(XTASK) test --busy
 
 .PHONY: bench
@@ -71,7 +77,7 @@ clean: ## Remove what was built
 	$(CARGO) clean
 
 .PHONY: clean-cache
-clean-cache: linker ## Remove what was built outside the tree (the parts of the test cluster)
+clean-cache: tooling ## Remove what was built outside the tree (the parts of the test cluster)
 	@$(XTASK) kube clean-cache
 
 # The targets of the test cluster, where the checkout has them.
