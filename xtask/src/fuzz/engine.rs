@@ -117,8 +117,8 @@ impl Engine {
             return output(&mut build()).map(drop);
         }
         // It takes one name, or none for all of them.
-        for target in chosen {
-            output(build().arg(target.name))?;
+        for Target { name, package, .. } in chosen {
+            output(build().args(["--no-default-features", "--features", package, name]))?;
         }
         Ok(())
     }

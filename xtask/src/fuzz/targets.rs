@@ -34,64 +34,70 @@ impl Source {
 
 pub struct Target {
     pub name: &'static str,
+    /// The crate whose parser it tries, which is the feature of `fuzz/Cargo.toml` that it needs.
+    pub package: &'static str,
     pub source: Source,
 }
 
-const fn from(source: Source, name: &'static str) -> Target {
-    Target { name, source }
+const fn from(source: Source, package: &'static str, name: &'static str) -> Target {
+    Target {
+        name,
+        package,
+        source,
+    }
 }
 
 /// The most exposed first: a search that is interrupted has seen those.
 pub const TARGETS: &[Target] = &[
     // What a run sends to the gateway and to the bridge, across the boundary of its pod.
-    from(Source::Run, "connect_head"),
-    from(Source::Run, "client_hello"),
-    from(Source::Run, "run_api"),
-    from(Source::Run, "proxy_credential"),
-    from(Source::Run, "bridge_request"),
-    from(Source::Run, "door_call"),
-    from(Source::Run, "fetch_address"),
+    from(Source::Run, "gateway", "connect_head"),
+    from(Source::Run, "gateway", "client_hello"),
+    from(Source::Run, "gateway", "run_api"),
+    from(Source::Run, "ipc", "proxy_credential"),
+    from(Source::Run, "bridge", "bridge_request"),
+    from(Source::Run, "bridge", "door_call"),
+    from(Source::Run, "bridge", "fetch_address"),
     // What servers answer.
-    from(Source::Network, "bridge_sse"),
-    from(Source::Network, "fetch_body"),
-    from(Source::Network, "agent_sse"),
-    from(Source::Network, "agent_openai"),
-    from(Source::Network, "agent_anthropic"),
-    from(Source::Network, "page_text"),
-    from(Source::Network, "neutral_text"),
+    from(Source::Network, "bridge", "bridge_sse"),
+    from(Source::Network, "bridge", "fetch_body"),
+    from(Source::Network, "agent", "agent_sse"),
+    from(Source::Network, "agent", "agent_openai"),
+    from(Source::Network, "agent", "agent_anthropic"),
+    from(Source::Network, "agent", "page_text"),
+    from(Source::Network, "agent", "neutral_text"),
     // What a run asks of its sidecars.
-    from(Source::Run, "http_head"),
-    from(Source::Run, "http_body"),
-    from(Source::Run, "ipc_request"),
-    from(Source::Run, "ipc_result"),
-    from(Source::Run, "ipc_name"),
+    from(Source::Run, "sidecar", "http_head"),
+    from(Source::Run, "sidecar", "http_body"),
+    from(Source::Run, "ipc", "ipc_request"),
+    from(Source::Run, "ipc", "ipc_result"),
+    from(Source::Run, "ipc", "ipc_name"),
     // What a model asks of its tools, and what commands do.
-    from(Source::Run, "beneath"),
-    from(Source::Run, "agent_arguments"),
-    from(Source::Run, "agent_edit"),
-    from(Source::Run, "answer"),
-    from(Source::Run, "captured"),
-    from(Source::Run, "command_output"),
-    from(Source::Run, "environment"),
-    from(Source::Run, "process_stat"),
-    from(Source::Run, "program"),
-    from(Source::Run, "skill_name"),
+    from(Source::Run, "exec", "beneath"),
+    from(Source::Run, "agent", "agent_arguments"),
+    from(Source::Run, "agent", "agent_edit"),
+    from(Source::Run, "exec", "answer"),
+    from(Source::Run, "exec", "captured"),
+    from(Source::Run, "agent", "command_output"),
+    from(Source::Run, "exec", "environment"),
+    from(Source::Run, "exec", "process_stat"),
+    from(Source::Run, "exec", "program"),
+    from(Source::Run, "exec", "skill_name"),
     // What we wrote ourselves, and what the kernel says.
-    from(Source::Machine, "run_plan"),
-    from(Source::Machine, "job"),
-    from(Source::Machine, "job_stream"),
-    from(Source::Machine, "control_message"),
-    from(Source::Machine, "control_stream"),
-    from(Source::Machine, "cgroup_events"),
-    from(Source::Machine, "cgroup_layout"),
-    from(Source::Machine, "cgroup_name"),
-    from(Source::Machine, "cgroup_procs"),
-    from(Source::Machine, "kernel_log"),
-    from(Source::Person, "manifest"),
-    from(Source::Person, "agent_skill"),
-    from(Source::Person, "image_reference"),
-    from(Source::Person, "duration"),
-    from(Source::Person, "quantity"),
+    from(Source::Machine, "plan", "run_plan"),
+    from(Source::Machine, "exec", "job"),
+    from(Source::Machine, "exec", "job_stream"),
+    from(Source::Machine, "exec", "control_message"),
+    from(Source::Machine, "exec", "control_stream"),
+    from(Source::Machine, "exec", "cgroup_events"),
+    from(Source::Machine, "exec", "cgroup_layout"),
+    from(Source::Machine, "exec", "cgroup_name"),
+    from(Source::Machine, "exec", "cgroup_procs"),
+    from(Source::Machine, "exec", "kernel_log"),
+    from(Source::Person, "cli", "manifest"),
+    from(Source::Person, "cli", "agent_skill"),
+    from(Source::Person, "plan", "image_reference"),
+    from(Source::Person, "plan", "duration"),
+    from(Source::Person, "plan", "quantity"),
 ];
 
 #[cfg(test)]
@@ -111,5 +117,15 @@ mod tests {
         let rows: BTreeSet<String> = TARGETS.iter().map(|it| it.name.to_owned()).collect();
         assert_eq!(rows, programs);
         assert_eq!(rows.len(), TARGETS.len());
+    }
+
+    #[test]
+    fn every_row_names_the_crate_that_the_manifest_names() {
+        let manifest = std::fs::read_to_string(workspace_root().join("fuzz/Cargo.toml")).unwrap();
+        for Target { name, package, .. } in TARGETS {
+            let lines =
+                format!("path = \"fuzz_targets/{name}.rs\"\nrequired-features = [\"{package}\"]\n");
+            assert!(manifest.contains(&lines), "{name} {package}");
+        }
     }
 }
