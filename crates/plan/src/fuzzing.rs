@@ -15,7 +15,9 @@ use sympozium_api::duration::DurationText;
 use sympozium_api::run_plan::Gate;
 
 use crate::duration::written;
-use crate::image::{Image, InvalidImage, MAX_NAME_BYTES, MAX_REFERENCE_BYTES, Registry};
+use crate::image::{
+    Image, InvalidImage, InvalidRegistry, MAX_NAME_BYTES, MAX_REFERENCE_BYTES, Registry,
+};
 use crate::plan::agent_view;
 use crate::quantity::{Amount, MAX_QUANTITY_BYTES};
 use crate::render::{RenderSettings, render};
@@ -67,7 +69,8 @@ fn longer_entry(text: &str) -> Option<Registry> {
     match Registry::parse(text) {
         Ok(entry) => Some(entry),
         Err(error) => {
-            assert_eq!(error, InvalidImage::TooLong(MAX_NAME_BYTES).into());
+            let too_long = InvalidImage::TooLong(MAX_NAME_BYTES);
+            assert_eq!(error, InvalidRegistry::Part(too_long));
             assert!(text.len() > MAX_NAME_BYTES, "{text}");
             None
         }

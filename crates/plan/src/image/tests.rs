@@ -115,7 +115,7 @@ fn an_entry_may_be_as_long_as_a_name_and_no_longer() {
     for longer in [format!("{longest}/*"), format!("{longest}x")] {
         assert_eq!(
             Registry::parse(&longer),
-            Err(InvalidImage::TooLong(MAX_NAME_BYTES).into())
+            Err(InvalidRegistry::Part(InvalidImage::TooLong(MAX_NAME_BYTES)))
         );
     }
 }
