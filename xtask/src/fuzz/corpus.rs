@@ -58,10 +58,12 @@ pub fn minimise(engine: &Engine, target: &str) -> anyhow::Result<Minimised> {
     } else {
         now
     };
-    replace(&seeds, &checked_in, FOUND, is_found)?;
     let others = chosen.iter().filter(|it| !checked_in.contains(it));
     let others: Vec<&Input> = others.copied().collect();
-    replace(&engine.work_corpus(target), &others, "", |_| true)?;
+    exchange(
+        (&seeds, &checked_in),
+        (&engine.work_corpus(target), &others),
+    )?;
     Ok(Minimised {
         before,
         after: written.len() + chosen.len(),
@@ -161,30 +163,42 @@ fn within_bounds<'a>(chosen: &[&'a Input]) -> Vec<&'a Input> {
         .collect()
 }
 
-/// Makes `inputs` the only ones in `directory` that `ours` says yes to, each named by its contents.
-fn replace(
-    directory: &Path,
-    inputs: &[&Input],
-    prefix: &str,
-    ours: impl Fn(&Path) -> bool,
-) -> anyhow::Result<()> {
+/// Makes the inputs those of the repository and of the machine. All are read before any is removed: one may go from one
+/// directory to the other.
+fn exchange(repository: (&Path, &[&Input]), machine: (&Path, &[&Input])) -> anyhow::Result<()> {
+    let (ours, others) = (read(repository.1, FOUND)?, read(machine.1, "")?);
+    replace(repository.0, &ours, is_found)?;
+    replace(machine.0, &others, |_| true)
+}
+
+/// A file's name, which says what it holds, and its contents.
+type Named = (String, Vec<u8>);
+
+fn read(inputs: &[&Input], prefix: &str) -> anyhow::Result<Vec<Named>> {
     let named = inputs.iter().map(|input| {
-        let contents = fs::read(&input.path)?;
-        let hash: String = Sha256::digest(&contents)
+        let path = &input.path;
+        let contents = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let digest = Sha256::digest(&contents);
+        let hash: String = digest
             .iter()
             .take(8)
             .map(|it| format!("{it:02x}"))
             .collect();
-        anyhow::Ok((directory.join(format!("{prefix}{hash}")), contents))
+        Ok((format!("{prefix}{hash}"), contents))
     });
-    let named: Vec<_> = named.collect::<Result<_, _>>()?;
+    named.collect()
+}
+
+/// Makes `inputs` the only ones in `directory` that `ours` says yes to.
+fn replace(directory: &Path, inputs: &[Named], ours: impl Fn(&Path) -> bool) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if ours(&path) && !named.iter().any(|(name, _)| *name == path) {
+        if ours(&path) && !inputs.iter().any(|(name, _)| path.ends_with(name)) {
             fs::remove_file(&path)?;
         }
     }
-    for (path, contents) in named {
+    for (name, contents) in inputs {
+        let path = directory.join(name);
         if !path.exists() {
             fs::write(&path, contents).with_context(|| format!("writing {}", path.display()))?;
         }

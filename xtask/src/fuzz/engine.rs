@@ -42,6 +42,9 @@ pub enum Verdict {
     Nothing,
     /// A property broke, or an input took too long or too much memory; with the file that holds the input.
     Found(PathBuf),
+    /// An input took too long in the search and not when it was run again: the machine was at a stand, and the search ended
+    /// early.
+    Stalled,
     /// The program did not get to its end and named no input; with the file that holds what it printed.
     Broken(PathBuf),
 }
@@ -146,6 +149,10 @@ impl Engine {
         let text = fs::read_to_string(&log)?;
         let verdict = match (ended, artifact(&text)) {
             (Ended::Well, _) => Verdict::Nothing,
+            (_, Some(input)) if is_timeout(&input) && self.run_input(target, &input)? => {
+                fs::remove_file(&input)?;
+                Verdict::Stalled
+            }
             (_, Some(input)) => Verdict::Found(input),
             (_, None) => Verdict::Broken(log),
         };
@@ -190,6 +197,7 @@ impl Engine {
         let mut program = command(directory.join(target));
         program
             .arg(format!("-timeout={INPUT_SECONDS}"))
+            .arg(format!("-report_slow_units={INPUT_SECONDS}"))
             .arg(format!("-rss_limit_mb={MAX_MEMORY_MB}"))
             // As cargo-fuzz does: generated code is in several libraries.
             .env("ASAN_OPTIONS", "detect_odr_violation=0");
@@ -243,10 +251,17 @@ fn nightly_triple(toolchains: &str) -> Option<&str> {
         .find(|host| host.starts_with(std::env::consts::ARCH))
 }
 
-/// The file that libFuzzer says it has put the input into.
+/// As libFuzzer names inputs that took too long.
+fn is_timeout(input: &Path) -> bool {
+    let name = input.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("timeout-")
+}
+
+/// The file that libFuzzer says it has put the input into. The last one: before it there may be inputs that were only slow.
 fn artifact(log: &str) -> Option<PathBuf> {
     let line = log
         .lines()
+        .rev()
         .find_map(|line| line.split_once("Test unit written to "))?;
     Some(line.1.trim().into())
 }
@@ -334,6 +349,8 @@ INFO: Seed: 1
             "{LOG}==1== ERROR: libFuzzer: deadly signal\nartifact_prefix='a/'; Test unit written to a/crash-1\n"
         );
         assert_eq!(artifact(&crashed), Some("a/crash-1".into()));
+        assert!(!is_timeout(Path::new("a/crash-1")));
+        assert!(is_timeout(Path::new("a/timeout-1")));
         assert_eq!(Statistics::parse(&crashed).executions, 9);
     }
 }

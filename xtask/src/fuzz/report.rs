@@ -30,6 +30,7 @@ impl Report {
         match self.outcome.verdict {
             Verdict::Nothing => "nothing found",
             Verdict::Found(_) => "FOUND",
+            Verdict::Stalled => "STALLED",
             Verdict::Broken(_) => "BROKEN",
         }
     }
@@ -46,6 +47,9 @@ impl Report {
             Verdict::Found(input) => format!(
                 "{name}: reproduce with `make fuzz TARGET={name} INPUT={}`",
                 relative(input)
+            ),
+            Verdict::Stalled => format!(
+                "{name}: the machine was at a stand and the search ended early; fuzz it again"
             ),
             Verdict::Broken(log) => format!("{name}: it ended early; see {}", relative(log)),
         }

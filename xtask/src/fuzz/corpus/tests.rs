@@ -72,8 +72,9 @@ fn seeds_that_people_wrote_stay_and_inputs_are_named_by_what_they_hold() {
     fs::write(corpus.join("0123456789".repeat(4)), "by hand").unwrap();
     fs::write(work.join("some"), "new").unwrap();
     let new = input(work.join("some").to_str().unwrap(), 3, &[1]);
+    let named = read(&[&new], FOUND).unwrap();
     for _ in 0..2 {
-        replace(&corpus, &[&new], FOUND, is_found).unwrap();
+        replace(&corpus, &named, is_found).unwrap();
         let names = fs::read_dir(&corpus).unwrap();
         let mut names: Vec<_> = names
             .map(|it| it.unwrap().file_name().into_string().unwrap())
@@ -81,4 +82,27 @@ fn seeds_that_people_wrote_stay_and_inputs_are_named_by_what_they_hold() {
         names.sort_unstable();
         assert_eq!(names, ["empty-object", "found-11507a0e2f5e69d5"]);
     }
+}
+
+#[test]
+fn an_input_can_move_from_one_directory_to_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let [corpus, work] = ["corpus", "work"].map(|name| directory.path().join(name));
+    fs::create_dir(&corpus).unwrap();
+    fs::create_dir(&work).unwrap();
+    fs::write(corpus.join("found-1"), "worse").unwrap();
+    fs::write(work.join("2"), "better").unwrap();
+    let worse = input(corpus.join("found-1").to_str().unwrap(), 5, &[1]);
+    let better = input(work.join("2").to_str().unwrap(), 6, &[1, 2]);
+    exchange((&corpus, &[&better]), (&work, &[&worse])).unwrap();
+    let text = |directory: &Path| {
+        let mut entries = fs::read_dir(directory).unwrap();
+        let text = fs::read_to_string(entries.next().unwrap().unwrap().path()).unwrap();
+        assert!(entries.next().is_none());
+        text
+    };
+    assert_eq!(
+        (text(&corpus), text(&work)),
+        ("better".into(), "worse".into())
+    );
 }
