@@ -61,8 +61,8 @@ bench: setup ## Measure against the targets (SUITE=name for one suite)
 	@$(XTASK) bench $(if $(SUITE),--suite $(SUITE))
 
 .PHONY: fuzz
-fuzz: setup ## Fuzz each target for a minute (SECONDS=n, TARGET=name)
-	@$(XTASK) fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET))
+fuzz: setup ## Fuzz each target for two or ten minutes (SECONDS=n, TARGET=name, INPUT=file)
+	@$(XTASK) fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--input $(INPUT))
 
 .PHONY: fmt
 fmt: ## Format the code

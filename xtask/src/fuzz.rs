@@ -1,84 +1,136 @@
-//! `fuzz`: coverage-guided fuzzing of every target in `fuzz/`, for a bounded time each.
+//! `fuzz`: coverage-guided fuzzing of every target in `fuzz/`, for a bounded time each, and what is retained of it.
 
-use std::time::Duration;
+mod corpus;
+mod engine;
+mod report;
+mod targets;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::bail;
 
-use crate::launch::Role;
+use self::engine::{Engine, Verdict};
+use self::report::Report;
+use self::targets::{TARGETS, Target};
 use crate::output::{hinted, line, note};
-use crate::process::{
-    Ended, Output, command, has_program, output, run as run_program, workspace_root,
-};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How long to fuzz each target.
-    #[arg(long, default_value_t = 60)]
-    seconds: u64,
-    /// Only this target.
+    /// How long to fuzz each target; without it, ten minutes where the bytes come from a run or the network, else two.
     #[arg(long)]
-    target: Option<String>,
+    seconds: Option<u64>,
+    /// Only these targets; several with commas between them.
+    #[arg(long, value_delimiter = ',')]
+    target: Vec<String>,
+    /// Run one target on this file alone, to reproduce what was found.
+    #[arg(long, requires = "target")]
+    input: Option<PathBuf>,
+    /// How many targets to fuzz at once; without it, one for each core.
+    #[arg(long)]
+    jobs: Option<usize>,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    if !workspace_root().join("fuzz/Cargo.toml").exists() {
-        line("nothing to fuzz: there is no fuzz/Cargo.toml");
+    let chosen = choose(&arguments.target)?;
+    let engine = Engine::install()?;
+    engine.build(&chosen)?;
+    if let Some(input) = &arguments.input {
+        return reproduce(&engine, &chosen, input);
+    }
+    let reports = fuzz_all(&engine, &chosen, arguments)?;
+    line(&report::table(&reports));
+    let found: Vec<&Report> = reports
+        .iter()
+        .filter(|report| report.outcome.verdict != Verdict::Nothing)
+        .collect();
+    if found.is_empty() {
+        line(&format!("{} targets fuzzed, nothing found", reports.len()));
         return Ok(());
     }
-    if !has_program("rustup")
-        || output(command("rustup").args(["run", "nightly", "cargo", "--version"])).is_err()
-    {
-        return Err(hinted(
-            "fuzzing needs a nightly toolchain, and there is none",
-            "rustup toolchain install nightly; the same corpora run on stable in `make test`",
-        ));
+    for report in &found {
+        note(&report.how_to_reproduce());
     }
-    if !has_program("cargo-fuzz") {
-        note("installing cargo-fuzz, which takes a few minutes");
-        output(command("cargo").args(["install", "--locked", "--quiet", "cargo-fuzz"]))?;
+    bail!(
+        "fuzzing failed in {} of {} targets",
+        found.len(),
+        reports.len()
+    );
+}
+
+fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Target>> {
+    if names.is_empty() {
+        return Ok(TARGETS.iter().collect());
     }
-    let targets = match &arguments.target {
-        Some(target) => vec![target.clone()],
-        None => output(&mut cargo_fuzz(&["list"]))?
-            .lines()
-            .map(str::to_owned)
-            .collect(),
+    let find = |name: &String| {
+        TARGETS
+            .iter()
+            .find(|target| target.name == name)
+            .ok_or_else(|| {
+                hinted(
+                    format!("there is no fuzz target {name}"),
+                    "they are in xtask/src/fuzz/targets.rs",
+                )
+            })
     };
-    let mut failed = Vec::new();
-    for target in &targets {
-        note(&format!("fuzzing {target} for {} s", arguments.seconds));
-        let time = format!("-max_total_time={}", arguments.seconds);
-        let fuzz = cargo_fuzz(&[
-            "run",
-            target,
-            "--",
-            &time,
-            "-rss_limit_mb=2048",
-            "-timeout=10",
-        ]);
-        // The first build compiles the standard library's checks too.
-        let limit = Duration::from_secs(arguments.seconds) + Duration::from_secs(1200);
-        if run_program(&fuzz, Role::Tool, limit, Output::Shown)?.ended != Ended::Well {
-            failed.push(target.as_str());
-        }
+    names.iter().map(find).collect()
+}
+
+fn reproduce(engine: &Engine, chosen: &[&Target], input: &PathBuf) -> anyhow::Result<()> {
+    let [target] = chosen else {
+        bail!("an input is for one target");
+    };
+    match engine.run_input(target.name, input)? {
+        true => line("every property holds for this input"),
+        false => bail!("{} fails on {}", target.name, input.display()),
     }
-    if !failed.is_empty() {
-        bail!(
-            "fuzzing found something in: {}; the inputs are in fuzz/artifacts",
-            failed.join(", ")
-        );
-    }
-    line(&format!("{} targets fuzzed, nothing found", targets.len()));
     Ok(())
 }
 
-/// By way of rustup, because the cargo that started us is the stable one and does not know `+nightly`.
-fn cargo_fuzz(words: &[&str]) -> std::process::Command {
-    let mut cargo = command("rustup");
-    cargo
-        .args(["run", "nightly", "cargo", "fuzz"])
-        .args(words)
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env_remove("CARGO");
-    cargo
+/// Fuzzes all that were chosen, several at once. A report for each, in the order of the table.
+fn fuzz_all(
+    engine: &Engine,
+    chosen: &[&'static Target],
+    arguments: &Arguments,
+) -> anyhow::Result<Vec<Report>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.unwrap_or(cores).clamp(1, chosen.len());
+    let queue: Mutex<VecDeque<_>> = Mutex::new(chosen.iter().copied().enumerate().collect());
+    let next = || {
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.pop_front()
+    };
+    let work = || -> anyhow::Result<Vec<(usize, Report)>> {
+        let mut done = Vec::new();
+        while let Some((number, target)) = next() {
+            let seconds = arguments.seconds.unwrap_or(target.source.seconds());
+            let name = target.name;
+            let of = format!("{} of {}", number + 1, chosen.len());
+            note(&format!("{name}: fuzzing for {seconds} s ({of})"));
+            let outcome = engine.fuzz(name, seconds)?;
+            let minimised = corpus::minimise(engine, name)?;
+            let report = Report {
+                target,
+                outcome,
+                minimised,
+            };
+            note(&report.progress());
+            done.push((number, report));
+        }
+        Ok(done)
+    };
+    let mut reports = Vec::new();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        for worker in workers {
+            match worker.join() {
+                Ok(done) => reports.extend(done?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        anyhow::Ok(())
+    })?;
+    reports.sort_by_key(|(number, _)| *number);
+    Ok(reports.into_iter().map(|(_, report)| report).collect())
 }

@@ -1,4 +1,5 @@
-//! The fuzz targets of a crate on stable: every seed of every corpus, and mutations of it that a fixed seed decides.
+//! The fuzz targets of a crate on stable: every input of every corpus, and mutations of the seeds that people wrote, which a
+//! fixed number decides.
 //!
 //! `make fuzz` searches with coverage; this holds what it found, and notices in every `make test` when a property
 //! breaks. A target belongs to the crate that its program in `fuzz/fuzz_targets` calls.
@@ -21,6 +22,8 @@ pub type Target = fn(data: &[u8]);
 /// Mutations of each seed in `make test`; `make test-full` has [`ALL`].
 const SAMPLE: u64 = 200;
 const ALL: u64 = 2_000;
+/// How the name of an input begins that `make fuzz` found and checked in; see `xtask/src/fuzz/corpus.rs`.
+const FOUND: &str = "found-";
 
 fn fuzz_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
@@ -58,11 +61,11 @@ pub fn check_layout(library: &str, targets: &[(&str, Target)]) {
     for name in &targets {
         let program = program(name);
         assert!(program.contains(&format!("fuzzing::{name}(")), "{program}");
-        assert!(seeds(name).len() >= 3, "too few seeds for {name}");
+        assert!(corpus(name).0.len() >= 3, "too few seeds for {name}");
     }
 }
 
-/// That every seed and its mutations keep the properties.
+/// That the properties hold for every input, and for the mutations of every seed.
 ///
 /// # Panics
 ///
@@ -81,8 +84,10 @@ fn mutation_seed() -> u64 {
 /// One find per target is enough to look at.
 fn first_find(&(name, target): &(&str, Target)) -> Option<String> {
     let count = if cases::is_full() { ALL } else { SAMPLE };
-    let seeds = seeds(name);
-    for (seed, bytes) in &seeds {
+    let (seeds, found) = corpus(name);
+    // What was found is many mutations of a seed already.
+    let seeded = seeds.iter().map(|input| (input, count));
+    for ((seed, bytes), count) in seeded.chain(found.iter().map(|input| (input, 0))) {
         let mut dice = Dice::new(name, seed);
         for mutation in 0..=count {
             let input = match mutation {
@@ -108,11 +113,15 @@ fn holds(target: Target, input: &[u8]) -> Result<(), String> {
     })
 }
 
-/// The seeds of a target, by name. What `make fuzz` added here is named by its hash and ignored by git; it is left
-/// out, or the same commit would be tested in another way on each machine.
-fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
+/// An input by its name.
+type Input = (String, Vec<u8>);
+
+/// The seeds of a target that people wrote, and what `make fuzz` found and checked in. What cargo-fuzz, started by hand, left
+/// there is named by its hash and ignored by git; it is left out, or the same commit would be tested in another way on each
+/// machine.
+fn corpus(target: &str) -> (Vec<Input>, Vec<Input>) {
     let directory = fuzz_directory().join("corpus").join(target);
-    let mut seeds: Vec<_> = fs::read_dir(&directory)
+    let mut inputs: Vec<Input> = fs::read_dir(&directory)
         .into_iter()
         .flatten()
         .map(|entry| entry.expect("it is readable").path())
@@ -120,8 +129,10 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         .filter(|(name, _)| name.len() != 40 || !name.bytes().all(|it| it.is_ascii_hexdigit()))
         .map(|(name, path)| (name, fs::read(path).expect("it is readable")))
         .collect();
-    seeds.sort();
-    seeds
+    inputs.sort();
+    inputs
+        .into_iter()
+        .partition(|(name, _)| !name.starts_with(FOUND))
 }
 
 /// SplitMix64, as in the probe.

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -417,6 +417,15 @@ impl Program {
         let address = line["address"].as_str().expect("an address");
         let address = address.trim_start_matches("Some(").trim_end_matches(')');
         address.parse().expect("an address")
+    }
+
+    /// Waits until it says that it is ready, which it is a moment after the runs were listed.
+    pub async fn ready(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.probe("/readyz").await.starts_with("HTTP/1.1 200 ") {
+            assert!(Instant::now() < deadline, "{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub async fn probe(&self, path: &str) -> String {

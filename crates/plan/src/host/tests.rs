@@ -71,7 +71,14 @@ fn hosts() {
 
 #[test]
 fn public_hosts() {
-    for text in ["api.openai.com", "8.8.8.8", "[2606:4700::1]"] {
+    for text in [
+        "api.openai.com",
+        // Local by its letters, and not by its labels.
+        "a.elocalhost",
+        "local.example.com",
+        "8.8.8.8",
+        "[2606:4700::1]",
+    ] {
         assert!(
             Host::parse(text).is_ok_and(|host| host.is_public()),
             "{text}"

@@ -105,6 +105,21 @@ fn what_is_no_reference() {
     );
 }
 
+/// Found by fuzzing: nothing is below a name of the greatest length, so an entry for that is refused by its length alone.
+#[test]
+fn an_entry_may_be_as_long_as_a_name_and_no_longer() {
+    let host = "registry.example/";
+    let longest = format!("{host}{}", "a".repeat(MAX_NAME_BYTES - host.len()));
+    let image = Image::parse(&longest).unwrap();
+    assert!(Registry::parse(&longest).unwrap().allows(&image));
+    for longer in [format!("{longest}/*"), format!("{longest}x")] {
+        assert_eq!(
+            Registry::parse(&longer),
+            Err(InvalidRegistry::Part(InvalidImage::TooLong(MAX_NAME_BYTES)))
+        );
+    }
+}
+
 #[test]
 fn entries_allow_by_whole_components() {
     for (entry, image, allowed) in [

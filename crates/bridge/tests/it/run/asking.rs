@@ -124,6 +124,8 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
             Some(result("done"))
         })
     };
+    // Dropped before the executor, which waits for its thread: a failed assertion must not make the test hang.
+    let _opened = OpenedOnDrop(&gate);
     let tickets = Executor::echo(world.volume("tickets"));
     let agent = world.agent().await;
     let asked = agent.execute("cluster", "a");
@@ -140,7 +142,13 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
             None,
             "somebody acted while a person was asked"
         );
-        assert_eq!(world.report().phase, Phase::Waiting);
+        // Reports leave the run a moment after what they say.
+        let waits = timeout(Duration::from_secs(60), async {
+            while world.report().phase != Phase::Waiting {
+                sleep(Duration::from_millis(2)).await;
+            }
+        });
+        assert!(waits.await.is_ok(), "{:?}", world.report());
         world.say(&pending, Says::Yes);
         while cluster.seen().is_empty() {
             sleep(Duration::from_millis(2)).await;
@@ -160,6 +168,15 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
     };
     let (answer, ()) = tokio::join!(asked, others);
     assert!(answer.is_ok(), "{answer:?}");
+}
+
+/// A gate that a thread waits at, opened at the latest when the test is over.
+struct OpenedOnDrop<'g>(&'g std::sync::atomic::AtomicBool);
+
+impl Drop for OpenedOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,7 +34,7 @@ async fn a_certificate_that_the_kubelet_swaps_is_served_and_a_bad_one_is_not() {
     };
     swap("..1");
     let gateway = world.gateway("gateway");
-    assert!(gateway.probe("/readyz").await.starts_with("HTTP/1.1 200 "));
+    gateway.ready().await;
     assert!(gateway.probe("/healthz").await.starts_with("HTTP/1.1 200 "));
     assert!(gateway.probe("/other").await.starts_with("HTTP/1.1 404 "));
     assert!(world.connect(&gateway, &world.root).await.is_ok());
