@@ -6,7 +6,7 @@ mod report;
 mod targets;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::bail;
@@ -77,7 +77,7 @@ fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Target>> {
     names.iter().map(find).collect()
 }
 
-fn reproduce(engine: &Engine, chosen: &[&Target], input: &PathBuf) -> anyhow::Result<()> {
+fn reproduce(engine: &Engine, chosen: &[&Target], input: &Path) -> anyhow::Result<()> {
     let [target] = chosen else {
         bail!("an input is for one target");
     };

@@ -2,9 +2,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use sympozium_testkit::{as_user, probe, skip};
+use sympozium_testkit::{as_user, probe, skip, wait_until};
 
 use crate::serve_server::{Server, Setup};
 
@@ -106,10 +107,14 @@ fn files_that_must_not_run_are_refused_by_the_rule_and_audited() {
             // Paths are for the log.
             assert!(!answer.text().contains("/run/"), "{answer:?}");
         }
-        let audited = server.log().into_iter().any(|line| {
+        let is_audited = |line: String| {
             line.contains("\"status\":403")
                 && line.contains(&format!("\"skill\":\"{name}\""))
                 && line.contains("\"cause\":")
+        };
+        // The line may come after the answer.
+        let audited = wait_until(Duration::from_secs(60), || {
+            server.log().into_iter().any(is_audited)
         });
         assert!(audited, "{name} was not audited");
     }

@@ -12,12 +12,19 @@ use super::world::{
 /// Finished runs of one agent that are kept.
 const HISTORY: usize = 50;
 
-/// A run with a skill whose one command waits.
+/// A run with a skill whose one command waits. When this returns, it does.
 fn held(world: &World, name: &str, more: &str) -> Result<Value> {
     let skills = "  skills: [{skillPackRef: tools}]";
-    let manifests = scripted(name, &commands(&[HOLD]), skills, more) + &shell_pack("tools");
+    let command = format!("touch /workspace/waits; {HOLD}");
+    let manifests = scripted(name, &commands(&[&command]), skills, more) + &shell_pack("tools");
     world.create(&manifests)?;
-    world.pod_with(name, "agent")
+    let pod = world.pod_with(name, "agent")?;
+    eventually("the command to wait", PATIENCE, || {
+        let look = ["test", "-e", "/workspace/waits"];
+        let waits = world.exec(&pod, "skill-tools", &look)?.success;
+        Ok(waits.then_some(()))
+    })?;
+    Ok(pod)
 }
 
 #[test]
