@@ -55,8 +55,9 @@ const RUN: &str = "SYMPOZIUM_TEST_RUN";
 const PARTS_STEP: &str = "cluster parts";
 /// Tests that need the machine for themselves.
 const ALONE: &str = "test/alone.txt";
-/// Suites at once for each core: most of them wait more than they compute.
-const SUITES_PER_CORE: usize = 2;
+/// Suites at once for each core. Two were tried and save little: each runs several tests at once already, and what is short of time
+/// beside many others fails for that.
+const SUITES_PER_CORE: usize = 1;
 
 #[derive(clap::Args)]
 pub struct Arguments {
