@@ -75,19 +75,25 @@ impl Turn {
 
 /// A run that will never have a pod, as long as it is undecided: it may take a while to be denied, and needs nothing but that the
 /// floor stays.
-pub struct Undecided;
+pub struct Undecided {
+    api: Api,
+}
 
 impl Turn {
     /// Gives the turn away.
     pub fn pass_on(self) -> Undecided {
         lock().undecided += 1;
-        Undecided
+        Undecided {
+            api: self.api.clone(),
+        }
     }
 }
 
 impl Drop for Undecided {
     fn drop(&mut self) {
-        lock().undecided -= 1;
+        let mut state = lock();
+        state.undecided -= 1;
+        state.restore_behind_the_last(&self.api);
         CHANGED.notify_all();
     }
 }
@@ -96,14 +102,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = lock();
         state.serving += 1;
-        // Who comes next puts what they need. Behind the last one others use the cluster.
-        if state.serving == state.next
-            && let Err(error) = state.put(&self.api, None)
-        {
-            // The runs behind this one would be held to the wrong floor.
-            eprintln!("error: the floor cannot be restored: {error:#}");
-            std::process::abort();
-        }
+        state.restore_behind_the_last(&self.api);
         CHANGED.notify_all();
     }
 }
@@ -113,6 +112,19 @@ fn lock() -> MutexGuard<'static, State> {
 }
 
 impl State {
+    /// Who comes next puts what they need; behind the last one the floor of the installation is back. Not before the last undecided
+    /// run is decided: it needs the floor that it was made for.
+    fn restore_behind_the_last(&mut self, api: &Api) {
+        if self.serving == self.next
+            && self.undecided == 0
+            && let Err(error) = self.put(api, None)
+        {
+            // The runs behind this one would be held to the wrong floor.
+            eprintln!("error: the floor cannot be restored: {error:#}");
+            std::process::abort();
+        }
+    }
+
     fn put(&mut self, api: &Api, wanted: Option<&Value>) -> anyhow::Result<()> {
         if self.floor.as_ref() == wanted {
             return Ok(());
