@@ -9,9 +9,7 @@ use serde_json::json;
 use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::run_api::local::NoScheduler;
 use sympozium_gateway::run_api::{Scheduler, Unable};
-use sympozium_ipc::run_api::{
-    MessageRequest, ScheduleRequest, SubrunsAnswer, SubrunsRequest, Told,
-};
+use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunsAnswer, SubrunsRequest, Told};
 use tokio::task::spawn_blocking;
 
 /// The one channel that is connected.
@@ -41,35 +39,22 @@ impl Scheduler for Outbox {
             file.write_all(format!("{line}\n").as_bytes())
         });
         match writing.await {
-            Ok(Ok(())) => Ok(Told {
-                text: format!("the message is on its way to {CHANNEL}"),
-            }),
+            Ok(Ok(())) => Ok(Told { text: format!("the message is on its way to {CHANNEL}") }),
             // Perhaps half of it was written: the model is told that nobody knows, and it is not tried again.
             Ok(Err(error)) => Err(failed(error)),
             Err(error) => Err(failed(error)),
         }
     }
 
-    async fn schedule(
-        &self,
-        run: &Arc<RunFacts>,
-        request: ScheduleRequest,
-    ) -> Result<Told, Unable> {
+    async fn schedule(&self, run: &Arc<RunFacts>, request: ScheduleRequest) -> Result<Told, Unable> {
         NoScheduler.schedule(run, request).await
     }
 
-    async fn subruns(
-        &self,
-        run: &Arc<RunFacts>,
-        request: SubrunsRequest,
-    ) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, run: &Arc<RunFacts>, request: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
         NoScheduler.subruns(run, request).await
     }
 }
 
 fn failed(cause: impl std::error::Error + Send + Sync + 'static) -> Unable {
-    Unable::Failed {
-        message: format!("the message may not have gone out to {CHANNEL}"),
-        cause: Some(Box::new(cause)),
-    }
+    Unable::Failed { message: format!("the message may not have gone out to {CHANNEL}"), cause: Some(Box::new(cause)) }
 }

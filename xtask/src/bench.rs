@@ -13,9 +13,7 @@ use serde::Deserialize;
 
 use crate::launch::Role;
 use crate::output::{hinted, line, note, table};
-use crate::process::{
-    Ended, Output, cargo, output, run as run_program, target_directory, workspace_root,
-};
+use crate::process::{Ended, Output, cargo, output, run as run_program, target_directory, workspace_root};
 
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
@@ -40,25 +38,16 @@ struct Row {
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let suites = suites()?;
-    let chosen: Vec<_> = suites
-        .iter()
-        .filter(|(_, suite)| arguments.suite.as_ref().is_none_or(|asked| asked == suite))
-        .collect();
+    let chosen: Vec<_> =
+        suites.iter().filter(|(_, suite)| arguments.suite.as_ref().is_none_or(|asked| asked == suite)).collect();
     if let (Some(asked), true) = (&arguments.suite, chosen.is_empty()) {
         let names: Vec<_> = suites.iter().map(|(_, suite)| suite.as_str()).collect();
-        return Err(hinted(
-            format!("no suite called `{asked}`"),
-            format!("the suites are: {}", names.join(", ")),
-        ));
+        return Err(hinted(format!("no suite called `{asked}`"), format!("the suites are: {}", names.join(", "))));
     }
     let directory = target_directory().join("bench");
     fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
     let mut misses = 0;
-    let mut rows = vec![
-        ["suite", "what", "value", "target", "meets"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut rows = vec![["suite", "what", "value", "target", "meets"].map(str::to_owned).to_vec()];
     for (package, suite) in chosen {
         for shown in measure(package, suite, &directory)? {
             misses += usize::from(shown[4] != "yes");
@@ -88,18 +77,11 @@ fn suites() -> anyhow::Result<Vec<(String, String)>> {
         name: String,
         kind: Vec<String>,
     }
-    let metadata: Metadata = serde_json::from_str(&output(&mut cargo(&[
-        "metadata",
-        "--format-version=1",
-        "--no-deps",
-        "--locked",
-    ]))?)?;
+    let metadata: Metadata =
+        serde_json::from_str(&output(&mut cargo(&["metadata", "--format-version=1", "--no-deps", "--locked"]))?)?;
     let mut suites = Vec::new();
     for package in metadata.packages {
-        let benches = package
-            .targets
-            .into_iter()
-            .filter(|target| target.kind.iter().any(|kind| kind == "bench"));
+        let benches = package.targets.into_iter().filter(|target| target.kind.iter().any(|kind| kind == "bench"));
         suites.extend(benches.map(|target| (package.name.clone(), target.name)));
     }
     Ok(suites)
@@ -114,29 +96,16 @@ fn measure(package: &str, suite: &str, directory: &Path) -> anyhow::Result<Vec<V
         fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
     }
     let mut bench = cargo(&["bench", "--locked", "--package", package, "--bench", suite]);
-    let ended = run_program(
-        bench.env("SYMPOZIUM_BENCH_DIR", directory),
-        Role::Tool,
-        LIMIT,
-        Output::Shown,
-    )?
-    .ended;
+    let ended = run_program(bench.env("SYMPOZIUM_BENCH_DIR", directory), Role::Tool, LIMIT, Output::Shown)?.ended;
     let found: Vec<Row> = match fs::read(&path) {
-        Ok(bytes) => {
-            serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display()))?
-        }
+        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display()))?,
         Err(_) => Vec::new(),
     };
-    let expected = fs::read_to_string(workspace_root().join(format!("bench/rows/{suite}.txt")))
-        .unwrap_or_default();
+    let expected = fs::read_to_string(workspace_root().join(format!("bench/rows/{suite}.txt"))).unwrap_or_default();
     let mut rows = judge(suite, &found, &expected);
     if ended != Ended::Well || rows.is_empty() {
         let failed = format!("the bench itself: {ended:?}, {} rows", found.len());
-        rows.push(
-            [suite, &failed, "-", "-", "failed"]
-                .map(str::to_owned)
-                .to_vec(),
-        );
+        rows.push([suite, &failed, "-", "-", "failed"].map(str::to_owned).to_vec());
     }
     Ok(rows)
 }
@@ -144,28 +113,20 @@ fn measure(package: &str, suite: &str, directory: &Path) -> anyhow::Result<Vec<V
 /// The rows that were measured, then those that should have been.
 fn judge(suite: &str, found: &[Row], expected: &str) -> Vec<Vec<String>> {
     let measured = found.iter().map(|row| {
-        let value = row
-            .value
-            .map_or("-".to_owned(), |value| format!("{value} {}", row.unit));
+        let value = row.value.map_or("-".to_owned(), |value| format!("{value} {}", row.unit));
         let meets = if row.meets { "yes" } else { "no" };
         let target = match &row.target {
             serde_json::Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        [suite, &row.name, &value, &target, meets]
-            .map(str::to_owned)
-            .to_vec()
+        [suite, &row.name, &value, &target, meets].map(str::to_owned).to_vec()
     });
     let missing = expected
         .lines()
         .map(str::trim)
         .filter(|name| !name.is_empty() && !name.starts_with('#'))
         .filter(|name| !found.iter().any(|row| row.name == *name))
-        .map(|name| {
-            [suite, name, "-", "-", "missing"]
-                .map(str::to_owned)
-                .to_vec()
-        });
+        .map(|name| [suite, name, "-", "-", "missing"].map(str::to_owned).to_vec());
     measured.chain(missing).collect()
 }
 
@@ -178,10 +139,7 @@ mod tests {
         let found = r#"[{"name":"a","value":0.9,"unit":"x","target":">= 0.8","meets":true}]"#;
         let found: Vec<Row> = serde_json::from_str(found).unwrap();
         let rows = judge("exec", &found, "# what must be measured\na\nb\n");
-        let meets: Vec<_> = rows
-            .iter()
-            .map(|row| (row[1].as_str(), row[4].as_str()))
-            .collect();
+        let meets: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[4].as_str())).collect();
         assert_eq!(meets, [("a", "yes"), ("b", "missing")]);
     }
 }

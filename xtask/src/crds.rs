@@ -14,17 +14,12 @@ const DEFINITIONS: &str = "config/crds";
 /// Where the embedded schemas are, one file for each kind of its own.
 const SCHEMAS: &str = "crates/cli/schemas";
 /// The first line of each definition.
-const HEAD: &str = "# Generated from crates/api by `cargo xtask crds`; `cargo xtask check` fails when it is out of date.\n";
+const HEAD: &str =
+    "# Generated from crates/api by `cargo xtask crds`; `cargo xtask check` fails when it is out of date.\n";
 /// Words of a schema that say nothing about values, or (the rules) are admission's. Null is dropped wherever it is not
 /// asked for.
-const NOT_ABOUT_VALUES: &[&str] = &[
-    "description",
-    "example",
-    "nullable",
-    "title",
-    "x-kubernetes-map-type",
-    "x-kubernetes-validations",
-];
+const NOT_ABOUT_VALUES: &[&str] =
+    &["description", "example", "nullable", "title", "x-kubernetes-map-type", "x-kubernetes-validations"];
 
 /// Writes them, and removes files of kinds that are gone.
 pub fn run() -> Result<()> {
@@ -48,19 +43,12 @@ fn generated() -> Result<[Generated; 2]> {
             command: "crds",
             files: all.iter().map(definition).collect::<Result<_>>()?,
         },
-        Generated {
-            directory: SCHEMAS,
-            command: "crds",
-            files: schemas(&all)?,
-        },
+        Generated { directory: SCHEMAS, command: "crds", files: schemas(&all)? },
     ])
 }
 
 fn definition(definition: &CustomResourceDefinition) -> Result<(String, String)> {
-    let name = format!(
-        "{}_{}.yaml",
-        definition.spec.group, definition.spec.names.plural
-    );
+    let name = format!("{}_{}.yaml", definition.spec.group, definition.spec.names.plural);
     // By way of a value: its keys are sorted, so the text does not depend on the order of fields anywhere.
     let value = serde_json::to_value(definition)?;
     let yaml = serde_saphyr::to_string(&value).with_context(|| format!("writing {name}"))?;
@@ -76,17 +64,8 @@ fn schemas(all: &[CustomResourceDefinition]) -> Result<Vec<(String, String)>> {
     let mut files: Vec<(String, String)> = Vec::new();
     let mut instance = None;
     for definition in all {
-        let version = definition
-            .spec
-            .versions
-            .first()
-            .context("a kind has a version")?;
-        let schema = serde_json::to_value(
-            version
-                .schema
-                .as_ref()
-                .and_then(|it| it.open_api_v3_schema.as_ref()),
-        )?;
+        let version = definition.spec.versions.first().context("a kind has a version")?;
+        let schema = serde_json::to_value(version.schema.as_ref().and_then(|it| it.open_api_v3_schema.as_ref()))?;
         let text = format!("{}\n", about_values(&schema));
         match definition.spec.names.kind.as_str() {
             "SympoziumInstance" => instance = Some(text),
@@ -109,14 +88,11 @@ fn about_values(schema: &Value) -> Value {
     kept.map(|(word, value)| {
         let value = match (word.as_str(), value) {
             // The keys of these are names, not words.
-            ("properties", Value::Object(all)) => all
-                .iter()
-                .map(|(name, inner)| (name.clone(), about_values(inner)))
-                .collect(),
-            ("items" | "not" | "additionalProperties", inner) => about_values(inner),
-            ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => {
-                all.iter().map(about_values).collect()
+            ("properties", Value::Object(all)) => {
+                all.iter().map(|(name, inner)| (name.clone(), about_values(inner))).collect()
             }
+            ("items" | "not" | "additionalProperties", inner) => about_values(inner),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => all.iter().map(about_values).collect(),
             (_, value) => value.clone(),
         };
         (word.clone(), value)
@@ -131,11 +107,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_file_of_its_own() -> anyhow::Result<()> {
         let [definitions, _] = generated()?;
-        let names: Vec<_> = definitions
-            .files
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
+        let names: Vec<_> = definitions.files.into_iter().map(|(name, _)| name).collect();
         let kinds = [
             "agents",
             "sympoziuminstances",
@@ -147,10 +119,7 @@ mod tests {
             "toolapprovals",
             "runrecords",
         ];
-        assert_eq!(
-            names,
-            kinds.map(|plural| format!("sympozium.ai_{plural}.yaml"))
-        );
+        assert_eq!(names, kinds.map(|plural| format!("sympozium.ai_{plural}.yaml")));
         Ok(())
     }
 

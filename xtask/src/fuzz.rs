@@ -41,10 +41,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let reports = fuzz_all(&engine, &chosen, arguments)?;
     line(&report::table(&reports));
-    let found: Vec<&Report> = reports
-        .iter()
-        .filter(|report| report.outcome.verdict != Verdict::Nothing)
-        .collect();
+    let found: Vec<&Report> = reports.iter().filter(|report| report.outcome.verdict != Verdict::Nothing).collect();
     if found.is_empty() {
         line(&format!("{} targets fuzzed, nothing found", reports.len()));
         return Ok(());
@@ -52,11 +49,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for report in &found {
         note(&report.how_to_reproduce());
     }
-    bail!(
-        "fuzzing failed in {} of {} targets",
-        found.len(),
-        reports.len()
-    );
+    bail!("fuzzing failed in {} of {} targets", found.len(), reports.len());
 }
 
 fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Target>> {
@@ -67,12 +60,7 @@ fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Target>> {
         TARGETS
             .iter()
             .find(|target| target.name == name)
-            .ok_or_else(|| {
-                hinted(
-                    format!("there is no fuzz target {name}"),
-                    "they are in xtask/src/fuzz/targets.rs",
-                )
-            })
+            .ok_or_else(|| hinted(format!("there is no fuzz target {name}"), "they are in xtask/src/fuzz/targets.rs"))
     };
     names.iter().map(find).collect()
 }
@@ -89,11 +77,7 @@ fn reproduce(engine: &Engine, chosen: &[&Target], input: &Path) -> anyhow::Resul
 }
 
 /// Fuzzes all that were chosen, several at once. A report for each, in the order of the table.
-fn fuzz_all(
-    engine: &Engine,
-    chosen: &[&'static Target],
-    arguments: &Arguments,
-) -> anyhow::Result<Vec<Report>> {
+fn fuzz_all(engine: &Engine, chosen: &[&'static Target], arguments: &Arguments) -> anyhow::Result<Vec<Report>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.unwrap_or(cores).clamp(1, chosen.len());
     let queue: Mutex<VecDeque<_>> = Mutex::new(chosen.iter().copied().enumerate().collect());
@@ -110,11 +94,7 @@ fn fuzz_all(
             note(&format!("{name}: fuzzing for {seconds} s ({of})"));
             let outcome = engine.fuzz(name, seconds)?;
             let minimised = corpus::minimise(engine, name)?;
-            let report = Report {
-                target,
-                outcome,
-                minimised,
-            };
+            let report = Report { target, outcome, minimised };
             note(&report.progress());
             done.push((number, report));
         }

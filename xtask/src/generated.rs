@@ -25,13 +25,11 @@ impl Generated {
         let path = workspace_root().join(directory);
         fs::create_dir_all(&path).with_context(|| format!("creating {directory}"))?;
         for (name, text) in &self.files {
-            fs::write(path.join(name), text)
-                .with_context(|| format!("writing {directory}/{name}"))?;
+            fs::write(path.join(name), text).with_context(|| format!("writing {directory}/{name}"))?;
             line(&format!("wrote {directory}/{name}"));
         }
         for name in self.leftovers()? {
-            fs::remove_file(path.join(&name))
-                .with_context(|| format!("removing {directory}/{name}"))?;
+            fs::remove_file(path.join(&name)).with_context(|| format!("removing {directory}/{name}"))?;
             line(&format!("removed {directory}/{name}"));
         }
         Ok(())
@@ -39,21 +37,15 @@ impl Generated {
 
     /// What is not as it would be written.
     pub fn problems(&self) -> Result<Vec<String>> {
-        let Self {
-            directory, command, ..
-        } = self;
+        let Self { directory, command, .. } = self;
         let mut problems = Vec::new();
         for name in self.leftovers()? {
-            problems.push(format!(
-                "{directory}/{name} is made from nothing; run `cargo xtask {command}`"
-            ));
+            problems.push(format!("{directory}/{name} is made from nothing; run `cargo xtask {command}`"));
         }
         for (name, text) in &self.files {
             let path = workspace_root().join(directory).join(name);
             if fs::read_to_string(path).ok().as_ref() != Some(text) {
-                problems.push(format!(
-                    "{directory}/{name} is not what the code says; run `cargo xtask {command}`"
-                ));
+                problems.push(format!("{directory}/{name} is not what the code says; run `cargo xtask {command}`"));
             }
         }
         Ok(problems)

@@ -97,14 +97,8 @@ mod tests {
         program.args(["-c", line]).env("OWN", "kept");
         let launched = launch(&program, Role::Test);
         let mut hostile = command("sh");
-        hostile.args([
-            "-c",
-            "trap '' HUP INT QUIT TERM USR1; umask 077; ulimit -S -n 64; exec \"$@\"",
-            "sh",
-        ]);
-        hostile
-            .arg(launched.get_program())
-            .args(launched.get_args());
+        hostile.args(["-c", "trap '' HUP INT QUIT TERM USR1; umask 077; ulimit -S -n 64; exec \"$@\"", "sh"]);
+        hostile.arg(launched.get_program()).args(launched.get_args());
         hostile.env("LANG", "de_DE.UTF-8").env("COLUMNS", "20");
         for (name, value) in launched.get_envs() {
             set(&mut hostile, name, value);
@@ -126,9 +120,11 @@ mod tests {
     #[test]
     fn umask_limits_locale_and_terminal_are_known() {
         assert_eq!(
-            printed("umask; ulimit -S -n; echo $LC_ALL $LANG $COLUMNS $TERM $OWN; (: </dev/tty) 2>/dev/null || echo none")
-                .lines()
-                .collect::<Vec<_>>(),
+            printed(
+                "umask; ulimit -S -n; echo $LC_ALL $LANG $COLUMNS $TERM $OWN; (: </dev/tty) 2>/dev/null || echo none"
+            )
+            .lines()
+            .collect::<Vec<_>>(),
             ["0022", "4096", "C.UTF-8 dumb kept", "none"]
         );
     }

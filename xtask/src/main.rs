@@ -60,9 +60,7 @@ fn main() -> ExitCode {
         Command::Docs => docs::run(),
         Command::Crds => crds::run(),
         Command::Install => install::run(),
-        Command::Generate => crds::run()
-            .and_then(|()| install::run())
-            .and_then(|()| docs::run()),
+        Command::Generate => crds::run().and_then(|()| install::run()).and_then(|()| docs::run()),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Images(arguments) => images::run(&arguments),

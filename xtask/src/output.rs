@@ -30,11 +30,7 @@ impl std::error::Error for Hinted {}
 
 /// An error with the next thing to try.
 pub fn hinted(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-    Hinted {
-        message: message.into(),
-        hint: hint.into(),
-    }
-    .into()
+    Hinted { message: message.into(), hint: hint.into() }.into()
 }
 
 /// Prints an error as `error: …` with its causes, then its `hint: …`; exit code 1.
@@ -43,10 +39,7 @@ pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     note(&format!("error: {error:#}"));
-    if let Some(Hinted { hint, .. }) = error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<Hinted>())
-    {
+    if let Some(Hinted { hint, .. }) = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()) {
         note(&format!("hint: {hint}"));
     }
     ExitCode::FAILURE
@@ -56,20 +49,12 @@ pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }

@@ -29,18 +29,12 @@ pub fn target_directory() -> PathBuf {
 /// Where cargo puts what it builds in a profile for this machine, which `.cargo/config.toml` names as the target.
 pub fn build_directory(profile: &str) -> anyhow::Result<PathBuf> {
     let version = output(command("rustc").arg("-vV"))?;
-    let host = version
-        .lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .context("`rustc -vV` names no host")?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("`rustc -vV` names no host")?;
     Ok(target_directory().join(host).join(profile))
 }
 
 /// A program to be started in the workspace's root.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the tooling starts cargo, apt-get and the like; none of it ships"
-)]
+#[expect(clippy::disallowed_methods, reason = "the tooling starts cargo, apt-get and the like; none of it ships")]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(workspace_root());
@@ -60,9 +54,7 @@ pub fn cargo(arguments: &[&str]) -> Command {
         }
     }
     // Flags from the environment would take the place of those in `.cargo/config.toml`, which link everything static.
-    cargo
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     cargo
 }
 
@@ -84,10 +76,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 /// Runs a program to its end and gives what it printed; an error if it fails.
 pub fn output(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("starting {name}"))?;
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
     anyhow::ensure!(output.status.success(), "{name}: {}", output.status);
     String::from_utf8(output.stdout).with_context(|| format!("reading what {name} printed"))
 }
@@ -138,11 +127,7 @@ pub fn run(command: &Command, role: Role, limit: Duration, output: Output) -> an
     if matches!(output, Output::Lines(_)) {
         launched.stderr(writer.try_clone().context("making a pipe")?);
     }
-    let mut child = launched
-        .stdin(Stdio::null())
-        .stdout(writer)
-        .spawn()
-        .with_context(|| format!("starting {name}"))?;
+    let mut child = launched.stdin(Stdio::null()).stdout(writer).spawn().with_context(|| format!("starting {name}"))?;
     // It holds a writing end of the pipe.
     drop(launched);
     let pid = child.id();
@@ -155,11 +140,7 @@ pub fn run(command: &Command, role: Role, limit: Duration, output: Output) -> an
     let ended = match end.recv_timeout(limit) {
         Ok(status) => {
             let status = status.with_context(|| format!("waiting for {name}"))?;
-            if status.success() {
-                Ended::Well
-            } else {
-                Ended::Badly(status.to_string())
-            }
+            if status.success() { Ended::Well } else { Ended::Badly(status.to_string()) }
         }
         Err(_) => {
             kill_tree(pid as i32);
@@ -171,10 +152,7 @@ pub fn run(command: &Command, role: Role, limit: Duration, output: Output) -> an
     while !reader.is_finished() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(Run {
-        ended,
-        lines: receive.try_iter().collect(),
-    })
+    Ok(Run { ended, lines: receive.try_iter().collect() })
 }
 
 fn collect(pipe: PipeReader, mut output: Output, send: &mpsc::Sender<String>) {
@@ -194,28 +172,18 @@ fn collect(pipe: PipeReader, mut output: Output, send: &mpsc::Sender<String>) {
 fn kill_tree(root: i32) {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<i32>().ok())
-        else {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = stat
-            .rsplit_once(')')
-            .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse::<i32>().ok());
+        let parent =
+            stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse::<i32>().ok());
         parents.extend(parent.map(|parent| (pid, parent)));
     }
     let mut doomed = vec![root];
     let mut next = 0;
     while let Some(&parent) = doomed.get(next) {
-        doomed.extend(
-            parents
-                .iter()
-                .filter(|(_, of)| *of == parent)
-                .map(|(pid, _)| *pid),
-        );
+        doomed.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
         next += 1;
     }
     for pid in doomed.into_iter().filter_map(Pid::from_raw) {
@@ -238,10 +206,7 @@ mod tests {
         let mut shell = command("sh");
         shell.current_dir(folder.path());
         // The child writes for as long as it lives.
-        shell.args([
-            "-c",
-            "while :; do date +%N > alive; done & echo begun; wait",
-        ]);
+        shell.args(["-c", "while :; do date +%N > alive; done & echo begun; wait"]);
         let limit = Duration::from_millis(300);
         let run = run_for(&shell, limit);
         assert_eq!(run.ended, Ended::TimedOut(limit));

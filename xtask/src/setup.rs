@@ -11,55 +11,28 @@ struct Package {
 }
 
 const PACKAGES: &[Package] = &[
-    Package {
-        name: "build-essential",
-        program: "cc",
-        why: "links Rust programs, static ones included",
-    },
-    Package {
-        name: "git",
-        program: "git",
-        why: "tells the checks which files are the project's",
-    },
+    Package { name: "build-essential", program: "cc", why: "links Rust programs, static ones included" },
+    Package { name: "git", program: "git", why: "tells the checks which files are the project's" },
     Package {
         name: "bubblewrap",
         program: "bwrap",
         why: "a sandbox that is not ours: tests the probe, reference of the bench",
     },
-    Package {
-        name: "jq",
-        program: "jq",
-        why: "images/tool-executor.sh needs it, and its tests run it",
-    },
-    Package {
-        name: "curl",
-        program: "curl",
-        why: "goes into the image of the pack sre-observability",
-    },
-    Package {
-        name: "shellcheck",
-        program: "shellcheck",
-        why: "reads the shell scripts that we ship",
-    },
+    Package { name: "jq", program: "jq", why: "images/tool-executor.sh needs it, and its tests run it" },
+    Package { name: "curl", program: "curl", why: "goes into the image of the pack sre-observability" },
+    Package { name: "shellcheck", program: "shellcheck", why: "reads the shell scripts that we ship" },
     Package {
         name: "busybox-static",
         program: "busybox",
         why: "the shell of our base image, and the least that our scripts must work with",
     },
-    Package {
-        name: "ca-certificates",
-        program: "update-ca-certificates",
-        why: "the certificates of our base image",
-    },
+    Package { name: "ca-certificates", program: "update-ca-certificates", why: "the certificates of our base image" },
 ];
 
 /// Installs what is missing. Without the right to install it says so and goes on: tests that need the package are
 /// skipped and counted.
 pub fn run() -> anyhow::Result<()> {
-    let missing: Vec<&Package> = PACKAGES
-        .iter()
-        .filter(|package| !has_program(package.program))
-        .collect();
+    let missing: Vec<&Package> = PACKAGES.iter().filter(|package| !has_program(package.program)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -69,19 +42,14 @@ pub fn run() -> anyhow::Result<()> {
     }
     let list = names.join(" ");
     if !rustix::process::geteuid().is_root() {
-        note(&format!(
-            "hint: not root, so nothing was installed; run `sudo apt-get install {list}`"
-        ));
+        note(&format!("hint: not root, so nothing was installed; run `sudo apt-get install {list}`"));
         return Ok(());
     }
     if !has_program("apt-get") {
-        note(&format!(
-            "hint: this is no Debian; install what it calls {list}"
-        ));
+        note(&format!("hint: this is no Debian; install what it calls {list}"));
         return Ok(());
     }
-    install(&names)
-        .map_err(|error| hinted(format!("{error:#}"), format!("install by hand: {list}")))
+    install(&names).map_err(|error| hinted(format!("{error:#}"), format!("install by hand: {list}")))
 }
 
 fn install(names: &[&str]) -> anyhow::Result<()> {

@@ -78,11 +78,7 @@ impl Asker<'_> {
     /// # Errors
     ///
     /// With why there is no answer, after every try that made sense.
-    pub async fn ask(
-        &self,
-        conversation: &mut Conversation,
-        choice: Choice,
-    ) -> Result<Answer, Unanswered> {
+    pub async fn ask(&self, conversation: &mut Conversation, choice: Choice) -> Result<Answer, Unanswered> {
         let (mut tries, mut shortenings) = (0, 0);
         let mut backoff = Backoff::default();
         loop {
@@ -95,8 +91,7 @@ impl Asker<'_> {
                     if shortenings > SHORTENINGS || !shorten(conversation, self.model) {
                         return Err(Unanswered::Failed(why));
                     }
-                    self.note(format!("made the conversation shorter: {why}"))
-                        .await;
+                    self.note(format!("made the conversation shorter: {why}")).await;
                     continue;
                 }
                 Err(Tried::Again(why, wanted)) => (why, wanted),
@@ -112,8 +107,7 @@ impl Asker<'_> {
                 let message = format!("{why}; it asks to wait for {seconds} s, which is too long");
                 return Err(Unanswered::Failed(message));
             }
-            self.note(format!("trying again in {} ms: {why}", wait.as_millis()))
-                .await;
+            self.note(format!("trying again in {} ms: {why}", wait.as_millis())).await;
             sleep(wait).await;
         }
     }
@@ -184,11 +178,7 @@ async fn read_to_end(body: Incoming) {
 }
 
 fn of_door(error: DoorError) -> Tried {
-    let Refusal {
-        code,
-        message,
-        retry_after_ms,
-    } = match error {
+    let Refusal { code, message, retry_after_ms } = match error {
         DoorError::Refused(refusal) => refusal,
         DoorError::BrokenOff(_) => return of_broken(Broken::CutOff),
         error => return Tried::Over(Unanswered::Gone(error)),
@@ -205,9 +195,7 @@ fn of_door(error: DoorError) -> Tried {
 
 fn of_problem(problem: Problem, headers: &HeaderMap) -> Tried {
     match problem.remedy {
-        Remedy::Retry if may_retry(headers) => {
-            Tried::Again(problem.message, retry_after(headers, SystemTime::now()))
-        }
+        Remedy::Retry if may_retry(headers) => Tried::Again(problem.message, retry_after(headers, SystemTime::now())),
         Remedy::Shorten => Tried::TooLong(problem.message),
         Remedy::Retry | Remedy::None => Tried::Over(Unanswered::Failed(problem.message)),
     }

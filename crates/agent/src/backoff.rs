@@ -56,10 +56,7 @@ mod tests {
             waits.expect("small numbers")
         };
         assert_eq!(waits(0.0), [250, 500, 1000, 2000, 4000, 8000, 15000, 15000]);
-        assert_eq!(
-            waits(1.0),
-            [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]
-        );
+        assert_eq!(waits(1.0), [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
         let wanted = Duration::from_secs(9);
         let mut backoff = Backoff::default();
         assert!((0..100).all(|_| backoff.next(Some(wanted)) >= wanted));

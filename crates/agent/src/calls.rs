@@ -96,13 +96,7 @@ enum Step {
 
 impl Caller {
     /// Whoever makes the calls of a run.
-    pub fn new(
-        door: Door,
-        native: Native,
-        tools: &[OfferedTool],
-        concurrent: usize,
-        status: Arc<Status>,
-    ) -> Self {
+    pub fn new(door: Door, native: Native, tools: &[OfferedTool], concurrent: usize, status: Arc<Status>) -> Self {
         let named = |tool: &OfferedTool| (tool.name.clone(), tool.clone());
         let concurrent = concurrent.max(1);
         Self {
@@ -124,11 +118,7 @@ impl Caller {
     /// # Errors
     ///
     /// When there is no sense in going on.
-    pub async fn make_all(
-        self: &Arc<Self>,
-        calls: &[Call],
-        repeats: &mut Repeats,
-    ) -> Result<Vec<Told>, CallsEnd> {
+    pub async fn make_all(self: &Arc<Self>, calls: &[Call], repeats: &mut Repeats) -> Result<Vec<Told>, CallsEnd> {
         let mut steps = Vec::with_capacity(calls.len());
         let mut touches = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
@@ -148,9 +138,8 @@ impl Caller {
                 if running.len() >= self.concurrent {
                     break;
                 }
-                let waits = |before: usize| {
-                    told[before].is_none() && !touches[index].is_independent_of(&touches[before])
-                };
+                let waits =
+                    |before: usize| told[before].is_none() && !touches[index].is_independent_of(&touches[before]);
                 if steps[index].is_none() || (0..index).any(waits) {
                     continue;
                 }
@@ -205,17 +194,8 @@ impl Caller {
         reports.join_all().await;
     }
 
-    fn step(
-        &self,
-        before: &[Call],
-        call: &Call,
-        touches: &Touches,
-        repeats: &mut Repeats,
-    ) -> Result<Step, CallsEnd> {
-        let stuck = |times| CallsEnd::Stuck {
-            tool: call.name.clone(),
-            times,
-        };
+    fn step(&self, before: &[Call], call: &Call, touches: &Touches, repeats: &mut Repeats) -> Result<Step, CallsEnd> {
+        let stuck = |times| CallsEnd::Stuck { tool: call.name.clone(), times };
         let again = repeats.before(call, touches);
         if let Again::End(times) = again {
             return Err(stuck(times));
@@ -234,8 +214,7 @@ impl Caller {
         let same = |it: &&Call| it.name == call.name && it.arguments == call.arguments;
         if let Some(same) = before.iter().find(same) {
             let id = &same.id;
-            let why =
-                format!("this is the same call as {id} in the same answer, and was made once");
+            let why = format!("this is the same call as {id} in the same answer, and was made once");
             return Ok(Step::Say(why));
         }
         if let Again::Refuse(times) = again {

@@ -32,12 +32,7 @@ pub fn elide(conversation: &mut Conversation, model: &dyn Model, settings: &Sett
     if live_bytes(conversation) <= settings.history_bytes {
         return 0;
     }
-    elide_to(
-        conversation,
-        model,
-        settings.history_low_bytes,
-        settings.kept_results,
-    )
+    elide_to(conversation, model, settings.history_low_bytes, settings.kept_results)
 }
 
 /// Makes the conversation shorter because the model cannot read it all: half of the results go, or whole rounds where the
@@ -53,10 +48,7 @@ pub fn shorten(conversation: &mut Conversation, model: &dyn Model) -> bool {
 }
 
 fn live_bytes(conversation: &Conversation) -> usize {
-    results(conversation)
-        .filter(|it| !it.elided)
-        .map(|it| it.bytes)
-        .sum()
+    results(conversation).filter(|it| !it.elided).map(|it| it.bytes).sum()
 }
 
 fn results(conversation: &Conversation) -> impl Iterator<Item = &Kept> {
@@ -66,12 +58,7 @@ fn results(conversation: &Conversation) -> impl Iterator<Item = &Kept> {
     })
 }
 
-fn elide_to(
-    conversation: &mut Conversation,
-    model: &dyn Model,
-    target: usize,
-    kept: usize,
-) -> usize {
+fn elide_to(conversation: &mut Conversation, model: &dyn Model, target: usize, kept: usize) -> usize {
     let mut live = live_bytes(conversation);
     let newest = results(conversation).count().saturating_sub(kept);
     let is_results = |entry: &Entry| matches!(entry, Entry::Results(_));

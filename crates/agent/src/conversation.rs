@@ -42,14 +42,7 @@ pub struct Kept {
 impl Kept {
     /// The result of a call, encoded.
     pub fn new(call: &Call, outcome: Outcome, bytes: usize, encoded: Bytes) -> Self {
-        Self {
-            id: call.id.clone(),
-            tool: call.name.clone(),
-            outcome,
-            bytes,
-            elided: false,
-            encoded,
-        }
+        Self { id: call.id.clone(), tool: call.name.clone(), outcome, bytes, elided: false, encoded }
     }
 }
 

@@ -19,8 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sympozium_ipc::door::{
-    PermitAnswer, PermitReport, Progress, REFUSED, REMAINING, Refusal, RunResult, SOCKET,
-    ToolAnswer, ToolCall, path,
+    PermitAnswer, PermitReport, Progress, REFUSED, REMAINING, Refusal, RunResult, SOCKET, ToolAnswer, ToolCall, path,
 };
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -76,11 +75,7 @@ impl Door {
     /// # Errors
     ///
     /// When the bridge is not there in time, or does not speak HTTP/2.
-    pub async fn connect(
-        directory: &Path,
-        patience: Duration,
-        time: Arc<Time>,
-    ) -> io::Result<(Self, JoinHandle<()>)> {
+    pub async fn connect(directory: &Path, patience: Duration, time: Arc<Time>) -> io::Result<(Self, JoinHandle<()>)> {
         let stream = connected(&directory.join(SOCKET), patience).await?;
         let (requests, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(WINDOW)
@@ -174,11 +169,7 @@ impl Door {
         taken(self.post(path, Pieces::one(body.into())).await?).await
     }
 
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, DoorError> {
+    async fn ask<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, DoorError> {
         let body = serde_json::to_vec(body).map_err(DoorError::gone)?;
         let answer = self.post(path, Pieces::one(body.into())).await?;
         if answer.headers().contains_key(REFUSED) {
@@ -241,10 +232,7 @@ async fn connected(socket: &Path, patience: Duration) -> io::Result<UnixStream> 
 }
 
 /// Reads a body that is no stream.
-async fn collected(
-    body: Incoming,
-    most: usize,
-) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+async fn collected(body: Incoming, most: usize) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
     let collected = Limited::new(body, most).collect().await;
     collected.map(http_body_util::Collected::to_bytes)
 }
@@ -279,10 +267,7 @@ impl Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
     }
 

@@ -7,9 +7,7 @@ use serde_json::{Map, Value};
 use sympozium_api::run_plan::OfferedTool;
 
 use crate::model::Arguments;
-use crate::tools::names::{
-    EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE,
-};
+use crate::tools::names::{EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
 
 /// What a call touches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,9 +82,7 @@ mod tests {
             native: pack.is_none(),
             pack: pack.map(str::to_owned),
         };
-        let Value::Object(arguments) = arguments else {
-            panic!("an object")
-        };
+        let Value::Object(arguments) = arguments else { panic!("an object") };
         Touches::of(name, Some(&tool), &Arguments::Object(arguments))
     }
 
@@ -108,11 +104,7 @@ mod tests {
             .iter()
             .map(|one| {
                 let with = |other| {
-                    if one.is_independent_of(other) {
-                        '+'
-                    } else {
-                        '-'
-                    }
+                    if one.is_independent_of(other) { '+' } else { '-' }
                 };
                 calls.iter().map(with).collect()
             })

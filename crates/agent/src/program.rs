@@ -66,10 +66,7 @@ fn start(arguments: &Arguments, tools: &'static [NativeTool]) -> Result<ExitCode
 }
 
 /// Works until it is done, or until somebody says that it is to end. Whatever is under way is given up then.
-async fn ended_or_done(
-    arguments: &Arguments,
-    tools: &'static [NativeTool],
-) -> Result<ExitCode, Failure> {
+async fn ended_or_done(arguments: &Arguments, tools: &'static [NativeTool]) -> Result<ExitCode, Failure> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
     let mut asked_to_end = async || {
@@ -86,10 +83,7 @@ async fn ended_or_done(
         }
     };
     let settings = Settings::read(&view, |name| std::env::var(name).ok()).map_err(|error| {
-        let hint = format!(
-            "correct {} in the run's env, or leave it out",
-            error.variable
-        );
+        let hint = format!("correct {} in the run's env, or leave it out", error.variable);
         Failure::new(error, hint)
     })?;
     let image = arguments.image.as_deref();
@@ -98,18 +92,12 @@ async fn ended_or_done(
     restrict::start_nothing()?;
     let roots = restrict::with_image(&view.roots, image);
     let own = Own {
-        roots: Roots::open(&roots, &places)
-            .with_workspace(view.workspace())
-            .with_commands(Commands::of(&view)),
+        roots: Roots::open(&roots, &places).with_workspace(view.workspace()).with_commands(Commands::of(&view)),
         skills: view.skills.clone(),
         most: settings.result_bytes,
     };
     let time = Arc::new(Time::new(Duration::from_secs(view.run_seconds)));
-    let connecting = Door::connect(
-        &arguments.door,
-        arguments.wait_for_bridge(),
-        Arc::clone(&time),
-    );
+    let connecting = Door::connect(&arguments.door, arguments.wait_for_bridge(), Arc::clone(&time));
     let (door, mut connection) = tokio::select! {
         connected = connecting => connected.map_err(|error| no_bridge(error, &arguments.door))?,
         () = asked_to_end() => return Ok(ExitCode::from(NO_ANSWER)),
@@ -117,18 +105,9 @@ async fn ended_or_done(
     // The run begins when its agent is there.
     time.set_left(time.whole());
     let (status, status_sender) = Status::start(door.clone());
-    let (transcript, transcript_sender) =
-        Transcript::start(door.clone(), view.limits.transcript_bytes);
+    let (transcript, transcript_sender) = Transcript::start(door.clone(), view.limits.transcript_bytes);
     let (status, transcript) = (Arc::new(status), Arc::new(transcript));
-    let mut run = Run::new(
-        view,
-        settings,
-        Native { own, tools },
-        door.clone(),
-        time,
-        status,
-        Arc::clone(&transcript),
-    );
+    let mut run = Run::new(view, settings, Native { own, tools }, door.clone(), time, status, Arc::clone(&transcript));
     let caller = run.caller();
     let result = tokio::select! {
         result = run.work() => result.map_err(gone)?,
@@ -171,21 +150,13 @@ async fn ended_or_done(
 
 fn last_line(result: &RunResult) -> Line<'_> {
     match result {
-        RunResult::Answer { text } => Line::End {
-            answer: Some(text),
-            error: None,
-        },
-        RunResult::Failure { error } => Line::End {
-            answer: None,
-            error: Some(error),
-        },
+        RunResult::Answer { text } => Line::End { answer: Some(text), error: None },
+        RunResult::Failure { error } => Line::End { answer: None, error: Some(error) },
     }
 }
 
 fn cancelled() -> RunResult {
-    RunResult::Failure {
-        error: ASKED_TO_END.to_owned(),
-    }
+    RunResult::Failure { error: ASKED_TO_END.to_owned() }
 }
 
 fn is_cancelled(result: &RunResult) -> bool {
@@ -206,10 +177,7 @@ fn unusable(error: UnusableView) -> Failure {
 }
 
 fn no_bridge(error: io::Error, door: &Path) -> Failure {
-    let error = anyhow::Error::new(error).context(format!(
-        "the bridge cannot be reached in {}",
-        door.display()
-    ));
+    let error = anyhow::Error::new(error).context(format!("the bridge cannot be reached in {}", door.display()));
     let hint = "the bridge's own log says why it did not start, or whom it let in before";
     Failure::new(error, hint)
 }

@@ -14,9 +14,7 @@ use sympozium_api::run_plan::{AgentView, SANDBOX};
 
 use crate::skills::full_name;
 use crate::tools::files::is_written;
-use crate::tools::names::{
-    EDIT_FILE, EXECUTE_COMMAND, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE,
-};
+use crate::tools::names::{EDIT_FILE, EXECUTE_COMMAND, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
 use crate::tools::neutral::neutral;
 
 /// Most skills that are listed. The rest is counted.
@@ -66,13 +64,7 @@ pub fn system(view: &AgentView, rounds: u32) -> String {
         text.push_str(author.trim());
         text.push_str("\n\n");
     }
-    say(
-        &mut text,
-        format_args!(
-            "You are the agent `{}`. You work on the task that you are given",
-            view.agent
-        ),
-    );
+    say(&mut text, format_args!("You are the agent `{}`. You work on the task that you are given", view.agent));
     if view.tools.is_empty() {
         text.push_str(".\n");
         text.push_str(WITHOUT_TOOLS);
@@ -102,10 +94,7 @@ pub fn task(view: &AgentView) -> String {
             } else {
                 // A map of texts is always JSON.
                 let parameters = serde_json::to_string(&task.parameters).unwrap_or_default();
-                say(
-                    &mut text,
-                    format_args!(" with these parameters:\n{parameters}\n"),
-                );
+                say(&mut text, format_args!(" with these parameters:\n{parameters}\n"));
             }
             text.push_str(
                 "\nThat tool leads this task: do what its result says, call it again when it says so, and stop when it says that \
@@ -120,17 +109,8 @@ pub fn task(view: &AgentView) -> String {
 
 fn limits(text: &mut String, view: &AgentView, rounds: u32) {
     let seconds = view.run_seconds;
-    let time = if seconds >= 120 {
-        format!("{} minutes", seconds / 60)
-    } else {
-        format!("{seconds} seconds")
-    };
-    say(
-        text,
-        format_args!(
-            "- You have at most {rounds} rounds of calls and {time}. Answer before they run out.\n"
-        ),
-    );
+    let time = if seconds >= 120 { format!("{} minutes", seconds / 60) } else { format!("{seconds} seconds") };
+    say(text, format_args!("- You have at most {rounds} rounds of calls and {time}. Answer before they run out.\n"));
 }
 
 fn files(text: &mut String, view: &AgentView) {
@@ -140,10 +120,7 @@ fn files(text: &mut String, view: &AgentView) {
     }
     let writes = offers(view, WRITE_FILE) || offers(view, EDIT_FILE);
     text.push_str("\n## Files\nYour file tools see only these directories:\n");
-    let (texts, others): (Vec<_>, Vec<_>) = view
-        .roots
-        .iter()
-        .partition(|root| root.path.starts_with(SKILLS));
+    let (texts, others): (Vec<_>, Vec<_>) = view.roots.iter().partition(|root| root.path.starts_with(SKILLS));
     for root in others.iter().take(MOST_LISTED) {
         let how = if writes && is_written(root, &[view.workspace(), view.scratch()]) {
             "read and write"
@@ -153,19 +130,13 @@ fn files(text: &mut String, view: &AgentView) {
         say(text, format_args!("- {} ({how})\n", root.path));
     }
     if others.len() > MOST_LISTED {
-        say(
-            text,
-            format_args!("- {} more\n", others.len() - MOST_LISTED),
-        );
+        say(text, format_args!("- {} more\n", others.len() - MOST_LISTED));
     }
     if !texts.is_empty() {
         text.push_str("- /skills (read only), with a directory for each pack\n");
     }
     if view.roots.iter().any(|root| root.path == view.workspace()) {
-        say(
-            text,
-            format_args!("A relative path is below {}.\n", view.workspace()),
-        );
+        say(text, format_args!("A relative path is below {}.\n", view.workspace()));
     } else {
         text.push_str("Give absolute paths.\n");
     }
@@ -194,26 +165,13 @@ fn commands(text: &mut String, view: &AgentView) {
         [only] => say(text, format_args!(" There is one: `{only}`.")),
         several => {
             text.push_str(" `target` names the pack: ");
-            text.push_str(
-                &several
-                    .iter()
-                    .take(MOST_LISTED)
-                    .copied()
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            );
+            text.push_str(&several.iter().take(MOST_LISTED).copied().collect::<Vec<_>>().join(", "));
             if several.len() > MOST_LISTED {
-                say(
-                    text,
-                    format_args!(" and {} more", several.len() - MOST_LISTED),
-                );
+                say(text, format_args!(" and {} more", several.len() - MOST_LISTED));
             }
             // What the bridge does with a call that names none.
             if several.contains(&SANDBOX) {
-                say(
-                    text,
-                    format_args!(". Without it the command runs in `{SANDBOX}`."),
-                );
+                say(text, format_args!(". Without it the command runs in `{SANDBOX}`."));
             } else {
                 text.push_str(". Always give it.");
             }
@@ -221,10 +179,7 @@ fn commands(text: &mut String, view: &AgentView) {
     }
     say(
         text,
-        format_args!(
-            " Sidecars do not see each other's files; what they share is below {}.\n",
-            view.workspace()
-        ),
+        format_args!(" Sidecars do not see each other's files; what they share is below {}.\n", view.workspace()),
     );
 }
 
@@ -252,10 +207,7 @@ fn skills(text: &mut String, view: &AgentView) {
         text.push('\n');
     }
     if view.skills.len() > MOST_SKILLS {
-        say(
-            text,
-            format_args!("- and {} more\n", view.skills.len() - MOST_SKILLS),
-        );
+        say(text, format_args!("- and {} more\n", view.skills.len() - MOST_SKILLS));
     }
 }
 

@@ -77,10 +77,7 @@ impl Repeats {
         if self.calls.len() >= MAX_CALLS && !self.calls.contains_key(&key) {
             return None;
         }
-        let repeated = self
-            .calls
-            .entry(key)
-            .or_insert(Repeated { result, times: 0 });
+        let repeated = self.calls.entry(key).or_insert(Repeated { result, times: 0 });
         if repeated.result != result {
             *repeated = Repeated { result, times: 0 };
         }
@@ -129,10 +126,7 @@ mod tests {
 
     #[test]
     fn a_call_with_the_same_result_is_told_then_refused_then_the_end() {
-        for (touches, refused, ended) in [
-            (Touches::Files, 6, 10),
-            (Touches::Skill("a".to_owned()), 12, 20),
-        ] {
+        for (touches, refused, ended) in [(Touches::Files, 6, 10), (Touches::Skill("a".to_owned()), 12, 20)] {
             let mut repeats = Repeats::default();
             for time in 1..refused {
                 assert_eq!(repeats.before(&call("a"), &touches), Again::Make, "{time}");

@@ -25,19 +25,11 @@ const NOT_OF_THE_IMAGE: [&str; 5] = ["proc", "sys", "dev", "run", "ipc"];
 /// The process is not restricted as promised: end it.
 pub fn lock_down() -> Result<(), Failure> {
     let everything = vec![PathBuf::from("/")];
-    let lockdown = Lockdown {
-        readable: everything.clone(),
-        writable: everything,
-        tcp_connect: Vec::new(),
-    };
+    let lockdown = Lockdown { readable: everything.clone(), writable: everything, tcp_connect: Vec::new() };
     let locked_down = lockdown.apply_available().map_err(unrestricted)?;
     let missing = locked_down.missing();
     if !missing.is_empty() {
-        tracing::warn!(
-            landlock = locked_down.landlock_abi,
-            ?missing,
-            "this kernel lacks a part of the lock-down"
-        );
+        tracing::warn!(landlock = locked_down.landlock_abi, ?missing, "this kernel lacks a part of the lock-down");
     }
     Ok(())
 }
@@ -51,9 +43,7 @@ pub fn lock_down() -> Result<(), Failure> {
 pub fn narrow(roots: &[Root], places: &[&str], image: Option<&Path>) -> Result<(), Failure> {
     // What no tool writes to is for reading, whatever its mount allows.
     let paths = |written: bool| {
-        let kept = roots
-            .iter()
-            .filter(move |root| is_written(root, places) == written);
+        let kept = roots.iter().filter(move |root| is_written(root, places) == written);
         kept.map(|root| PathBuf::from(&root.path))
     };
     let image = image.map(of_the_image).transpose();
@@ -74,10 +64,7 @@ pub fn start_nothing() -> Result<(), Failure> {
 
 /// The agent's directories, and its image, to be opened once nothing else can be.
 pub fn with_image(roots: &[Root], image: Option<&Path>) -> Vec<Root> {
-    let image = image.map(|image| Root {
-        path: image.to_string_lossy().into_owned(),
-        writable: false,
-    });
+    let image = image.map(|image| Root { path: image.to_string_lossy().into_owned(), writable: false });
     roots.iter().cloned().chain(image).collect()
 }
 
@@ -114,8 +101,7 @@ fn entries(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 
 fn unrestricted(error: LockdownError) -> Failure {
     let error = anyhow::Error::new(error).context("the agent cannot restrict itself");
-    let hint =
-        "a container's seccomp profile must let it use seccomp and prctl; RuntimeDefault does";
+    let hint = "a container's seccomp profile must let it use seccomp and prctl; RuntimeDefault does";
     Failure::new(error, hint)
 }
 
@@ -130,20 +116,7 @@ mod tests {
     fn an_image_is_what_is_in_it_and_nothing_that_is_mounted_or_linked() {
         let image = tempfile::tempdir().unwrap();
         let at = |name: &str| image.path().join(name);
-        for name in [
-            "bin",
-            "dev",
-            "etc",
-            "ipc",
-            "proc",
-            "run",
-            "runs",
-            "sys",
-            "usr",
-            "var",
-            "var/cache",
-            "var/run",
-        ] {
+        for name in ["bin", "dev", "etc", "ipc", "proc", "run", "runs", "sys", "usr", "var", "var/cache", "var/run"] {
             fs::create_dir(at(name)).unwrap();
         }
         fs::write(at("file"), "").unwrap();
@@ -166,14 +139,8 @@ mod tests {
 
     #[test]
     fn the_image_is_the_last_root_and_read_only() {
-        let workspace = Root {
-            path: "/workspace".to_owned(),
-            writable: true,
-        };
-        let image = Root {
-            path: "/".to_owned(),
-            writable: false,
-        };
+        let workspace = Root { path: "/workspace".to_owned(), writable: true };
+        let image = Root { path: "/".to_owned(), writable: false };
         let roots = [workspace.clone()];
         assert_eq!(with_image(&roots, None), roots);
         assert_eq!(with_image(&roots, Some(Path::new("/"))), [workspace, image]);

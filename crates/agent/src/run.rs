@@ -35,12 +35,14 @@ const BYTES_PER_TOKEN: u64 = 4;
 const LAST_WORDS: usize = 2 << 10;
 
 const EMPTY: &str = "Your last answer was empty. Call a tool, or answer the task in plain words.";
-const CONTINUE: &str = "Your last answer was cut off because it was too long. Go on exactly where it stopped, without repeating anything.";
-const LAST_ROUND: &str = "There is no more room for tools in this run. Answer the task now with what you know, and say what is missing.";
-const NO_MORE_CALLS: &str = "the call was not made: there is no more room for tools in this run; answer the task now with what you know";
+const CONTINUE: &str =
+    "Your last answer was cut off because it was too long. Go on exactly where it stopped, without repeating anything.";
+const LAST_ROUND: &str =
+    "There is no more room for tools in this run. Answer the task now with what you know, and say what is missing.";
+const NO_MORE_CALLS: &str =
+    "the call was not made: there is no more room for tools in this run; answer the task now with what you know";
 const CUT_OFF: &str = "(The model stopped here: its answer was longer than it may be.)";
-const TOO_MANY: &str =
-    "(Your answer had more calls than can be made at once. Make the others in your next answers.)";
+const TOO_MANY: &str = "(Your answer had more calls than can be made at once. Make the others in your next answers.)";
 
 /// A run, as far as the agent is concerned.
 pub struct Run {
@@ -163,12 +165,8 @@ impl Run {
     pub async fn work(&mut self) -> Result<RunResult, DoorError> {
         let most = usize::try_from(self.view.limits.result_bytes).unwrap_or(usize::MAX);
         let result = match self.rounds().await {
-            Ok(text) => RunResult::Answer {
-                text: clamp(printable(text), most),
-            },
-            Err(RunEnd::Failed(why)) => RunResult::Failure {
-                error: clamp(printable(self.with_last_words(why)), most),
-            },
+            Ok(text) => RunResult::Answer { text: clamp(printable(text), most) },
+            Err(RunEnd::Failed(why)) => RunResult::Failure { error: clamp(printable(self.with_last_words(why)), most) },
             Err(RunEnd::Gone(error)) => return Err(error),
         };
         self.caller.reported().await;
@@ -181,17 +179,12 @@ impl Run {
             let why = "there is no task: the run's `spec.task` is empty".to_owned();
             return Err(RunEnd::Failed(why));
         }
-        let line = Line::Task {
-            system: &self.system,
-            task: &task,
-        };
+        let line = Line::Task { system: &self.system, task: &task };
         self.transcript.add(&line).await;
         self.conversation.say(self.model.user(&task));
         let mut round = 0;
         // One more than there are, for a model that calls tools when it is told to answer.
-        while round < self.settings.iterations
-            || self.told_twice && round == self.settings.iterations
-        {
+        while round < self.settings.iterations || self.told_twice && round == self.settings.iterations {
             round += 1;
             let choice = self.choice(round);
             self.status.set(&format!("round {round}: asking the model"));
@@ -210,10 +203,7 @@ impl Run {
             }
             match choice {
                 Choice::Free => {
-                    let told = self
-                        .caller
-                        .make_all(&answer.calls, &mut self.repeats)
-                        .await?;
+                    let told = self.caller.make_all(&answer.calls, &mut self.repeats).await?;
                     self.tell(round, answer, &told).await;
                 }
                 // Some servers do not know that tools may not be called, and some models do not care.
@@ -238,7 +228,9 @@ impl Run {
         match self.ending {
             Some(Ending::Time) => {
                 let seconds = self.time.whole().as_secs();
-                format!("the run's time of {seconds} s is nearly over, and the model called tools when it was told to answer")
+                format!(
+                    "the run's time of {seconds} s is nearly over, and the model called tools when it was told to answer"
+                )
             }
             Some(Ending::Tokens) => {
                 "the run's tokens are nearly used up, and the model called tools when it was told to answer".to_owned()

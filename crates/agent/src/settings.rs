@@ -76,10 +76,7 @@ impl Settings {
     /// # Errors
     ///
     /// When one makes no sense.
-    pub fn read(
-        view: &AgentView,
-        get: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, BadVariable> {
+    pub fn read(view: &AgentView, get: impl Fn(&str) -> Option<String>) -> Result<Self, BadVariable> {
         // Zero is how these variables have always said "as usual".
         let number = |variable, usual: usize| match get(variable).as_deref().map(str::trim) {
             None | Some("" | "0") => Ok(usual),
@@ -111,11 +108,7 @@ impl Settings {
 }
 
 fn bad(variable: &'static str, value: &str, wanted: &'static str) -> BadVariable {
-    BadVariable {
-        variable,
-        value: value.chars().take(100).collect(),
-        wanted,
-    }
+    BadVariable { variable, value: value.chars().take(100).collect(), wanted }
 }
 
 #[cfg(test)]

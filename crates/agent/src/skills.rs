@@ -14,8 +14,8 @@ use sympozium_api::run_plan::{SkillContents, SkillPlan, SkillSource};
 
 use crate::tools::ToolError;
 use crate::tools::files::{
-    Commands, Page, Place, Roots, Wanted, arguments, entries, exactly, page_of_bytes, read_page,
-    regular_size, shown, start,
+    Commands, Page, Place, Roots, Wanted, arguments, entries, exactly, page_of_bytes, read_page, regular_size, shown,
+    start,
 };
 use crate::tools::names::{EXECUTE_COMMAND, READ_FILE};
 
@@ -49,23 +49,13 @@ pub fn load_skill(
     let wanted: Arguments<'_> = arguments(given)?;
     let skill = find(skills, wanted.name.trim())?;
     let (files, text) = match &skill.source {
-        SkillSource::Pack {
-            pack,
-            digest,
-            bytes,
-            ..
-        } => {
-            let files = Files {
-                lines: pack_files(skill, pack, roots.commands()),
-                more: 0,
-            };
+        SkillSource::Pack { pack, digest, bytes, .. } => {
+            let files = Files { lines: pack_files(skill, pack, roots.commands()), more: 0 };
             let about = about(&files, skill, most);
             let planned = planned_text(skill, roots, digest, *bytes)?;
             let path = text_path(skill);
             let room = most.saturating_sub(about.len() + 2);
-            let text = one_page(roots, &path, room, |place, wanted| {
-                page_of_bytes(place, &planned, wanted)
-            })?;
+            let text = one_page(roots, &path, room, |place, wanted| page_of_bytes(place, &planned, wanted))?;
             (about, text)
         }
         SkillSource::ConfigMap { .. } => {
@@ -105,11 +95,7 @@ fn find<'s>(skills: &'s [SkillPlan], name: &str) -> Result<&'s SkillPlan, ToolEr
     match (found.next(), found.next()) {
         (Some(skill), None) => Ok(skill),
         (None, _) if skills.is_empty() => Err(ToolError("you have no skills".to_owned())),
-        (None, _) => Err(ToolError(format!(
-            "there is no skill {}; there are: {}",
-            shown(name),
-            names(skills.iter())
-        ))),
+        (None, _) => Err(ToolError(format!("there is no skill {}; there are: {}", shown(name), names(skills.iter())))),
         (Some(_), Some(_)) => Err(ToolError(format!(
             "several skills are called {}; say which: {}",
             shown(name),
@@ -130,12 +116,7 @@ fn names<'s>(skills: impl Iterator<Item = &'s SkillPlan>) -> String {
 
 /// The text of a skill of a pack, when it and all files beside it are what the run was planned with. The text is read once:
 /// what is shown is what was compared.
-fn planned_text(
-    skill: &SkillPlan,
-    roots: &Roots,
-    digest: &Digest,
-    bytes: u64,
-) -> Result<Vec<u8>, ToolError> {
+fn planned_text(skill: &SkillPlan, roots: &Roots, digest: &Digest, bytes: u64) -> Result<Vec<u8>, ToolError> {
     let other = |path: &str| {
         ToolError(format!(
             "the skill {} is not what this run was planned with: {} changed since; work without this skill, and say so in your answer",
@@ -178,10 +159,7 @@ fn pack_files(skill: &SkillPlan, pack: &str, commands: Commands) -> Vec<String> 
         let path = format!("{}/{}", skill.directory, file.path.as_str());
         let path = shown(&path);
         if file.executable && commands == Commands::Offered {
-            format!(
-                "{path} ({} bytes; a program: run it by {EXECUTE_COMMAND} with target={pack})",
-                file.bytes
-            )
+            format!("{path} ({} bytes; a program: run it by {EXECUTE_COMMAND} with target={pack})", file.bytes)
         } else {
             format!("{path} ({} bytes)", file.bytes)
         }
@@ -237,14 +215,8 @@ fn one_page(
 ) -> Result<String, ToolError> {
     let place = roots.find(path)?;
     let go_on = format!("continue with {READ_FILE} path={} and", place.shown);
-    let page = page(
-        &place,
-        Wanted {
-            offset: 1,
-            limit: u64::MAX,
-            most: most.saturating_sub(go_on.len()).max(most / 2),
-        },
-    )?;
+    let page =
+        page(&place, Wanted { offset: 1, limit: u64::MAX, most: most.saturating_sub(go_on.len()).max(most / 2) })?;
     Ok(page.into_text(&go_on))
 }
 
@@ -281,10 +253,7 @@ fn all_files(roots: &Roots, paths: &[String], most: usize) -> Result<String, Too
     for path in paths.iter().take(MOST_FILES) {
         let room = most.saturating_sub(text.len() + HEADING);
         if room < HEADING {
-            let _ = write!(
-                text,
-                "(the other files of this skill are read with {READ_FILE})"
-            );
+            let _ = write!(text, "(the other files of this skill are read with {READ_FILE})");
             break;
         }
         let Ok(file) = one_file(roots, path, room) else {

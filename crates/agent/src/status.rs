@@ -34,10 +34,7 @@ impl Status {
                 sleep(PAUSE).await;
             }
         });
-        let status = Self {
-            lines,
-            written: Mutex::default(),
-        };
+        let status = Self { lines, written: Mutex::default() };
         (status, sending)
     }
 

@@ -25,10 +25,7 @@ impl Time {
     /// A run that begins now and has this long.
     pub fn new(whole: Duration) -> Self {
         let whole = whole.min(LONGEST_RUN);
-        Self {
-            whole,
-            end: Mutex::new(Instant::now() + whole),
-        }
+        Self { whole, end: Mutex::new(Instant::now() + whole) }
     }
 
     /// The whole of it.
@@ -69,8 +66,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_when_a_tenth_is_left_and_follows_the_bridge() {
-        for (whole, working, ending) in [(1200, 1139, 1141), (100, 89, 91), (20, 14, 16), (4, 1, 3)]
-        {
+        for (whole, working, ending) in [(1200, 1139, 1141), (100, 89, 91), (20, 14, 16), (4, 1, 3)] {
             let time = Time::new(Duration::from_secs(whole));
             tokio::time::advance(Duration::from_secs(working)).await;
             assert!(!time.is_ending(), "{whole}");

@@ -25,11 +25,7 @@ const WAITING: usize = 64;
 
 /// One line.
 #[derive(Debug, Serialize)]
-#[serde(
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase",
-    tag = "kind"
-)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum Line<'l> {
     /// What the model is told first.
     Task {
@@ -168,37 +164,20 @@ impl Line<'_> {
     fn cut(&self) -> Line<'_> {
         let cut = |text: &str| text.floor_char_boundary(CUT_TEXT);
         match self {
-            Self::Task { system, task } => Line::Task {
-                system: &system[..cut(system)],
-                task: &task[..cut(task)],
-            },
-            Self::Answer {
-                round,
-                text,
-                stop,
-                input_tokens,
-                cached_tokens,
-                output_tokens,
-                duration_ms,
-                ..
-            } => Line::Answer {
-                round: *round,
-                message: None,
-                text: text.map(|text| &text[..cut(text)]),
-                stop: stop.map(|text| &text[..cut(text)]),
-                input_tokens: *input_tokens,
-                cached_tokens: *cached_tokens,
-                output_tokens: *output_tokens,
-                duration_ms: *duration_ms,
-            },
-            Self::Result {
-                round,
-                id,
-                tool,
-                failed,
-                text,
-                duration_ms,
-            } => Line::Result {
+            Self::Task { system, task } => Line::Task { system: &system[..cut(system)], task: &task[..cut(task)] },
+            Self::Answer { round, text, stop, input_tokens, cached_tokens, output_tokens, duration_ms, .. } => {
+                Line::Answer {
+                    round: *round,
+                    message: None,
+                    text: text.map(|text| &text[..cut(text)]),
+                    stop: stop.map(|text| &text[..cut(text)]),
+                    input_tokens: *input_tokens,
+                    cached_tokens: *cached_tokens,
+                    output_tokens: *output_tokens,
+                    duration_ms: *duration_ms,
+                }
+            }
+            Self::Result { round, id, tool, failed, text, duration_ms } => Line::Result {
                 round: *round,
                 id,
                 tool,
@@ -206,13 +185,10 @@ impl Line<'_> {
                 text: &text[..cut(text)],
                 duration_ms: *duration_ms,
             },
-            Self::Note { text } => Line::Note {
-                text: &text[..cut(text)],
-            },
-            Self::End { answer, error } => Line::End {
-                answer: answer.map(|text| &text[..cut(text)]),
-                error: error.map(|text| &text[..cut(text)]),
-            },
+            Self::Note { text } => Line::Note { text: &text[..cut(text)] },
+            Self::End { answer, error } => {
+                Line::End { answer: answer.map(|text| &text[..cut(text)]), error: error.map(|text| &text[..cut(text)]) }
+            }
         }
     }
 }
@@ -316,10 +292,7 @@ mod tests {
         // Every character of it is six in JSON.
         let long = "\u{1}".repeat(1 << 20);
         for line in [
-            Line::Task {
-                system: &long,
-                task: &long,
-            },
+            Line::Task { system: &long, task: &long },
             Line::Answer {
                 round: 1,
                 message: None,
@@ -330,19 +303,9 @@ mod tests {
                 output_tokens: None,
                 duration_ms: 0,
             },
-            Line::Result {
-                round: 1,
-                id: "a",
-                tool: "b",
-                failed: true,
-                text: &long,
-                duration_ms: 0,
-            },
+            Line::Result { round: 1, id: "a", tool: "b", failed: true, text: &long, duration_ms: 0 },
             Line::Note { text: &long },
-            Line::End {
-                answer: Some(&long),
-                error: None,
-            },
+            Line::End { answer: Some(&long), error: None },
         ] {
             let written = written(0, &line);
             assert!(written.len() <= MAX_TRANSCRIPT_PIECE, "{}", written.len());

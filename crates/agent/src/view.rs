@@ -69,25 +69,18 @@ pub async fn appearing(input: &Path, patience: Duration) -> Result<AgentView, Un
 
 /// The view, if it is there. Whoever puts it there renames it into place.
 fn read(path: &Path) -> Result<Option<AgentView>, UnusableView> {
-    let unreadable = |source| UnusableView::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
+    let unreadable = |source| UnusableView::Unreadable { path: path.to_owned(), source };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(UnusableView::TooLarge(path.to_owned()));
     }
-    let view = serde_json::from_slice(&bytes).map_err(|source| UnusableView::NotOne {
-        path: path.to_owned(),
-        source,
-    })?;
+    let view =
+        serde_json::from_slice(&bytes).map_err(|source| UnusableView::NotOne { path: path.to_owned(), source })?;
     Ok(Some(view))
 }

@@ -21,9 +21,7 @@ mod instance;
 mod services;
 
 pub use instance::SympoziumInstance;
-pub use services::{
-    McpServer, Memory, Observability, OtlpProtocol, RateLimit, WebEndpoint, WebEndpointStatus,
-};
+pub use services::{McpServer, Memory, Observability, OtlpProtocol, RateLimit, WebEndpoint, WebEndpointStatus};
 
 /// An agent: a model, the skills it may use, the policy it is held to, and where it listens.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
@@ -38,33 +36,11 @@ pub use services::{
     doc = "An agent: a model, the skills it may use, the policy it is held to, and where it listens.",
     derive = "PartialEq",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(
-        name = "Active Agents",
-        type_ = "integer",
-        json_path = ".status.activeAgentPods"
-    ),
-    printcolumn(
-        name = "Total Runs",
-        type_ = "integer",
-        json_path = ".status.totalAgentRuns"
-    ),
-    printcolumn(
-        name = "Policy",
-        type_ = "string",
-        json_path = ".spec.policyRef",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Model",
-        type_ = "string",
-        json_path = ".spec.agents.default.model",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Active Agents", type_ = "integer", json_path = ".status.activeAgentPods"),
+    printcolumn(name = "Total Runs", type_ = "integer", json_path = ".status.totalAgentRuns"),
+    printcolumn(name = "Policy", type_ = "string", json_path = ".spec.policyRef", priority = 1),
+    printcolumn(name = "Model", type_ = "string", json_path = ".spec.agents.default.model", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSpec {
@@ -200,11 +176,7 @@ pub struct Subagents {
 
 impl Default for Subagents {
     fn default() -> Self {
-        Self {
-            max_depth: 2,
-            max_concurrent: 5,
-            max_children_per_agent: 3,
-        }
+        Self { max_depth: 2, max_concurrent: 5, max_children_per_agent: 3 }
     }
 }
 

@@ -21,9 +21,9 @@ mod status;
 mod task;
 
 pub use status::{
-    AgentRunStatus, ContainerFailure, CostEstimate, CostSource, Delegate, GateVerdict, GrantRecord,
-    IsolationRecord, Phase, ReportedEnding, ReportedPhase, ResolvedObject, Revocation, RunReport,
-    TIME_IS_UP, TokenUsage, condition, reason,
+    AgentRunStatus, ContainerFailure, CostEstimate, CostSource, Delegate, GateVerdict, GrantRecord, IsolationRecord,
+    Phase, ReportedEnding, ReportedPhase, ResolvedObject, Revocation, RunReport, TIME_IS_UP, TokenUsage, condition,
+    reason,
 };
 pub use task::{StructuredTask, Task};
 

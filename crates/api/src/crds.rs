@@ -6,8 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 
 use crate::{
-    Agent, AgentRun, Model, RunRecord, SkillPack, SympoziumInstance, SympoziumPolicy,
-    SympoziumSchedule, ToolApproval,
+    Agent, AgentRun, Model, RunRecord, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumSchedule, ToolApproval,
 };
 
 /// The definitions of all kinds, in the order in which they are shown.
@@ -38,11 +37,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 /// own, instead of storing it; so a field is there or not, and rules need not think of a third case.
 fn prune_nulls(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
-    for property in schema
-        .properties
-        .iter_mut()
-        .flat_map(|all| all.values_mut())
-    {
+    for property in schema.properties.iter_mut().flat_map(|all| all.values_mut()) {
         prune_nulls(property);
     }
     match &mut schema.items {

@@ -76,9 +76,7 @@ fn parse(text: &str) -> Option<Duration> {
 
 /// One to [`DIGITS`] digits, and what follows.
 fn digits(text: &str) -> Option<(&str, &str)> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     (1..=DIGITS).contains(&end).then(|| text.split_at(end))
 }
 
@@ -93,9 +91,7 @@ fn unit(text: &str) -> Option<(u128, &str)> {
         ("m", 60_000_000_000),
         ("h", 3_600_000_000_000),
     ];
-    UNITS
-        .iter()
-        .find_map(|(name, size)| Some((*size, text.strip_prefix(name)?)))
+    UNITS.iter().find_map(|(name, size)| Some((*size, text.strip_prefix(name)?)))
 }
 
 impl fmt::Display for DurationText {
@@ -147,23 +143,8 @@ mod tests {
             let meaning = DurationText::new(text).get().map(|span| span.as_millis());
             assert_eq!(meaning, Ok(milliseconds), "{text}");
         }
-        for text in [
-            "",
-            "10",
-            "m",
-            "-5m",
-            "5 m",
-            "1d",
-            ".5s",
-            "5.s",
-            "1h30",
-            "1234567890s",
-            "٣s",
-        ] {
-            assert_eq!(
-                DurationText::new(text).get(),
-                Err(InvalidDuration(text.to_owned()))
-            );
+        for text in ["", "10", "m", "-5m", "5 m", "1d", ".5s", "5.s", "1h30", "1234567890s", "٣s"] {
+            assert_eq!(DurationText::new(text).get(), Err(InvalidDuration(text.to_owned())));
         }
     }
 

@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema;
 
 /// Something that a policy's `featureGates` opens or closes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(transform = schema::nested)]
 pub enum Feature {
@@ -26,12 +24,7 @@ pub enum Feature {
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 4] = [
-        Self::CodeExecution,
-        Self::SubAgents,
-        Self::BrowserAutomation,
-        Self::FileAccess,
-    ];
+    pub const ALL: [Self; 4] = [Self::CodeExecution, Self::SubAgents, Self::BrowserAutomation, Self::FileAccess];
 
     /// The name in manifests.
     pub const fn as_str(self) -> &'static str {

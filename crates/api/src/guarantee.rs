@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema;
 
 /// Something that is enforced around every command of a run. The executor has the same list.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(transform = schema::nested)]
 pub enum Guarantee {

@@ -28,19 +28,11 @@ use crate::schema;
     category = "sympozium",
     doc = "A model that is served in the cluster: where it comes from, and how it runs.",
     derive = "PartialEq",
-    printcolumn(
-        name = "Server",
-        type_ = "string",
-        json_path = ".spec.inference.serverType"
-    ),
+    printcolumn(name = "Server", type_ = "string", json_path = ".spec.inference.serverType"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Endpoint", type_ = "string", json_path = ".status.endpoint"),
     printcolumn(name = "GPU", type_ = "integer", json_path = ".spec.resources.gpu"),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ModelSpec {
@@ -100,12 +92,7 @@ fn model_file() -> String {
 
 impl Default for ModelSource {
     fn default() -> Self {
-        Self {
-            url: None,
-            filename: model_file(),
-            model_id: None,
-            sha256: None,
-        }
+        Self { url: None, filename: model_file(), model_id: None, sha256: None }
     }
 }
 
@@ -128,10 +115,7 @@ fn ten_gibibytes() -> Quantity {
 
 impl Default for ModelStorage {
     fn default() -> Self {
-        Self {
-            size: ten_gibibytes(),
-            storage_class: None,
-        }
+        Self { size: ten_gibibytes(), storage_class: None }
     }
 }
 
@@ -241,11 +225,7 @@ fn four() -> Quantity {
 
 impl Default for ModelResources {
     fn default() -> Self {
-        Self {
-            gpu: 0,
-            memory: sixteen_gibibytes(),
-            cpu: four(),
-        }
+        Self { gpu: 0, memory: sixteen_gibibytes(), cpu: four() }
     }
 }
 
@@ -262,11 +242,7 @@ pub struct Placement {
     #[schemars(range(min = 1))]
     pub min_tps: Option<i32>,
     /// The least computing power, in TFLOPS.
-    #[serde(
-        default,
-        rename = "minComputeTFLOPS",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, rename = "minComputeTFLOPS", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_compute_tflops: Option<i64>,
 }

@@ -52,11 +52,6 @@ pub struct NetworkPolicy {
 
 impl Default for NetworkPolicy {
     fn default() -> Self {
-        Self {
-            deny_all: true,
-            allow_dns: true,
-            allow_event_bus: true,
-            allowed_egress: Vec::new(),
-        }
+        Self { deny_all: true, allow_dns: true, allow_event_bus: true, allowed_egress: Vec::new() }
     }
 }

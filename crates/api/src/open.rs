@@ -150,33 +150,20 @@ mod tests {
         let found = |source: Value| -> Result<_, serde_json::Error> {
             let volume: Volume = serde_json::from_value(source)?;
             let secrets = volume.secrets();
-            let secrets = secrets
-                .iter()
-                .map(|it| format!("{} {}", it.field, it.name.unwrap_or("?")));
+            let secrets = secrets.iter().map(|it| format!("{} {}", it.field, it.name.unwrap_or("?")));
             Ok((secrets.collect::<Vec<_>>(), volume.holds_credential()))
         };
         let none: Vec<String> = Vec::new();
         for (source, secrets, holds) in [
             (json!({ "name": "v" }), none.clone(), false),
             (json!({ "name": "v", "emptyDir": {} }), none.clone(), false),
-            (
-                json!({ "name": "v", "secret": { "secretName": "a" } }),
-                vec!["secret.secretName a".to_owned()],
-                true,
-            ),
-            (
-                json!({ "name": "v", "secret": 1 }),
-                vec!["secret.secretName ?".to_owned()],
-                true,
-            ),
+            (json!({ "name": "v", "secret": { "secretName": "a" } }), vec!["secret.secretName a".to_owned()], true),
+            (json!({ "name": "v", "secret": 1 }), vec!["secret.secretName ?".to_owned()], true),
             (
                 json!({ "name": "v", "projected": { "sources": [
                     { "configMap": { "name": "c" } }, { "secret": { "name": "b" } }, { "secret": {} },
                 ] } }),
-                vec![
-                    "projected.sources[1].secret.name b".to_owned(),
-                    "projected.sources[2].secret.name ?".to_owned(),
-                ],
+                vec!["projected.sources[1].secret.name b".to_owned(), "projected.sources[2].secret.name ?".to_owned()],
                 true,
             ),
             (
@@ -184,11 +171,7 @@ mod tests {
                 none.clone(),
                 true,
             ),
-            (
-                json!({ "name": "v", "projected": { "sources": "x" } }),
-                none.clone(),
-                false,
-            ),
+            (json!({ "name": "v", "projected": { "sources": "x" } }), none.clone(), false),
         ] {
             assert_eq!(found(source)?, (secrets, holds));
         }

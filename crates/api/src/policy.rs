@@ -22,9 +22,7 @@ mod approval;
 mod bounds;
 
 pub use approval::{ApprovalPolicy, Approver, ApproverKind};
-pub use bounds::{
-    HostAccessPolicy, HostPath, ImagePolicy, LifecyclePolicy, ModelPolicy, PackPolicy, RbacPolicy,
-};
+pub use bounds::{HostAccessPolicy, HostPath, ImagePolicy, LifecyclePolicy, ModelPolicy, PackPolicy, RbacPolicy};
 
 /// What agents and their runs may be given. Every run is held to the cluster's floor as well.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
@@ -39,26 +37,10 @@ pub use bounds::{
     category = "sympozium",
     doc = "What agents and their runs may be given. Every run is held to the cluster's floor as well.",
     derive = "PartialEq",
-    printcolumn(
-        name = "Bound",
-        type_ = "integer",
-        json_path = ".status.boundInstances"
-    ),
-    printcolumn(
-        name = "Tools",
-        type_ = "string",
-        json_path = ".spec.toolGating.defaultAction"
-    ),
-    printcolumn(
-        name = "Sandbox",
-        type_ = "boolean",
-        json_path = ".spec.sandboxPolicy.required"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Bound", type_ = "integer", json_path = ".status.boundInstances"),
+    printcolumn(name = "Tools", type_ = "string", json_path = ".spec.toolGating.defaultAction"),
+    printcolumn(name = "Sandbox", type_ = "boolean", json_path = ".spec.sandboxPolicy.required"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SympoziumPolicySpec {
@@ -174,10 +156,7 @@ pub struct SubagentPolicy {
 
 impl Default for SubagentPolicy {
     fn default() -> Self {
-        Self {
-            max_depth: 3,
-            max_concurrent: 5,
-        }
+        Self { max_depth: 3, max_concurrent: 5 }
     }
 }
 

@@ -25,8 +25,7 @@ impl Quantity {
     /// Most characters that one has.
     pub const MOST: usize = 32;
     /// The form of a text, as a regular expression for the schema. There is no sign: nothing of ours can be less than none.
-    pub const PATTERN: &'static str =
-        r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$";
+    pub const PATTERN: &'static str = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$";
 
     /// The amount as a text.
     pub fn text(&self) -> Cow<'_, str> {

@@ -245,9 +245,7 @@ impl RunPlan {
 
     /// The identity of this name.
     pub fn identity(&self, name: &IdentityName) -> Option<&Identity> {
-        self.identities
-            .iter()
-            .find(|identity| identity.name == *name)
+        self.identities.iter().find(|identity| identity.name == *name)
     }
 
     /// Seconds that the pod of the hooks after the run may take, where there are any: their own, and what a pod needs to start
@@ -256,17 +254,13 @@ impl RunPlan {
         let deadlines = &self.deadlines;
         let hooks = self.parts.iter().filter(|part| part.role.is_after());
         let seconds = hooks.map(|hook| hook.timeout_seconds.unwrap_or(deadlines.run_seconds));
-        let around = deadlines
-            .start_seconds
-            .saturating_add(deadlines.grace_seconds);
+        let around = deadlines.start_seconds.saturating_add(deadlines.grace_seconds);
         let all = seconds.reduce(u64::saturating_add)?;
         Some(all.saturating_add(around))
     }
 
     /// The parts that mount a volume.
     pub fn mounted_by(&self, volume: &VolumeName) -> impl Iterator<Item = &Part> {
-        self.parts
-            .iter()
-            .filter(|part| part.mounts.iter().any(|mount| mount.volume == *volume))
+        self.parts.iter().filter(|part| part.mounts.iter().any(|mount| mount.volume == *volume))
     }
 }

@@ -24,17 +24,8 @@ use crate::tool_approval::RunReference;
     printcolumn(name = "Run", type_ = "string", json_path = ".spec.run.name"),
     printcolumn(name = "Kind", type_ = "string", json_path = ".spec.kind"),
     printcolumn(name = "Segment", type_ = "integer", json_path = ".spec.segment"),
-    printcolumn(
-        name = "Head",
-        type_ = "string",
-        json_path = ".spec.head",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Head", type_ = "string", json_path = ".spec.head", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::Rules(&[

@@ -153,10 +153,6 @@ pub struct WarmPool {
 
 impl Default for WarmPool {
     fn default() -> Self {
-        Self {
-            size: 2,
-            runtime_class: None,
-            resources: None,
-        }
+        Self { size: 2, runtime_class: None, resources: None }
     }
 }

@@ -18,11 +18,7 @@ pub struct Rules(pub &'static [(&'static str, &'static str)]);
 
 impl Transform for Rules {
     fn transform(&mut self, schema: &mut Schema) {
-        let rules: Vec<_> = self
-            .0
-            .iter()
-            .map(|(rule, message)| json!({ "rule": rule, "message": message }))
-            .collect();
+        let rules: Vec<_> = self.0.iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect();
         schema.insert("x-kubernetes-validations".to_owned(), Value::Array(rules));
     }
 }

@@ -13,9 +13,7 @@ use crate::schema;
 
 mod sidecar;
 
-pub use sidecar::{
-    Executor, HostAccess, HostMount, InputMode, Port, PortProtocol, Sidecar, SidecarResources, Tool,
-};
+pub use sidecar::{Executor, HostAccess, HostMount, InputMode, Port, PortProtocol, Sidecar, SidecarResources, Tool};
 
 /// Skills that belong together, with the container that their commands run in.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
@@ -30,34 +28,12 @@ pub use sidecar::{
     doc = "Skills that belong together: texts for the agent, and the isolated sidecar in which their commands run.",
     derive = "PartialEq",
     printcolumn(name = "Skills", type_ = "integer", json_path = ".status.skillCount"),
-    printcolumn(
-        name = "ConfigMap",
-        type_ = "string",
-        json_path = ".status.configMapName"
-    ),
+    printcolumn(name = "ConfigMap", type_ = "string", json_path = ".status.configMapName"),
     printcolumn(name = "Category", type_ = "string", json_path = ".spec.category"),
-    printcolumn(
-        name = "Maturity",
-        type_ = "string",
-        json_path = r".metadata.labels.sympozium\.ai/maturity"
-    ),
-    printcolumn(
-        name = "Version",
-        type_ = "string",
-        json_path = ".spec.version",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Image",
-        type_ = "string",
-        json_path = ".spec.sidecar.image",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Maturity", type_ = "string", json_path = r".metadata.labels.sympozium\.ai/maturity"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version", priority = 1),
+    printcolumn(name = "Image", type_ = "string", json_path = ".spec.sidecar.image", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SkillPackSpec {

@@ -156,11 +156,7 @@ impl CheckNetworkArguments {
         CheckNetwork {
             gateway: self.gateway,
             canary: self.canary,
-            enforcement: if self.required {
-                Enforcement::Required
-            } else {
-                Enforcement::Reported
-            },
+            enforcement: if self.required { Enforcement::Required } else { Enforcement::Reported },
             timeout: Duration::from_secs(self.timeout),
         }
     }
@@ -202,13 +198,7 @@ mod tests {
     /// As the plan's renderer writes it.
     #[test]
     fn checking_the_network_needs_no_run() {
-        let words = [
-            "x",
-            "check-network",
-            "--gateway=10.96.0.20:8443",
-            "--canary=10.96.0.20:8444",
-            "--required",
-        ];
+        let words = ["x", "check-network", "--gateway=10.96.0.20:8443", "--canary=10.96.0.20:8444", "--required"];
         let Some(Command::CheckNetwork(arguments)) = Arguments::parse_from(words).command else {
             panic!("it was asked to check the network");
         };
@@ -230,31 +220,13 @@ mod tests {
             &["--plan-digest", &upper, "--gateway=gateway:8443"],
             &["--plan-digest", &DIGEST[7..], "--gateway=gateway:8443"],
             &["--plan-digest", DIGEST, "--gateway=gateway"],
-            &[
-                "--plan-digest",
-                DIGEST,
-                "--gateway=g:1",
-                "--wait-for-input=604801",
-            ],
-            &[
-                "check-network",
-                "--gateway=gateway:1",
-                "--canary=10.0.0.1:2",
-            ],
+            &["--plan-digest", DIGEST, "--gateway=g:1", "--wait-for-input=604801"],
+            &["check-network", "--gateway=gateway:1", "--canary=10.0.0.1:2"],
             &["check-network", "--gateway=10.0.0.1:1"],
-            &[
-                "check-network",
-                "--gateway=10.0.0.1:1",
-                "--canary=10.0.0.1:2",
-                "--timeout=0",
-            ],
+            &["check-network", "--gateway=10.0.0.1:1", "--canary=10.0.0.1:2", "--timeout=0"],
         ] {
             let words = std::iter::once("x").chain(words.iter().copied());
-            assert!(
-                Arguments::try_parse_from(words.clone()).is_err(),
-                "{:?}",
-                words.collect::<Vec<_>>()
-            );
+            assert!(Arguments::try_parse_from(words.clone()).is_err(), "{:?}", words.collect::<Vec<_>>());
         }
     }
 }

@@ -10,9 +10,7 @@ use sympozium_api::names::Digest;
 use sympozium_ipc::action::{Action, MAX_SHOWN};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 use sympozium_ipc::receipt::{Decided, Event, shortened};
-use sympozium_ipc::run_api::{
-    ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision, Phase, path,
-};
+use sympozium_ipc::run_api::{ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision, Phase, path};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::calls::refusal;
@@ -138,9 +136,7 @@ impl Session {
     ) -> Result<Digest, Refusal> {
         let told = |decided, by| self.answered(question.call, &action, decided, by);
         match answer {
-            Answer::Given(answer)
-                if answer.action != action || answer.approval != question.action.nonce =>
-            {
+            Answer::Given(answer) if answer.action != action || answer.approval != question.action.nonce => {
                 tracing::error!("an answer is about something else than was asked");
                 told(Decided::Refused, None);
                 let message = "the answer was about something else, which means no";
@@ -183,21 +179,13 @@ impl Session {
             }
             Answer::Unwanted => {
                 told(Decided::Refused, None);
-                Err(refusal(
-                    RefusalCode::Unavailable,
-                    "nobody waits for this any more",
-                ))
+                Err(refusal(RefusalCode::Unavailable, "nobody waits for this any more"))
             }
         }
     }
 
     fn answered(&self, call: u64, action: &Digest, decided: Decided, by: Option<String>) {
-        self.records.add(Event::Answered {
-            call,
-            action: action.clone(),
-            decided,
-            by,
-        });
+        self.records.add(Event::Answered { call, action: action.clone(), decided, by });
     }
 }
 

@@ -71,10 +71,7 @@ async fn serve(started: Started) -> Result<ExitCode, Failure> {
         })
     };
     let end = work(&session, door, &mut told).await;
-    let times = Times::new(
-        &end,
-        Duration::from_secs(session.plan.deadlines.grace_seconds),
-    );
+    let times = Times::new(&end, Duration::from_secs(session.plan.deadlines.grace_seconds));
     tokio::select! {
         () = settle(&session, times.settled) => {}
         () = told.stop() => session.give_up(),
@@ -112,30 +109,11 @@ fn tell_skills(session: &Session) {
 
 /// Makes everything that can fail before the run begins.
 fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
-    let Started {
-        inputs,
-        key,
-        gateway,
-        lockdown,
-        places,
-        roots,
-    } = started;
-    let Inputs {
-        plan,
-        plan_digest,
-        mut credentials,
-        gateway_certificates,
-        headers,
-        script,
-        ..
-    } = inputs;
+    let Started { inputs, key, gateway, lockdown, places, roots } = started;
+    let Inputs { plan, plan_digest, mut credentials, gateway_certificates, headers, script, .. } = inputs;
     let outward = Outward::new(gateway, gateway_certificates.as_deref());
-    let outward = outward.map_err(|error| {
-        Failure::new(
-            error,
-            "the gateway's certificates come with the run's inputs",
-        )
-    })?;
+    let outward =
+        outward.map_err(|error| Failure::new(error, "the gateway's certificates come with the run's inputs"))?;
     let outward = match roots {
         Some(roots) => outward
             .trusting(&roots)
@@ -144,8 +122,7 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
     };
     let outward = Arc::new(outward);
     let headers = headers.into_iter().map(|(name, value)| {
-        let name =
-            HeaderName::try_from(name).context("a header of the model has no usable name")?;
+        let name = HeaderName::try_from(name).context("a header of the model has no usable name")?;
         let value = secret_header(Zeroizing::new(value.as_bytes().to_vec()))
             .with_context(|| format!("the header {name} of the model has no usable value"))?;
         Ok((name, value))
@@ -160,9 +137,7 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
     });
     let model = model.map_err(|error| Failure::new(error, "`sympozium explain` shows the plan"))?;
     let input = places.input.clone();
-    let upward = Upward::new(Arc::clone(&outward), move || {
-        inputs::read_token(&input).ok()
-    });
+    let upward = Upward::new(Arc::clone(&outward), move || inputs::read_token(&input).ok());
     let logs = logs(plan.run.name.as_str());
     let by = format!(
         "ipc-bridge {} (landlock {}, missing {:?})",
@@ -172,20 +147,11 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
     );
     let run = plan.run.uid.to_string();
     let session = Session::new(
-        SessionParts {
-            plan,
-            plan_digest,
-            model: Arc::new(model),
-            outward,
-            upward,
-            web: credentials.remove(WEB),
-            logs,
-        },
+        SessionParts { plan, plan_digest, model: Arc::new(model), outward, upward, web: credentials.remove(WEB), logs },
         &places.ipc,
     );
-    let session = session.map_err(|error| {
-        Failure::new(error, "every skill of the plan has a directory below --ipc")
-    })?;
+    let session =
+        session.map_err(|error| Failure::new(error, "every skill of the plan has a directory below --ipc"))?;
     let door = Door::open(&places.door)
         .with_context(|| format!("the door cannot be opened in {}", places.door.display()))
         .map_err(|error| Failure::new(error, "--door is a directory of the bridge's own"))?;
@@ -194,20 +160,14 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
         let hint = "a container's seccomp profile must let it use seccomp; RuntimeDefault does";
         Failure::new(error, hint)
     })?;
-    session.records.add(Event::Started {
-        run,
-        by: shortened(&by),
-    });
+    session.records.add(Event::Started { run, by: shortened(&by) });
     Ok((session, door))
 }
 
 /// Where a person finds what a skill said.
 fn logs(run: &str) -> String {
     // In a pod the host's name is the pod's.
-    let pod = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let pod = rustix::system::uname().nodename().to_string_lossy().into_owned();
     match std::env::var_os("KUBERNETES_SERVICE_HOST") {
         Some(_) => format!("kubectl logs {pod} -c {{part}}"),
         None => format!("sympozium logs {run} --part {{part}}"),
@@ -308,11 +268,7 @@ impl Times {
                 reported: now + short,
                 short: grace / 10 * SETTLED_TENTHS,
             },
-            _ => Self {
-                settled: now + grace,
-                reported: now + grace + LAST_REPORT_PATIENCE,
-                short,
-            },
+            _ => Self { settled: now + grace, reported: now + grace + LAST_REPORT_PATIENCE, short },
         }
     }
 }
@@ -358,17 +314,12 @@ fn ending(session: &Session, end: End) -> Ending {
         End::Stopped => Ending::Stopped,
         End::Left => known("the agent left without a result"),
         End::Misbehaved(how) => known(&format!("the agent was cut off: {how}")),
-        End::Unwanted(why) => known(&format!(
-            "nothing that happens can be reported: {}",
-            shortened(&why)
-        )),
+        End::Unwanted(why) => known(&format!("nothing that happens can be reported: {}", shortened(&why))),
     }
 }
 
 fn ended(ending: &Ending) -> Event {
-    let failed = |why: &str| Outcome::Failed {
-        why: shortened(why),
-    };
+    let failed = |why: &str| Outcome::Failed { why: shortened(why) };
     let outcome = match ending {
         Ending::Answered { .. } => Outcome::Done,
         Ending::Failed { error } => failed(error),
@@ -393,10 +344,7 @@ struct Told {
 impl Told {
     fn new() -> Result<Self, Failure> {
         let of = |kind| signal(kind).context("signals cannot be received");
-        Ok(Self {
-            terminate: of(SignalKind::terminate())?,
-            interrupt: of(SignalKind::interrupt())?,
-        })
+        Ok(Self { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())? })
     }
 
     async fn stop(&mut self) {

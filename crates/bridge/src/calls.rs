@@ -74,11 +74,7 @@ impl Session {
         let begun = self.begin(Way::Tool, name, body, &mut unwanted).await?;
         let work = self.work(&begun)?;
         let allowed = self.allow(&begun, &work, &mut unwanted).await?;
-        let acting = Acting {
-            by: work.actor(),
-            action: allowed.action,
-            since: Instant::now(),
-        };
+        let acting = Acting { by: work.actor(), action: allowed.action, since: Instant::now() };
         self.begins(begun.call, acting);
         let done = self.act(&begun, work, &mut unwanted).await;
         self.ends(begun.call, done.outcome, done.output, done.isolation);
@@ -126,13 +122,9 @@ impl Session {
         let hash = hash.unwrap_or_else(|| of_canonical(UNREADABLE_DOMAIN, body));
         let looked_up = self.look_up(way, name, read, body.len());
         match looked_up {
-            Ok((index, arguments, slot)) => Ok(Begun {
-                call,
-                tool: self.plan.tools[index].clone(),
-                arguments,
-                hash,
-                slot,
-            }),
+            Ok((index, arguments, slot)) => {
+                Ok(Begun { call, tool: self.plan.tools[index].clone(), arguments, hash, slot })
+            }
             Err(refusal) => {
                 let decided = match refusal.code {
                     RefusalCode::Denied => Decided::Denied,
@@ -169,9 +161,7 @@ impl Session {
             return Err(refusal(RefusalCode::Request, &message));
         }
         let active = self.active();
-        let found = self
-            .table
-            .look_up(name, read.arguments, active.as_deref())?;
+        let found = self.table.look_up(name, read.arguments, active.as_deref())?;
         let most = found.tool.limits.argument_bytes as usize;
         if bytes.saturating_sub(read.id.len()) > most {
             let message = format!("the arguments of `{name}` may have {most} bytes");
@@ -255,9 +245,7 @@ impl Session {
             pack: begun.tool.pack.as_deref(),
             target: work.target(),
             deed: match work {
-                Work::Command { request, .. } if request.argv.is_empty() => {
-                    Deed::Shell(&request.command)
-                }
+                Work::Command { request, .. } if request.argv.is_empty() => Deed::Shell(&request.command),
                 Work::Command { request, .. } => Deed::Program(&request.argv),
                 Work::Own { text } => Deed::Call(text),
             },
@@ -285,11 +273,7 @@ fn nobody_waits() -> Refusal {
 }
 
 pub(crate) fn refusal(code: RefusalCode, message: &str) -> Refusal {
-    Refusal {
-        code,
-        message: message.to_owned(),
-        retry_after_ms: None,
-    }
+    Refusal { code, message: message.to_owned(), retry_after_ms: None }
 }
 
 /// Whole milliseconds since then.

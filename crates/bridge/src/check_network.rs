@@ -139,10 +139,7 @@ pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failur
             Ok(ExitCode::SUCCESS)
         }
         (Verdict::NotEnforced(answer), Enforcement::Required) => {
-            let text = format!(
-                "the run's NetworkPolicy is not enforced: {} ({canary})",
-                answer.text()
-            );
+            let text = format!("the run's NetworkPolicy is not enforced: {} ({canary})", answer.text());
             tell(&arguments.termination_log, &format!("unenforced: {text}"));
             Err(Failure::new(
                 anyhow!(text),
@@ -150,10 +147,7 @@ pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failur
             ))
         }
         (Verdict::NotEnforced(answer), Enforcement::Reported) => {
-            let text = format!(
-                "unenforced: nothing holds this run's network in: {} ({canary})",
-                answer.text()
-            );
+            let text = format!("unenforced: nothing holds this run's network in: {} ({canary})", answer.text());
             tracing::warn!(%canary, "{text}");
             tell(&arguments.termination_log, &text);
             Ok(ExitCode::SUCCESS)
@@ -221,11 +215,7 @@ impl CheckNetwork {
                 Err(_) => io::ErrorKind::TimedOut.into(),
             };
             if Instant::now() >= end {
-                return Err(NoGateway {
-                    gateway: self.gateway,
-                    waited: start.elapsed(),
-                    last,
-                });
+                return Err(NoGateway { gateway: self.gateway, waited: start.elapsed(), last });
             }
             if progress.is_due() {
                 let seconds = start.elapsed().as_secs();
@@ -237,8 +227,7 @@ impl CheckNetwork {
 
     /// What answers at the canary's address; nothing if all attempts failed.
     async fn canary_answers(&self) -> Option<Answer> {
-        let attempts: [_; CANARY_ATTEMPTS] =
-            std::array::from_fn(|_| tokio::spawn(attempt(self.canary)));
+        let attempts: [_; CANARY_ATTEMPTS] = std::array::from_fn(|_| tokio::spawn(attempt(self.canary)));
         let mut found = None;
         for attempt in attempts {
             // A task that broke has shown nothing: that is no proof of a policy.
@@ -308,8 +297,7 @@ impl Progress {
 
 /// Writes a line where the kubelet looks for the last words of a container. Elsewhere there is no such file, and none is made.
 fn tell(path: &Path, line: &str) {
-    let flags =
-        OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
         let written = writeln!(std::fs::File::from(file), "{line}");
         if let Err(error) = written {

@@ -32,15 +32,7 @@ pub struct Held<'c>(&'c Clock);
 impl Clock {
     /// With this much time to work, and this much to wait for people. It does not run yet.
     pub fn new(work: Duration, waiting: Duration) -> Self {
-        Self {
-            state: Mutex::new(State {
-                work,
-                waiting,
-                since: None,
-                holders: 0,
-            }),
-            changed: Notify::new(),
-        }
+        Self { state: Mutex::new(State { work, waiting, since: None, holders: 0 }), changed: Notify::new() }
     }
 
     /// It runs from now on.
@@ -149,10 +141,7 @@ mod tests {
     async fn it_stands_still_while_somebody_waits() {
         let clock = Clock::new(10 * SECOND, 100 * SECOND);
         advance(50 * SECOND).await;
-        assert!(
-            !has_run_out(&clock).await,
-            "it does not run before the start"
-        );
+        assert!(!has_run_out(&clock).await, "it does not run before the start");
         clock.start();
         advance(9 * SECOND).await;
         let held = clock.hold();

@@ -26,12 +26,7 @@ pub enum NoCommand {
 /// # Errors
 ///
 /// When no program could be given the arguments.
-pub fn request(
-    id: RequestId,
-    tool: &ToolPlan,
-    target: &str,
-    arguments: &Value,
-) -> Result<ExecRequest, NoCommand> {
+pub fn request(id: RequestId, tool: &ToolPlan, target: &str, arguments: &Value) -> Result<ExecRequest, NoCommand> {
     let nothing = Map::new();
     let arguments = arguments.as_object().unwrap_or(&nothing);
     let text = |name: &str| arguments.get(name).and_then(Value::as_str);
@@ -41,21 +36,12 @@ pub fn request(
             request.work_dir = text("workdir").map(str::to_owned);
             request
         }
-        Acts::Program {
-            exec,
-            input_mode,
-            positional_args,
-            ..
-        } => {
+        Acts::Program { exec, input_mode, positional_args, .. } => {
             let mut request = ExecRequest::new(id, "");
             request.argv = words(exec, positional_args, arguments)?;
             if *input_mode == InputMode::Stdin {
-                let rest = arguments
-                    .iter()
-                    .filter(|(name, _)| !positional_args.contains(name));
-                let rest: Map<String, Value> = rest
-                    .map(|(name, value)| (name.clone(), value.clone()))
-                    .collect();
+                let rest = arguments.iter().filter(|(name, _)| !positional_args.contains(name));
+                let rest: Map<String, Value> = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
                 request.stdin = Some(Value::Object(rest).to_string());
             }
             request
@@ -76,11 +62,7 @@ pub fn request(
 }
 
 /// The program, what always comes first, and the positional arguments after `--`, so that none of them can be an option.
-fn words(
-    exec: &[String],
-    positional: &[String],
-    arguments: &Map<String, Value>,
-) -> Result<Vec<String>, NoCommand> {
+fn words(exec: &[String], positional: &[String], arguments: &Map<String, Value>) -> Result<Vec<String>, NoCommand> {
     let mut words = exec.to_vec();
     if !positional.is_empty() {
         words.push("--".to_owned());

@@ -18,8 +18,8 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sympozium_ipc::door::{
-    MAX_PROGRESS, MAX_TRANSCRIPT_PIECE, PermitReport, Progress, REMAINING, Refusal, RefusalCode,
-    RunResult, SOCKET, path,
+    MAX_PROGRESS, MAX_TRANSCRIPT_PIECE, PermitReport, Progress, REMAINING, Refusal, RefusalCode, RunResult, SOCKET,
+    path,
 };
 use sympozium_ipc::receipt::{Event, shortened};
 use sympozium_ipc::run_api::MAX_RESULT;
@@ -153,10 +153,7 @@ impl Serving {
         answer
     }
 
-    async fn route(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Result<Response<Answer>, Refusal> {
+    async fn route(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Answer>, Refusal> {
         let (head, body) = request.into_parts();
         if head.method != Method::POST || head.uri.query().is_some() {
             return Err(no_such_request());
@@ -222,9 +219,7 @@ impl Serving {
     async fn tool(&self, name: &str, body: Incoming) -> Result<Response<Answer>, Refusal> {
         let body = self.read(&self.reads, body, self.call_limit()).await?;
         let (session, name) = (Arc::clone(&self.session), name.to_owned());
-        let call = self.seen_through(|unwanted| async move {
-            session.call(&name, &body, unwanted.comes()).await
-        });
+        let call = self.seen_through(|unwanted| async move { session.call(&name, &body, unwanted.comes()).await });
         match call.await {
             Ok((answer, slot)) => self.answers.json(answer, Some(slot)).await,
             Err(refusal) => Ok(Answer::refusal(&refusal)),
@@ -234,20 +229,14 @@ impl Serving {
     async fn permit(&self, name: &str, body: Incoming) -> Result<Response<Answer>, Refusal> {
         let body = self.read(&self.reads, body, self.call_limit()).await?;
         let (session, name) = (Arc::clone(&self.session), name.to_owned());
-        let permit = self.seen_through(|unwanted| async move {
-            session.permit(&name, &body, unwanted.comes()).await
-        });
+        let permit = self.seen_through(|unwanted| async move { session.permit(&name, &body, unwanted.comes()).await });
         match permit.await {
             Ok(permit) => self.answers.json(permit, None).await,
             Err(refusal) => Ok(Answer::refusal(&refusal)),
         }
     }
 
-    async fn permit_report(
-        &self,
-        permit: &str,
-        body: Incoming,
-    ) -> Result<Response<Answer>, Refusal> {
+    async fn permit_report(&self, permit: &str, body: Incoming) -> Result<Response<Answer>, Refusal> {
         let number = permit.parse().map_err(|_| no_such_request())?;
         let report: PermitReport = self.json(body, MAX_REPORT).await?;
         self.session.report_permit(number, report)?;
@@ -264,14 +253,8 @@ impl Serving {
         }
         match self.session.records.transcript(lines.into_iter()) {
             Kept::All => Ok(Answer::nothing()),
-            Kept::Later => Err(refusal(
-                RefusalCode::Busy,
-                "what was said before has not left the run yet",
-            )),
-            Kept::Nothing => Err(refusal(
-                RefusalCode::Size,
-                "no more of the transcript is kept",
-            )),
+            Kept::Later => Err(refusal(RefusalCode::Busy, "what was said before has not left the run yet")),
+            Kept::Nothing => Err(refusal(RefusalCode::Size, "no more of the transcript is kept")),
         }
     }
 
@@ -279,9 +262,7 @@ impl Serving {
         let limit = self.session.plan.limits.result_bytes;
         let limit = usize::try_from(limit).map_or(MAX_RESULT, |it| it.min(MAX_RESULT));
         // Written as JSON, a text can be six times as long.
-        let body = self
-            .read(&self.reads, body, limit.saturating_mul(6))
-            .await?;
+        let body = self.read(&self.reads, body, limit.saturating_mul(6)).await?;
         let result: RunResult = parsed(&body)?;
         let (RunResult::Answer { text } | RunResult::Failure { error: text }) = &result;
         if text.len() > limit {
@@ -295,21 +276,12 @@ impl Serving {
         Ok(Answer::nothing())
     }
 
-    async fn json<T: serde::de::DeserializeOwned>(
-        &self,
-        body: Incoming,
-        limit: usize,
-    ) -> Result<T, Refusal> {
+    async fn json<T: serde::de::DeserializeOwned>(&self, body: Incoming, limit: usize) -> Result<T, Refusal> {
         parsed(&self.read(&self.reads, body, limit).await?)
     }
 
     /// Reads a body within its bounds. While others are read, the agent's window holds what it sends.
-    async fn read(
-        &self,
-        reads: &Semaphore,
-        body: Incoming,
-        limit: usize,
-    ) -> Result<Bytes, Refusal> {
+    async fn read(&self, reads: &Semaphore, body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
         let _read = reads.acquire().await;
         collected(body, limit).await
     }
@@ -324,11 +296,7 @@ impl Serving {
     {
         let (wanted, unwanted) = oneshot::channel::<()>();
         let (session, work) = (Arc::clone(&self.session), work(Unwanted(unwanted)));
-        let done = tokio::spawn(async move {
-            work.await
-                .inspect_err(|refusal| session.refused(refusal.code))
-        })
-        .await;
+        let done = tokio::spawn(async move { work.await.inspect_err(|refusal| session.refused(refusal.code)) }).await;
         drop(wanted);
         done.unwrap_or_else(|_| Err(refusal(RefusalCode::Unknown, "the call broke off")))
     }
@@ -346,8 +314,7 @@ async fn collected(mut body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
     let reading = async {
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|_| refusal(RefusalCode::Request, "the request broke off"))?;
+            let frame = frame.map_err(|_| refusal(RefusalCode::Request, "the request broke off"))?;
             let piece = frame.into_data().unwrap_or_default();
             if bytes.len() + piece.len() > limit {
                 let message = format!("a request of this kind may have {limit} bytes");

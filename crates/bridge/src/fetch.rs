@@ -59,9 +59,7 @@ pub async fn fetch(
     let seconds = limits.timeout_seconds;
     let fetching = follow(outward, credential, arguments, limits);
     let fetched = timeout(Duration::from_secs(seconds.into()), fetching).await;
-    fetched
-        .unwrap_or(Err(FetchError::Slow { seconds }))
-        .map_err(FetchError::into_refusal)
+    fetched.unwrap_or(Err(FetchError::Slow { seconds })).map_err(FetchError::into_refusal)
 }
 
 /// Why there is no page.
@@ -80,9 +78,7 @@ enum FetchError {
     #[error("`{host}` cannot be reached: {source}")]
     Tunnel { host: String, source: TunnelError },
     // The gateway's words about it are for whoever set a program up.
-    #[error(
-        "`{host}` cannot be reached: the gateway does not take this run's credential for the web (any more)"
-    )]
+    #[error("`{host}` cannot be reached: the gateway does not take this run's credential for the web (any more)")]
     Credential { host: String },
     #[error("`{host}` {source}")]
     Answer { host: String, source: BrokenAnswer },
@@ -96,9 +92,7 @@ impl FetchError {
             Self::Argument(_) | Self::Address(_) | Self::Header(_) => RefusalCode::Arguments,
             Self::Redirect { .. } | Self::Credential { .. } => RefusalCode::Denied,
             Self::Tunnel { source, .. } => refusal_code(source),
-            Self::TooManyRedirects { .. } | Self::Answer { .. } | Self::Slow { .. } => {
-                RefusalCode::Unavailable
-            }
+            Self::TooManyRedirects { .. } | Self::Answer { .. } | Self::Slow { .. } => RefusalCode::Unavailable,
         };
         let mut message = self.to_string();
         if let Self::Tunnel { source, .. } = &self
@@ -108,11 +102,7 @@ impl FetchError {
             message.push_str(": ");
             message.extend(cause.to_string().chars().take(MAX_CAUSE));
         }
-        Refusal {
-            code,
-            message,
-            retry_after_ms: None,
-        }
+        Refusal { code, message, retry_after_ms: None }
     }
 }
 
@@ -147,14 +137,9 @@ async fn follow(
     let mut address = asked.clone();
     let mut redirects = 0;
     loop {
-        let broken = |source| FetchError::Answer {
-            host: address.authority(),
-            source,
-        };
+        let broken = |source| FetchError::Answer { host: address.authority(), source };
         let stream = open(outward, credential, &address).await?;
-        let answer = Answer::ask(stream, &address, &headers)
-            .await
-            .map_err(broken)?;
+        let answer = Answer::ask(stream, &address, &headers).await.map_err(broken)?;
         let Some(location) = answer.location() else {
             let page = answer.page(most).await.map_err(broken)?;
             return Ok(ToolAnswer::Page {
@@ -180,11 +165,7 @@ async fn follow(
     }
 }
 
-async fn open(
-    outward: &Outward,
-    credential: &Credential,
-    address: &Address,
-) -> Result<Stream, FetchError> {
+async fn open(outward: &Outward, credential: &Credential, address: &Address) -> Result<Stream, FetchError> {
     let unreached = |source| {
         let host = address.authority();
         match source {

@@ -98,10 +98,7 @@ pub fn bridge_request(data: &[u8]) {
             }
         };
         let out = Bytes::from(accepted.pieces.concat());
-        assert_eq!(
-            rules.check(&out).map(|it| it.pieces.concat()),
-            Ok(out.to_vec())
-        );
+        assert_eq!(rules.check(&out).map(|it| it.pieces.concat()), Ok(out.to_vec()));
         let read = |bytes: &[u8]| match serde_json::from_slice::<Value>(bytes) {
             Ok(Value::Object(fields)) => Some(fields),
             // Numbers that no machine holds are JSON all the same.
@@ -130,10 +127,7 @@ fn check_tools(wire: WireFormat, tools: Option<&Value>) {
             WireFormat::Anthropic => (tool, [json!("custom"), Value::Null]),
         };
         assert!(kinds.contains(&tool["type"]), "{tool}");
-        assert!(
-            ["a", "b"].map(Value::from).contains(&function["name"]),
-            "{tool}"
-        );
+        assert!(["a", "b"].map(Value::from).contains(&function["name"]), "{tool}");
     }
 }
 
@@ -141,11 +135,7 @@ fn check_tools(wire: WireFormat, tools: Option<&Value>) {
 fn check_content(messages: Option<&Value>) {
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     for part in list(messages).iter().flat_map(|it| list(it.get("content"))) {
-        let places = [
-            &part["image_url"],
-            &part["image_url"]["url"],
-            &part["source"]["url"],
-        ];
+        let places = [&part["image_url"], &part["image_url"]["url"], &part["source"]["url"]];
         let mut places = places.into_iter().filter_map(Value::as_str);
         assert!(places.all(|place| place.starts_with("data:")), "{part}");
         assert!(part["file"].get("file_id").is_none() && part["source"].get("file_id").is_none());
@@ -197,9 +187,7 @@ impl Sink for Events {
 
 fn events(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     let (mut reader, mut events) = (Reader::default(), Events::default());
-    pieces
-        .iter()
-        .for_each(|piece| reader.read(piece, &mut events));
+    pieces.iter().for_each(|piece| reader.read(piece, &mut events));
     events.whole
 }
 
@@ -218,9 +206,5 @@ fn redact(secret: &[u8], pieces: &[&[u8]]) {
     // Stars that we put there may stand where stars of a secret would.
     let finds = || out.windows(secret.len()).any(|it| it == secret);
     assert!(secret.contains(&b'*') || !finds());
-    assert!(
-        out.iter()
-            .zip(&came)
-            .all(|(out, came)| out == came || *out == b'*')
-    );
+    assert!(out.iter().zip(&came).all(|(out, came)| out == came || *out == b'*'));
 }

@@ -139,10 +139,7 @@ impl UnusableInput {
     /// What to do next.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Plan {
-                source: UnreadablePlan::Digest { .. },
-                ..
-            } => {
+            Self::Plan { source: UnreadablePlan::Digest { .. }, .. } => {
                 "the plan was replaced after the run was made, or --plan-digest is another run's: delete the run and make it again"
             }
             Self::Plan { .. } => {
@@ -173,8 +170,7 @@ pub fn read_plan(input: &Path, digest: &Digest) -> Result<Option<RunPlan>, Unusa
     };
     // The digest first: what is not the run's plan is not looked at.
     let plan = RunPlan::read_expected(&bytes, digest);
-    plan.map(Some)
-        .map_err(|source| UnusableInput::Plan { path, source })
+    plan.map(Some).map_err(|source| UnusableInput::Plan { path, source })
 }
 
 /// Where [`read_plan`] looks.
@@ -283,10 +279,7 @@ fn credential(text: &str, run: &str, name: &str) -> Result<Credential, &'static 
     if claims.split_once('.') != Some((run, name)) {
         return Err("is a credential of another run, or for something else");
     }
-    Ok(Credential {
-        user: user.to_owned(),
-        password: Zeroizing::new(password.to_owned()),
-    })
+    Ok(Credential { user: user.to_owned(), password: Zeroizing::new(password.to_owned()) })
 }
 
 /// Certificates as PEM; what is in them is for TLS to read.

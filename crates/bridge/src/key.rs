@@ -29,9 +29,7 @@ pub enum UnusableKey {
         source: SecretError,
     },
     /// No header can hold it.
-    #[error(
-        "the key in {0} has a space, a control character or another one that no header can hold"
-    )]
+    #[error("the key in {0} has a space, a control character or another one that no header can hold")]
     Characters(EnvName),
 }
 
@@ -49,10 +47,7 @@ impl ProviderKey {
         for key in keys {
             let variable = key.variable.clone();
             let taken = secret_env::take(variable.as_str());
-            let taken = taken.map_err(|source| UnusableKey::Environment {
-                variable: variable.clone(),
-                source,
-            })?;
+            let taken = taken.map_err(|source| UnusableKey::Environment { variable: variable.clone(), source })?;
             if let (Some(value), None) = (taken, &first) {
                 first = Self::new(variable, value).transpose();
             }
@@ -65,10 +60,7 @@ impl ProviderKey {
     /// # Errors
     ///
     /// When no header can hold it.
-    pub fn new(
-        variable: EnvName,
-        mut value: Zeroizing<Vec<u8>>,
-    ) -> Result<Option<Self>, UnusableKey> {
+    pub fn new(variable: EnvName, mut value: Zeroizing<Vec<u8>>) -> Result<Option<Self>, UnusableKey> {
         while let Some(b'\n' | b'\r') = value.last() {
             value.pop();
         }
@@ -128,8 +120,7 @@ mod tests {
     /// `Err` for refused, `None` for not there.
     fn read(value: &[u8]) -> Result<Option<String>, String> {
         let key = ProviderKey::new("API_KEY".into(), Zeroizing::new(value.to_vec()));
-        key.map(|it| it.map(|key| key.expose().to_owned()))
-            .map_err(|error| error.to_string())
+        key.map(|it| it.map(|key| key.expose().to_owned())).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -165,9 +156,6 @@ mod tests {
     #[test]
     fn nothing_of_it_is_shown() {
         let key = ProviderKey::new("API_KEY".into(), Zeroizing::new(b"sk-1".to_vec()));
-        assert_eq!(
-            format!("{:?}", key.unwrap().unwrap()),
-            "ProviderKey(API_KEY)"
-        );
+        assert_eq!(format!("{:?}", key.unwrap().unwrap()), "ProviderKey(API_KEY)");
     }
 }

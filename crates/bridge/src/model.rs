@@ -153,10 +153,7 @@ impl Model {
         let endpoint = match (&plan.endpoint, parts.script) {
             (Some(endpoint), _) => {
                 let credential = parts.credential.ok_or(UnusableModel::NoCredential)?;
-                let secrets = Secrets {
-                    key: parts.key,
-                    headers: parts.headers,
-                };
+                let secrets = Secrets { key: parts.key, headers: parts.headers };
                 let proxy = Proxy::new(plan, endpoint, parts.outward, credential, secrets)?;
                 Endpoint::Provider(Box::new(proxy))
             }
@@ -197,16 +194,13 @@ impl Model {
         });
         let answered = match (admitted, &self.endpoint) {
             (Err(refusal), _) => Err(refusal),
-            (Ok(accepted), Endpoint::Provider(proxy)) => {
-                self.ask_provider(proxy, accepted, &mut exchange).await
-            }
-            (Ok(accepted), Endpoint::Scripted(player)) => {
-                play(player, &body, accepted.streamed, &mut exchange).await
-            }
+            (Ok(accepted), Endpoint::Provider(proxy)) => self.ask_provider(proxy, accepted, &mut exchange).await,
+            (Ok(accepted), Endpoint::Scripted(player)) => play(player, &body, accepted.streamed, &mut exchange).await,
         };
         match answered {
-            Ok((response, redactors)) => Ok(response
-                .map(|source| AnswerBody::new(source, redactors, self.answer_bytes, exchange))),
+            Ok((response, redactors)) => {
+                Ok(response.map(|source| AnswerBody::new(source, redactors, self.answer_bytes, exchange)))
+            }
             Err(refusal) => {
                 exchange.end(Some(refusal.message.clone()));
                 Err(refusal)
@@ -237,11 +231,7 @@ impl Model {
                 if let Some(status) = failed.status {
                     exchange.answered(status, None);
                 }
-                return Err(Refusal {
-                    code: RefusalCode::Model,
-                    message: failed.message,
-                    retry_after_ms: None,
-                });
+                return Err(Refusal { code: RefusalCode::Model, message: failed.message, retry_after_ms: None });
             }
         };
         let (head, body) = response.into_parts();
@@ -262,9 +252,7 @@ async fn play(
     exchange: &mut Exchange,
 ) -> Result<(Response<Source>, Vec<redact::Redactor>), Refusal> {
     exchange.sending(body.len() as u64);
-    let answer = player
-        .play(body, streamed)
-        .inspect_err(|_| exchange.sending(0))?;
+    let answer = player.play(body, streamed).inspect_err(|_| exchange.sending(0))?;
     if !answer.delay.is_zero() {
         tokio::time::sleep(answer.delay).await;
     }
@@ -273,10 +261,7 @@ async fn play(
     let mut response = Response::new(Source::Pieces(answer.pieces));
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();
-    headers.insert(
-        http::header::CONTENT_TYPE,
-        HeaderValue::from_static(content_type),
-    );
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     if let Some(seconds) = answer.retry_after_seconds {
         headers.insert(http::header::RETRY_AFTER, HeaderValue::from(seconds));
     }

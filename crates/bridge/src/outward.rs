@@ -169,30 +169,18 @@ impl Outward {
     pub fn new(address: GatewayAddress, ca_pem: Option<&[u8]>) -> Result<Self, OutwardError> {
         let gateway = match address {
             GatewayAddress::Unix(path) => Gateway::Unix(path),
-            GatewayAddress::Tcp {
-                addresses,
-                server_name,
-            } => {
-                let name = ServerName::try_from(server_name.clone())
-                    .map_err(|_| OutwardError::ServerName(server_name))?;
+            GatewayAddress::Tcp { addresses, server_name } => {
+                let name =
+                    ServerName::try_from(server_name.clone()).map_err(|_| OutwardError::ServerName(server_name))?;
                 let pem = ca_pem.ok_or(OutwardError::NoAuthority)?;
                 let roots = trust::authority(pem)?;
                 let proxy = trust::client(roots, HTTP).map_err(OutwardError::Setup)?;
                 let mut run_api = proxy.clone();
                 run_api.alpn_protocols = vec![RUN_API.to_vec()];
-                Gateway::Tcp {
-                    addresses,
-                    server_name: name,
-                    proxy: Arc::new(proxy),
-                    run_api: Arc::new(run_api),
-                }
+                Gateway::Tcp { addresses, server_name: name, proxy: Arc::new(proxy), run_api: Arc::new(run_api) }
             }
         };
-        Ok(Self(Arc::new(Way {
-            gateway,
-            extra_roots: RootCertStore::empty(),
-            web: OnceLock::new(),
-        })))
+        Ok(Self(Arc::new(Way { gateway, extra_roots: RootCertStore::empty(), web: OnceLock::new() })))
     }
 
     /// Trusts these authorities too, for end servers: what `SSL_CERT_FILE` names, say.
@@ -202,11 +190,7 @@ impl Outward {
     /// When there is no certificate in it that can be used.
     pub fn trusting(self, pem: &[u8]) -> Result<Self, OutwardError> {
         let extra_roots = trust::extra(pem)?;
-        Ok(Self(Arc::new(Way {
-            gateway: self.0.gateway.clone(),
-            extra_roots,
-            web: OnceLock::new(),
-        })))
+        Ok(Self(Arc::new(Way { gateway: self.0.gateway.clone(), extra_roots, web: OnceLock::new() })))
     }
 
     /// A tunnel to a host and port, if the plan lets this credential have it. Addresses of IPv6 may have brackets.
@@ -214,12 +198,7 @@ impl Outward {
     /// # Errors
     ///
     /// When the gateway cannot be reached, or says no.
-    pub async fn tunnel(
-        &self,
-        credential: &Credential,
-        host: &str,
-        port: u16,
-    ) -> Result<Stream, TunnelError> {
+    pub async fn tunnel(&self, credential: &Credential, host: &str, port: u16) -> Result<Stream, TunnelError> {
         let target = connect::authority(host, port)?;
         let gateway = self.dial(Purpose::Proxy).await?;
         timeout(ANSWER_DEADLINE, connect::ask(gateway, credential, &target))
@@ -270,12 +249,7 @@ impl Outward {
                 let stream = connecting(UnixStream::connect(path)).await?;
                 Ok(Stream::unix(stream))
             }
-            Gateway::Tcp {
-                addresses,
-                server_name,
-                proxy,
-                run_api,
-            } => {
+            Gateway::Tcp { addresses, server_name, proxy, run_api } => {
                 let config = match purpose {
                     Purpose::Proxy => proxy,
                     Purpose::RunApi => run_api,
@@ -286,9 +260,7 @@ impl Outward {
                 let connector = TlsConnector::from(Arc::clone(config));
                 let shaking = connector.connect(server_name.clone(), stream);
                 let shaken = timeout(HANDSHAKE_DEADLINE, shaking).await;
-                let stream = shaken
-                    .map_err(|_| OutwardError::Slow)?
-                    .map_err(OutwardError::Handshake)?;
+                let stream = shaken.map_err(|_| OutwardError::Slow)?.map_err(OutwardError::Handshake)?;
                 let agreed = stream.get_ref().1.alpn_protocol();
                 if purpose == Purpose::RunApi && agreed != Some(RUN_API) {
                     return Err(OutwardError::NoRunApi);

@@ -41,12 +41,7 @@ pub enum Wait {
 impl Pace {
     /// With these bounds.
     pub fn new(bounds: Bounds) -> Self {
-        Self {
-            bounds,
-            running: 0,
-            total: 0,
-            recent: VecDeque::new(),
-        }
+        Self { bounds, running: 0, total: 0, recent: VecDeque::new() }
     }
 
     /// Whether one more may begin. Nothing is counted yet: several of these must agree first.

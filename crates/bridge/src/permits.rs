@@ -55,20 +55,10 @@ impl Session {
                 session.lapse(permit);
             }
         });
-        let acting = Acting {
-            by: Actor::Agent,
-            action: allowed.action,
-            since: Instant::now(),
-        };
+        let acting = Acting { by: Actor::Agent, action: allowed.action, since: Instant::now() };
         self.begins(permit, acting);
-        lock(&self.permits).insert(
-            permit,
-            Permit {
-                lapses: lapses.abort_handle(),
-                _turn: allowed.turn,
-                _slot: begun.slot,
-            },
-        );
+        lock(&self.permits)
+            .insert(permit, Permit { lapses: lapses.abort_handle(), _turn: allowed.turn, _slot: begun.slot });
         Ok(PermitAnswer { permit })
     }
 
@@ -85,15 +75,10 @@ impl Session {
         };
         permit.lapses.abort();
         let outcome = match report.outcome {
-            Outcome::Failed { why } => Outcome::Failed {
-                why: shortened(&why),
-            },
+            Outcome::Failed { why } => Outcome::Failed { why: shortened(&why) },
             outcome => outcome,
         };
-        let output = Transferred {
-            bytes: report.bytes,
-            truncated: false,
-        };
+        let output = Transferred { bytes: report.bytes, truncated: false };
         self.ends(number, outcome, output, None);
         Ok(())
     }
@@ -108,9 +93,7 @@ impl Session {
         let permit = lock(&self.permits).remove(&number);
         if let Some(permit) = permit {
             permit.lapses.abort();
-            let outcome = Outcome::Failed {
-                why: "the agent never said what came of it".to_owned(),
-            };
+            let outcome = Outcome::Failed { why: "the agent never said what came of it".to_owned() };
             self.ends(number, outcome, Transferred::default(), None);
         }
     }

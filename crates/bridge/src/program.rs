@@ -62,16 +62,12 @@ fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
 fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
     let (Some(digest), Some(target)) = (&arguments.plan_digest, &arguments.gateway) else {
         let error = anyhow!("there is no run to serve");
-        return Err(Failure::new(
-            error,
-            "name it with --plan-digest and --gateway",
-        ));
+        return Err(Failure::new(error, "name it with --plan-digest and --gateway"));
     };
     let places = arguments.places();
     // While names can still be looked up: /etc/hosts is out of reach afterwards.
     let gateway = target.resolve().map_err(|error| {
-        let error =
-            anyhow::Error::new(error).context(format!("the gateway {target} cannot be found"));
+        let error = anyhow::Error::new(error).context(format!("the gateway {target} cannot be found"));
         let hint = "pods know it by their hostAliases; elsewhere name an address, or unix:PATH";
         Failure::new(error, hint)
     })?;
@@ -83,13 +79,8 @@ fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
         Failure::new(error, hint)
     })?;
     if key.is_none() && !plan.model.keys.is_empty() {
-        let variables: Vec<&str> = (plan.model.keys.iter())
-            .map(|key| key.variable.as_str())
-            .collect();
-        tracing::warn!(
-            ?variables,
-            "none of the variables for the model's key is set"
-        );
+        let variables: Vec<&str> = (plan.model.keys.iter()).map(|key| key.variable.as_str()).collect();
+        tracing::warn!(?variables, "none of the variables for the model's key is set");
     }
     // Out of reach afterwards, wherever it is.
     let roots = match &arguments.certificates {
@@ -110,30 +101,18 @@ fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
         credentials = inputs.credentials.len(),
         "the run's inputs were read"
     );
-    Ok(Started {
-        inputs,
-        key,
-        gateway,
-        lockdown,
-        places,
-        roots,
-    })
+    Ok(Started { inputs, key, gateway, lockdown, places, roots })
 }
 
 fn lock_down(places: &Places, gateway: &GatewayAddress) -> Result<LockedDown, Failure> {
     let lockdown = Lockdown {
-        readable: vec![
-            places.input.clone(),
-            places.headers.clone(),
-            places.script.clone(),
-        ],
+        readable: vec![places.input.clone(), places.headers.clone(), places.script.clone()],
         writable: vec![places.ipc.clone(), places.door.clone()],
         tcp_connect: gateway.tcp_ports(),
     };
     let locked_down = lockdown.apply_available().map_err(|error| {
         let error = anyhow::Error::new(error).context("the bridge cannot restrict itself");
-        let hint =
-            "a container's seccomp profile must let it use seccomp and prctl; RuntimeDefault does";
+        let hint = "a container's seccomp profile must let it use seccomp and prctl; RuntimeDefault does";
         Failure::new(error, hint)
     })?;
     let missing = locked_down.missing();
@@ -157,9 +136,7 @@ fn unusable(error: UnusableInput) -> Failure {
 
 /// One thread for everything that waits.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("the runtime cannot be started")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;
     Ok(runtime)
 }

@@ -160,9 +160,7 @@ impl Records {
         }
         state.transcript_waiting += cost;
         state.transcript_left -= bytes as u64;
-        state
-            .transcript
-            .extend(lines.into_iter().map(str::to_owned));
+        state.transcript.extend(lines.into_iter().map(str::to_owned));
         self.tell(state);
         Kept::All
     }
@@ -226,10 +224,7 @@ impl Records {
             state.transcript_waiting -= line.len() + LINE_COST;
             transcript.extend(state.transcript.pop_front());
         }
-        let ending_fits = state
-            .ending
-            .as_ref()
-            .is_none_or(|it| ending_written(it) <= left);
+        let ending_fits = state.ending.as_ref().is_none_or(|it| ending_written(it) <= left);
         // Alone it always goes: an answer has bounds of its own.
         let is_alone = receipts.is_empty() && transcript.is_empty();
         let all = all_receipts && state.transcript.is_empty() && (ending_fits || is_alone);

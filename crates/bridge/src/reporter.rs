@@ -40,11 +40,7 @@ pub async fn report(records: &Records, upward: &Upward, usage: impl Fn() -> Usag
         let Some(report) = records.next_report(&usage) else {
             continue;
         };
-        let answer = timeout(
-            REPORT_DEADLINE,
-            upward.post::<Noted>(path::REPORTS, &report),
-        )
-        .await;
+        let answer = timeout(REPORT_DEADLINE, upward.post::<Noted>(path::REPORTS, &report)).await;
         let problem = match answer {
             Ok(Ok(_)) => {
                 pause = FIRST_PAUSE;
@@ -66,11 +62,7 @@ pub async fn report(records: &Records, upward: &Upward, usage: impl Fn() -> Usag
                 "the gateway does not answer".to_owned()
             }
         };
-        tracing::warn!(
-            problem,
-            number = report.number,
-            "a report was not taken; it is kept and sent again"
-        );
+        tracing::warn!(problem, number = report.number, "a report was not taken; it is kept and sent again");
         sleep(pause).await;
         pause = (2 * pause).min(MAX_PAUSE);
     }

@@ -62,10 +62,7 @@ impl Player {
     ///
     /// When it is none.
     pub fn new(yaml: &[u8]) -> Result<Self, UnusableScript> {
-        Ok(Self {
-            script: Script::read(yaml)?,
-            place: Mutex::default(),
-        })
+        Ok(Self { script: Script::read(yaml)?, place: Mutex::default() })
     }
 
     /// The answer to a request, which was checked before.
@@ -74,16 +71,11 @@ impl Player {
     ///
     /// When no turn fits.
     pub fn play(&self, body: &[u8], streamed: bool) -> Result<Played, Refusal> {
-        let received =
-            Received::read(body).map_err(|why| unfit(format!("it cannot be read: {why}")))?;
+        let received = Received::read(body).map_err(|why| unfit(format!("it cannot be read: {why}")))?;
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         place.requests += 1;
         let turn = self.find(&mut place, &received).map_err(unfit)?;
-        let about = answer::About {
-            request: place.requests,
-            model: &received.model,
-            bytes: body.len() as u64,
-        };
+        let about = answer::About { request: place.requests, model: &received.model, bytes: body.len() as u64 };
         Ok(answer::write(turn, &about, streamed))
     }
 
@@ -93,11 +85,7 @@ impl Player {
         let mut misfits = Vec::new();
         match turns.get(place.next) {
             None if place.repeats.is_none() => {
-                return Err(format!(
-                    "request {} comes after the last of its {} turns",
-                    place.requests,
-                    turns.len()
-                ));
+                return Err(format!("request {} comes after the last of its {} turns", place.requests, turns.len()));
             }
             None => {}
             Some(turn) => match received.misfit(turn, place.requests) {
@@ -119,18 +107,11 @@ impl Player {
             match received.misfit(turn, place.requests) {
                 None => return Ok(turn),
                 Some(misfit) => {
-                    misfits.push(format!(
-                        "turn {}, which repeats, expects {misfit}",
-                        index + 1
-                    ));
+                    misfits.push(format!("turn {}, which repeats, expects {misfit}", index + 1));
                 }
             }
         }
-        Err(format!(
-            "request {} fits no turn: {}",
-            place.requests,
-            misfits.join("; ")
-        ))
+        Err(format!("request {} fits no turn: {}", place.requests, misfits.join("; ")))
     }
 }
 

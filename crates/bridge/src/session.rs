@@ -149,27 +149,13 @@ impl Session {
     ///
     /// When a volume or a schema cannot be used.
     pub fn new(parts: SessionParts, ipc: &Path) -> Result<Arc<Self>, Unservable> {
-        let SessionParts {
-            plan,
-            plan_digest,
-            model,
-            outward,
-            upward,
-            web,
-            logs,
-        } = parts;
+        let SessionParts { plan, plan_digest, model, outward, upward, web, logs } = parts;
         let table = Table::new(&plan)?;
-        let packs: Vec<&str> = plan
-            .parts
-            .iter()
-            .filter_map(|part| part.role.pack())
-            .collect();
+        let packs: Vec<&str> = plan.parts.iter().filter_map(|part| part.role.pack()).collect();
         let mut skills = BTreeMap::new();
         for pack in packs {
-            let skill = Skill::open(&ipc.join(pack)).map_err(|source| Unservable::Volume {
-                pack: pack.to_owned(),
-                source,
-            })?;
+            let skill =
+                Skill::open(&ipc.join(pack)).map_err(|source| Unservable::Volume { pack: pack.to_owned(), source })?;
             skills.insert(pack.to_owned(), skill);
         }
         let (limits, deadlines) = (&plan.limits, &plan.deadlines);
@@ -191,10 +177,7 @@ impl Session {
         };
         Ok(Arc::new(Self {
             records: Records::new(plan_digest, limits.transcript_bytes),
-            clock: Clock::new(
-                seconds(deadlines.run_seconds),
-                seconds(deadlines.waiting_seconds),
-            ),
+            clock: Clock::new(seconds(deadlines.run_seconds), seconds(deadlines.waiting_seconds)),
             table,
             skills,
             upward,
@@ -240,13 +223,7 @@ impl Session {
     }
 
     /// It has ended. Nothing is recorded where the run has ended before.
-    pub(crate) fn ends(
-        &self,
-        call: u64,
-        outcome: Outcome,
-        output: Transferred,
-        isolation: Option<IsolationSeen>,
-    ) {
+    pub(crate) fn ends(&self, call: u64, outcome: Outcome, output: Transferred, isolation: Option<IsolationSeen>) {
         let Some(acting) = lock(&self.acting).remove(&call) else {
             return;
         };
@@ -265,9 +242,7 @@ impl Session {
     pub(crate) fn give_up(&self) {
         let calls: Vec<u64> = lock(&self.acting).keys().copied().collect();
         for call in calls {
-            let outcome = Outcome::Failed {
-                why: "the run ended before it did".to_owned(),
-            };
+            let outcome = Outcome::Failed { why: "the run ended before it did".to_owned() };
             self.ends(call, outcome, Transferred::default(), None);
         }
     }
@@ -287,17 +262,12 @@ impl Session {
         let mut paces = lock(&self.paces);
         let Paces { all, each } = &mut *paces;
         let own = &mut each[index];
-        all.has_room(now)
-            .map_err(|wait| too_many(wait, "the run", "more tool calls"))?;
+        all.has_room(now).map_err(|wait| too_many(wait, "the run", "more tool calls"))?;
         let name = &self.plan.tools[index].name;
-        own.has_room(now)
-            .map_err(|wait| too_many(wait, &format!("`{name}`"), "more calls"))?;
+        own.has_room(now).map_err(|wait| too_many(wait, &format!("`{name}`"), "more calls"))?;
         all.begin(now);
         own.begin(now);
-        Ok(Slot {
-            session: Arc::clone(self),
-            index,
-        })
+        Ok(Slot { session: Arc::clone(self), index })
     }
 
     /// Waits for the right to act beside others.
@@ -313,10 +283,7 @@ impl Session {
     /// A request to the model begins. It is under way until the guard is dropped.
     pub(crate) fn model_begins(self: &Arc<Self>) -> ModelExchange {
         self.models.send_modify(|open| *open += 1);
-        ModelExchange {
-            session: Arc::clone(self),
-            number: self.model_requests.fetch_add(1, Ordering::Relaxed),
-        }
+        ModelExchange { session: Arc::clone(self), number: self.model_requests.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Waits until nothing is going on any more. Whoever begins something after that waits in turn.
@@ -341,11 +308,11 @@ impl Session {
             .skills
             .iter()
             .filter_map(|it| match &it.source {
-                SkillSource::Pack {
-                    pack: of,
-                    skill: name,
-                    ..
-                } if name == skill && pack.is_none_or(|pack| pack == of) => Some(of.as_str()),
+                SkillSource::Pack { pack: of, skill: name, .. }
+                    if name == skill && pack.is_none_or(|pack| pack == of) =>
+                {
+                    Some(of.as_str())
+                }
                 _ => None,
             })
             .collect();
@@ -455,17 +422,11 @@ fn too_many(wait: Wait, who: &str, what: &str) -> Refusal {
             format!("{who} may not have {what} in this minute"),
             u64::try_from(wait.as_millis()).ok(),
         ),
-        Wait::Over => (
-            RefusalCode::Budget,
-            format!("{who} may not have {what} at all; finish with what there is"),
-            None,
-        ),
+        Wait::Over => {
+            (RefusalCode::Budget, format!("{who} may not have {what} at all; finish with what there is"), None)
+        }
     };
-    Refusal {
-        code,
-        message,
-        retry_after_ms: wait,
-    }
+    Refusal { code, message, retry_after_ms: wait }
 }
 
 /// Nothing here can panic while it holds a lock; if it ever does, what is locked is still whole.

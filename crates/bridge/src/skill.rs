@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use sympozium_ipc::requester::{Arrived, SubmitError, Withdrawn};
 use sympozium_ipc::volume::Done;
-use sympozium_ipc::{
-    ExecRequest, ExecResult, RequestId, Requester, ResultProblem, Volume, VolumeError, WatchMode,
-};
+use sympozium_ipc::{ExecRequest, ExecResult, RequestId, Requester, ResultProblem, Volume, VolumeError, WatchMode};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
@@ -106,11 +104,7 @@ impl Skill {
             pause: FIRST_LOOK,
         };
         tokio::spawn(driver.drive(taken));
-        Ok(Self {
-            volume,
-            orders,
-            leaving,
-        })
+        Ok(Self { volume, orders, leaving })
     }
 
     /// Has a command run, once or never. `unwanted` ends the waiting early where nobody has begun the command yet; one that was
@@ -125,12 +119,7 @@ impl Skill {
         let deadline = Instant::now() + patience;
         let (answer, answered) = oneshot::channel();
         let request = Box::new(request);
-        if self
-            .orders
-            .send(Order::Submit { request, answer })
-            .await
-            .is_err()
-        {
+        if self.orders.send(Order::Submit { request, answer }).await.is_err() {
             return Executed::Silent { claimed: false };
         }
         tokio::pin!(answered, unwanted);
@@ -337,9 +326,7 @@ impl Events {
     )]
     fn of(requester: &Requester) -> Option<Self> {
         let own = requester.descriptor()?.try_clone_to_owned().ok()?;
-        AsyncFd::with_interest(own, Interest::READABLE)
-            .ok()
-            .map(Self)
+        AsyncFd::with_interest(own, Interest::READABLE).ok().map(Self)
     }
 
     async fn readable(events: &Option<Self>) {

@@ -70,14 +70,10 @@ impl Table {
             let schema = Value::Object(tool.parameters.0.clone().into_iter().collect());
             let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS);
             let reader = jsonschema::options().with_pattern_options(patterns);
-            let schema = reader.build(&schema).map_err(|error| UnusableSchema {
-                tool: tool.name.clone(),
-                why: error.to_string(),
-            })?;
-            Ok(Tool {
-                plan: tool.clone(),
-                schema,
-            })
+            let schema = reader
+                .build(&schema)
+                .map_err(|error| UnusableSchema { tool: tool.name.clone(), why: error.to_string() })?;
+            Ok(Tool { plan: tool.clone(), schema })
         };
         let tools: Result<Vec<Tool>, UnusableSchema> = tools.iter().map(tool).collect();
         Ok(Self { tools: tools? })
@@ -90,28 +86,16 @@ impl Table {
     /// # Errors
     ///
     /// With what the model is told.
-    pub fn look_up(
-        &self,
-        name: &str,
-        mut arguments: Value,
-        active: Option<&str>,
-    ) -> Result<Found<'_>, Refusal> {
-        let mut named: Vec<usize> = (0..self.tools.len())
-            .filter(|index| self.tools[*index].plan.name == name)
-            .collect();
+    pub fn look_up(&self, name: &str, mut arguments: Value, active: Option<&str>) -> Result<Found<'_>, Refusal> {
+        let mut named: Vec<usize> =
+            (0..self.tools.len()).filter(|index| self.tools[*index].plan.name == name).collect();
         if named.is_empty() {
-            return Err(refusal(
-                RefusalCode::UnknownTool,
-                format!("there is no tool `{}`", shown(name)),
-            ));
+            return Err(refusal(RefusalCode::UnknownTool, format!("there is no tool `{}`", shown(name))));
         }
         // Which one is denied is not told where others of the name are open.
         named.retain(|index| self.tools[*index].plan.gate != Gate::Deny);
         if named.is_empty() {
-            return Err(refusal(
-                RefusalCode::Denied,
-                format!("the tool `{}` is denied by policy", shown(name)),
-            ));
+            return Err(refusal(RefusalCode::Denied, format!("the tool `{}` is denied by policy", shown(name))));
         }
         if depth(&arguments) > MAX_DEPTH {
             let message = format!("the arguments are nested more than {MAX_DEPTH} deep");
@@ -123,28 +107,15 @@ impl Table {
         };
         let tool = &self.tools[index];
         check(&tool.schema, &arguments)?;
-        Ok(Found {
-            index,
-            tool: &tool.plan,
-            arguments,
-        })
+        Ok(Found { index, tool: &tool.plan, arguments })
     }
 
     /// Which pack runs a command line: the one that is named, the sandbox where there is one, the only one, the one of the
     /// skill that is being read.
-    fn target(
-        &self,
-        named: &[usize],
-        arguments: &mut Value,
-        active: Option<&str>,
-    ) -> Result<usize, Refusal> {
-        let packs: BTreeMap<&str, usize> = named
-            .iter()
-            .filter_map(|index| Some((self.tools[*index].plan.pack.as_deref()?, *index)))
-            .collect();
-        let written = arguments
-            .as_object_mut()
-            .and_then(|arguments| arguments.remove(TARGET));
+    fn target(&self, named: &[usize], arguments: &mut Value, active: Option<&str>) -> Result<usize, Refusal> {
+        let packs: BTreeMap<&str, usize> =
+            named.iter().filter_map(|index| Some((self.tools[*index].plan.pack.as_deref()?, *index))).collect();
+        let written = arguments.as_object_mut().and_then(|arguments| arguments.remove(TARGET));
         let written = match written {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => normalised(&text),
@@ -157,11 +128,7 @@ impl Table {
         if !written.is_empty() {
             let found = packs.iter().find(|(pack, _)| normalised(pack) == written);
             return found.map(|(_, index)| *index).ok_or_else(|| {
-                let message = format!(
-                    "no skill pack `{}` runs commands here; there are: {}",
-                    shown(&written),
-                    list()
-                );
+                let message = format!("no skill pack `{}` runs commands here; there are: {}", shown(&written), list());
                 refusal(RefusalCode::Arguments, message)
             });
         }
@@ -186,11 +153,7 @@ fn check(schema: &Validator, arguments: &Value) -> Result<(), Refusal> {
         .take(MAX_PROBLEMS)
         .map(|error| {
             let place = error.instance_path().to_string();
-            let place = if place.is_empty() {
-                "arguments".to_owned()
-            } else {
-                place
-            };
+            let place = if place.is_empty() { "arguments".to_owned() } else { place };
             let problem: String = error.to_string().chars().take(MAX_PROBLEM).collect();
             format!("{place}: {problem}")
         })
@@ -213,11 +176,7 @@ fn depth(value: &Value) -> usize {
 }
 
 fn refusal(code: RefusalCode, message: String) -> Refusal {
-    Refusal {
-        code,
-        message,
-        retry_after_ms: None,
-    }
+    Refusal { code, message, retry_after_ms: None }
 }
 
 fn shown(text: &str) -> String {

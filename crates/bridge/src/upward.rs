@@ -60,15 +60,8 @@ pub enum Unanswered {
 
 impl Upward {
     /// With the run's own token. Without one the gateway is asked all the same, and says no where it wants one.
-    pub fn new(
-        outward: Arc<Outward>,
-        token: impl Fn() -> Option<Zeroizing<String>> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            outward,
-            token: Box::new(token),
-            connection: Mutex::new(None),
-        }
+    pub fn new(outward: Arc<Outward>, token: impl Fn() -> Option<Zeroizing<String>> + Send + Sync + 'static) -> Self {
+        Self { outward, token: Box::new(token), connection: Mutex::new(None) }
     }
 
     /// Says something to the gateway, and waits for its answer however long that takes.
@@ -76,11 +69,7 @@ impl Upward {
     /// # Errors
     ///
     /// When there is none. Whether to say it again is the caller's to know.
-    pub async fn post<A: DeserializeOwned>(
-        &self,
-        path: &'static str,
-        body: &impl Serialize,
-    ) -> Result<A, Unanswered> {
+    pub async fn post<A: DeserializeOwned>(&self, path: &'static str, body: &impl Serialize) -> Result<A, Unanswered> {
         let body = serde_json::to_vec(body).map_err(|_| Unanswered::Garbled)?;
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = Method::POST;
@@ -103,9 +92,7 @@ impl Upward {
         let body = body.map_err(|_| Unanswered::Lost)?.to_bytes();
         match status {
             StatusCode::OK => serde_json::from_slice(&body).map_err(|_| Unanswered::Garbled),
-            _ => {
-                Err(serde_json::from_slice(&body).map_or(Unanswered::Garbled, Unanswered::Refused))
-            }
+            _ => Err(serde_json::from_slice(&body).map_or(Unanswered::Garbled, Unanswered::Refused)),
         }
     }
 

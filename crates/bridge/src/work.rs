@@ -60,17 +60,12 @@ impl Work {
     pub fn of(begun: &Begun) -> Result<Self, Refusal> {
         let tool = &begun.tool;
         match &tool.acts {
-            Acts::Agent | Acts::Bridge => Ok(Self::Own {
-                text: begun.arguments.to_string(),
-            }),
+            Acts::Agent | Acts::Bridge => Ok(Self::Own { text: begun.arguments.to_string() }),
             Acts::Shell { part } | Acts::Program { part, .. } => {
                 let target = tool.pack.as_deref().unwrap_or_default();
                 let request = command::request(next_id(), tool, target, &begun.arguments)
                     .map_err(|error| refusal(RefusalCode::Arguments, &error.to_string()))?;
-                Ok(Self::Command {
-                    part: part.clone(),
-                    request: Box::new(request),
-                })
+                Ok(Self::Command { part: part.clone(), request: Box::new(request) })
             }
         }
     }
@@ -102,9 +97,7 @@ impl Work {
     /// Seconds that it may take.
     pub fn seconds(&self, tool: &ToolPlan) -> u32 {
         let asked = self.request().and_then(|request| request.timeout);
-        asked
-            .and_then(|seconds| u32::try_from(seconds).ok())
-            .unwrap_or(tool.limits.timeout_seconds)
+        asked.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(tool.limits.timeout_seconds)
     }
 }
 
@@ -170,10 +163,7 @@ impl Session {
             SPAWN_SUBAGENTS => {
                 let request: SubrunsRequest = read(arguments)?;
                 // As long as the run lasts: each run below has a time of its own.
-                let answer = self
-                    .upward
-                    .post::<SubrunsAnswer>(path::SUBRUNS, &request)
-                    .await;
+                let answer = self.upward.post::<SubrunsAnswer>(path::SUBRUNS, &request).await;
                 let answer = answer.map_err(unanswered)?;
                 let text = serde_json::to_string(&answer)
                     .map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be told"))?;
@@ -202,8 +192,7 @@ impl Session {
 }
 
 fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, Refusal> {
-    serde_json::from_value(arguments.clone())
-        .map_err(|error| refusal(RefusalCode::Arguments, &error.to_string()))
+    serde_json::from_value(arguments.clone()).map_err(|error| refusal(RefusalCode::Arguments, &error.to_string()))
 }
 
 /// What is done once is not tried again: only who asks can know whether that is wanted.
@@ -226,9 +215,7 @@ fn unanswered(problem: Unanswered) -> Refusal {
 
 fn of_own(answer: Result<ToolAnswer, Refusal>) -> Done {
     let (outcome, output) = match &answer {
-        Ok(ToolAnswer::Page {
-            body, truncated, ..
-        }) => (
+        Ok(ToolAnswer::Page { body, truncated, .. }) => (
             Outcome::Done,
             Transferred {
                 // Of what is in Base64 here.
@@ -236,22 +223,11 @@ fn of_own(answer: Result<ToolAnswer, Refusal>) -> Done {
                 truncated: *truncated,
             },
         ),
-        Ok(ToolAnswer::Text { text }) => (
-            Outcome::Done,
-            Transferred {
-                bytes: text.len() as u64,
-                truncated: false,
-            },
-        ),
+        Ok(ToolAnswer::Text { text }) => (Outcome::Done, Transferred { bytes: text.len() as u64, truncated: false }),
         Ok(ToolAnswer::Command { .. }) => (Outcome::Done, Transferred::default()),
         Err(refusal) => (failed(&refusal.message), Transferred::default()),
     };
-    Done {
-        outcome,
-        output,
-        isolation: None,
-        answer,
-    }
+    Done { outcome, output, isolation: None, answer }
 }
 
 fn unwanted_by_now(outcome: Outcome) -> Done {
@@ -259,10 +235,7 @@ fn unwanted_by_now(outcome: Outcome) -> Done {
         outcome,
         output: Transferred::default(),
         isolation: None,
-        answer: Err(refusal(
-            RefusalCode::Unavailable,
-            "nobody waits for this any more",
-        )),
+        answer: Err(refusal(RefusalCode::Unavailable, "nobody waits for this any more")),
     }
 }
 
@@ -302,11 +275,7 @@ fn of_executed(executed: Executed, most: usize, logs: &str) -> Done {
             let message = format!("{NO_ANSWER}; see `{logs}`");
             nothing(failed(&message), maybe(claimed), &message)
         }
-        Executed::TakenBack => nothing(
-            Outcome::Cancelled,
-            RefusalCode::Unavailable,
-            "nobody waits for this any more",
-        ),
+        Executed::TakenBack => nothing(Outcome::Cancelled, RefusalCode::Unavailable, "nobody waits for this any more"),
     }
 }
 
@@ -325,18 +294,9 @@ fn of_result(result: ExecResult, most: usize) -> Done {
     };
     Done {
         outcome,
-        output: Transferred {
-            bytes: (stdout.len() + stderr.len()) as u64,
-            truncated,
-        },
+        output: Transferred { bytes: (stdout.len() + stderr.len()) as u64, truncated },
         isolation: meta.isolation.as_ref().and_then(seen),
-        answer: Ok(ToolAnswer::Command {
-            exit_code: code,
-            stdout,
-            stderr,
-            timed_out: result.timed_out,
-            truncated,
-        }),
+        answer: Ok(ToolAnswer::Command { exit_code: code, stdout, stderr, timed_out: result.timed_out, truncated }),
     }
 }
 
@@ -356,16 +316,11 @@ fn seen(isolation: &Value) -> Option<IsolationSeen> {
     let enforced = guarantees.into_iter().flatten();
     let enforced = enforced.filter(|(_, standing)| standing.as_str() == Some("enforced"));
     // What is no word, or too many of them, does not get into a receipt.
-    Some(IsolationSeen {
-        profile: profile.to_owned(),
-        guarantees: enforced.map(|(name, _)| name.clone()).collect(),
-    })
+    Some(IsolationSeen { profile: profile.to_owned(), guarantees: enforced.map(|(name, _)| name.clone()).collect() })
 }
 
 fn failed(why: &str) -> Outcome {
-    Outcome::Failed {
-        why: shortened(why),
-    }
+    Outcome::Failed { why: shortened(why) }
 }
 
 /// Ids as existing sidecars know them: nanoseconds since 1970, and no two the same.
@@ -374,10 +329,6 @@ fn next_id() -> RequestId {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(0));
     let last = LAST.fetch_max(now, Ordering::Relaxed);
-    let id = if now > last {
-        now
-    } else {
-        LAST.fetch_add(1, Ordering::Relaxed) + 1
-    };
+    let id = if now > last { now } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 };
     RequestId::from_nanoseconds(id)
 }

@@ -75,12 +75,7 @@ impl Source {
         }
     }
 
-    fn decide(
-        &self,
-        question: &Waiting,
-        says: Word,
-        reason: Option<&str>,
-    ) -> anyhow::Result<Decided> {
+    fn decide(&self, question: &Waiting, says: Word, reason: Option<&str>) -> anyhow::Result<Decided> {
         let approval = &question.question.approval;
         let action = &question.question.action;
         match (self, &question.asker) {
@@ -101,11 +96,7 @@ impl Source {
 /// Says yes.
 pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
     let reason = checked(arguments.reason.as_deref())?;
-    let wanted = Wanted {
-        words: &arguments.words,
-        actions: &arguments.actions,
-        all: arguments.all,
-    };
+    let wanted = Wanted { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
     let source = Source::open(&arguments.cluster)?;
     let questions = select(source.all()?, &|run| source.find(run), &wanted)?;
     let is_unseen = |it: &&Waiting| !arguments.actions.contains(&it.question.action);
@@ -140,11 +131,7 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
 /// Says no.
 pub fn deny(arguments: &DenyArguments) -> Result<ExitCode, Failure> {
     let reason = checked(arguments.reason.as_deref())?;
-    let wanted = Wanted {
-        words: &arguments.words,
-        actions: &arguments.actions,
-        all: arguments.all,
-    };
+    let wanted = Wanted { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
     let source = Source::open(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;
     for question in &select(source.all()?, &|run| source.find(run), &wanted)? {
@@ -167,37 +154,24 @@ fn checked(reason: Option<&str>) -> Result<Option<&str>, Failure> {
 }
 
 /// Has the run take a person's word. Whether it counts.
-fn decide(
-    source: &Source,
-    question: &Waiting,
-    says: Word,
-    reason: Option<&str>,
-) -> Result<bool, Failure> {
+fn decide(source: &Source, question: &Waiting, says: Word, reason: Option<&str>) -> Result<bool, Failure> {
     let name = question.name();
     let failed = |error: anyhow::Error| {
         Failure::new(
             error.context(format!("nobody knows whether {name} is decided")),
-            format!(
-                "`sympozium approvals{}` says whether it still waits",
-                question.place.flags()
-            ),
+            format!("`sympozium approvals{}` says whether it still waits", question.place.flags()),
         )
     };
     let decided = source.decide(question, says, reason).map_err(failed)?;
     let text = match (decided, says) {
         (Decided::Refused(why), _) => {
-            note(&format!(
-                "error: {name} is not decided: {}",
-                printable(&why)
-            ));
+            note(&format!("error: {name} is not decided: {}", printable(&why)));
             return Ok(false);
         }
         (Decided::More(1), _) => format!("noted: {name}: one more person must say yes"),
         (Decided::More(more), _) => format!("noted: {name}: {more} more people must say yes"),
         (Decided::Noted, _) => {
-            format!(
-                "noted: {name}: whether that is enough is decided by the run's plan, which you may not read"
-            )
+            format!("noted: {name}: whether that is enough is decided by the run's plan, which you may not read")
         }
         (Decided::Answered, Word::No) => format!("denied: {name}"),
         (Decided::Answered, Word::Yes) => format!("approved: {name}"),

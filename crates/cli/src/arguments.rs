@@ -348,11 +348,7 @@ pub fn namespace(typed: &str) -> Result<String, &'static str> {
 
 /// The kinds as the command line takes them.
 fn kinds() -> clap::builder::PossibleValuesParser {
-    Kind::ALL
-        .iter()
-        .map(|kind| kind.name())
-        .collect::<Vec<_>>()
-        .into()
+    Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
 }
 
 /// The arguments of `doctor`.

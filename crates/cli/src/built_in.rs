@@ -69,10 +69,7 @@ fn text(manifests: &[(&str, &'static str)], name: &str) -> Option<&'static str> 
 }
 
 fn read<K: DeserializeOwned>(text: &str) -> Option<K> {
-    let document = load(text, &mut Budget::default())
-        .documents
-        .into_iter()
-        .next()?;
+    let document = load(text, &mut Budget::default()).documents.into_iter().next()?;
     serde_json::from_value(document.to_json()).ok()
 }
 

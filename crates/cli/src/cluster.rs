@@ -99,10 +99,7 @@ impl Cluster {
             .context("cannot start")
             .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
         let connection = runtime.block_on(Connection::open(&choice))?;
-        Ok(Some(Self {
-            runtime,
-            connection,
-        }))
+        Ok(Some(Self { runtime, connection }))
     }
 
     /// Waits for something.
@@ -155,26 +152,17 @@ pub async fn find(connection: &Connection, wanted: &str) -> Result<Found, Failur
         // That there are AgentRuns at all.
         let runs = connection.runs();
         let one = ListParams::default().limit(1);
-        connection
-            .call("list AgentRuns", Role::Viewer, runs.list(&one))
-            .await?;
+        connection.call("list AgentRuns", Role::Viewer, runs.list(&one)).await?;
     }
     let place = connection.place.flags();
     match (fitting.pop(), fitting.is_empty()) {
         (Some(only), true) => found(only),
         (Some(_), false) => Err(Failure::new(
-            anyhow!(
-                "several runs have a UID that begins with {}",
-                quoted(wanted)
-            ),
+            anyhow!("several runs have a UID that begins with {}", quoted(wanted)),
             format!("write more of it; `sympozium runs{place}` lists them"),
         )),
         (None, _) => Err(Failure::new(
-            anyhow!(
-                "there is no run {} in namespace {}",
-                quoted(wanted),
-                quoted(&connection.namespace)
-            ),
+            anyhow!("there is no run {} in namespace {}", quoted(wanted), quoted(&connection.namespace)),
             format!("`sympozium runs{place}` lists them; -n names another namespace"),
         )),
     }
@@ -220,7 +208,5 @@ pub async fn list<T>(
 
 /// That not all runs were looked at.
 pub fn warn_of_more() {
-    note(&format!(
-        "warning: there are more than {MAX_RUNS} runs, and some of them were not looked at"
-    ));
+    note(&format!("warning: there are more than {MAX_RUNS} runs, and some of them were not looked at"));
 }

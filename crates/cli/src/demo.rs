@@ -62,9 +62,7 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     }
     let state = State::open()?;
     let hint = "see that the state directory is not full";
-    let directory = state
-        .directory("demo")
-        .map_err(|error| Failure::new(error, hint))?;
+    let directory = state.directory("demo").map_err(|error| Failure::new(error, hint))?;
     let manifests = directory.join("demo.yaml");
     replace(&manifests, MANIFESTS.as_bytes()).map_err(|error| Failure::new(error, hint))?;
     let mut words = vec!["run".into(), manifests.into_os_string()];
@@ -85,9 +83,7 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         // Before anything is there that would have to be taken away.
         let mut signals = Signals::listen()
             .context("cannot listen for signals")
-            .map_err(|error| {
-                Failure::new(error, "try again in another terminal, and report this")
-            })?;
+            .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
         let run = start_patiently(prepared, &state, &mut signals).await?;
         show(run, signals).await
     })
@@ -115,16 +111,9 @@ async fn show(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> 
             }
         };
         match &timed.event {
-            Event::Planned {
-                skills, workspace, ..
-            } => {
-                say(
-                    "An agent with two skills on this machine: no cluster, no daemon, no container runtime.",
-                )?;
-                say(&format!(
-                    "  skills     {}, each in a sandbox of its own",
-                    skills.join(" and ")
-                ))?;
+            Event::Planned { skills, workspace, .. } => {
+                say("An agent with two skills on this machine: no cluster, no daemon, no container runtime.")?;
+                say(&format!("  skills     {}, each in a sandbox of its own", skills.join(" and ")))?;
                 if let Some(workspace) = workspace {
                     say(&format!("  workspace  {}", workspace.display()))?;
                 }
@@ -134,25 +123,17 @@ async fn show(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> 
                     .filter(|guarantee| report.holds(**guarantee))
                     .map(|guarantee| guarantee.as_str())
                     .collect();
-                say(&format!(
-                    "  isolation  {} ({})",
-                    held.join(", "),
-                    report.profile
-                ))?;
+                say(&format!("  isolation  {} ({})", held.join(", "), report.profile))?;
             }
             Event::Asked { question } => {
                 let says = decision(question);
                 told.said_no |= says == Says::No;
                 // The question may be gone already: then the run is, too, and its last event says so.
-                let _ = run
-                    .handle
-                    .decide(&question.approval, &question.action, says, None);
+                let _ = run.handle.decide(&question.approval, &question.action, says, None);
             }
             Event::Transcript { line } => told.line(line)?,
             Event::Warning { text } => say(&format!("  note: {}", printable(text)))?,
-            Event::Ended {
-                outcome, leftovers, ..
-            } => {
+            Event::Ended { outcome, leftovers, .. } => {
                 return end(&run, &told, outcome, leftovers);
             }
             _ => {}
@@ -189,11 +170,7 @@ impl Telling {
             return Ok(());
         };
         let failed = line.get("failed").and_then(Value::as_bool) == Some(true);
-        let result = CallResult {
-            failed,
-            text: text("text").unwrap_or_default(),
-            said_no: self.said_no,
-        };
+        let result = CallResult { failed, text: text("text").unwrap_or_default(), said_no: self.said_no };
         let well = (step.is_well)(&result);
         self.results.insert(id.to_owned(), well);
         if self.headed != Some(step.heading) {
@@ -206,11 +183,7 @@ impl Telling {
             (false, false) => "FAILED ",
             (false, true) => "NOT STOPPED",
         };
-        say(&format!(
-            "  {verdict}  {:<47}  {}",
-            step.what,
-            shown(step, &result, well)
-        ))
+        say(&format!("  {verdict}  {:<47}  {}", step.what, shown(step, &result, well)))
     }
 }
 
@@ -222,33 +195,19 @@ fn shown(step: &Step, result: &CallResult<'_>, well: bool) -> String {
     }
 }
 
-fn end(
-    run: &LocalRun,
-    told: &Telling,
-    outcome: &Outcome,
-    leftovers: &[String],
-) -> Result<ExitCode, Failure> {
+fn end(run: &LocalRun, told: &Telling, outcome: &Outcome, leftovers: &[String]) -> Result<ExitCode, Failure> {
     say("\nWhat is left")?;
     let verified = crate::runs::audit::verified(&run.directory);
     let receipts = match &verified {
-        Ok(text) => format!(
-            "  done     {:<47}  {text}",
-            "receipts of every decision and action"
-        ),
+        Ok(text) => format!("  done     {:<47}  {text}", "receipts of every decision and action"),
         Err(error) => format!("  FAILED   receipts: {error:#}"),
     };
     say(&receipts)?;
     match leftovers {
-        [] => say(&format!(
-            "  done     {:<47}  none: looked for, not assumed",
-            "processes, mounts, sockets, secrets"
-        ))?,
+        [] => say(&format!("  done     {:<47}  none: looked for, not assumed", "processes, mounts, sockets, secrets"))?,
         _ => say(&format!("  FAILED   left over: {}", leftovers.join(", ")))?,
     }
-    let record = run
-        .directory
-        .record()
-        .map_err(|error| Failure::new(error, "`sympozium runs` lists runs"))?;
+    let record = run.directory.record().map_err(|error| Failure::new(error, "`sympozium runs` lists runs"))?;
     let uid = &record.uid[..8];
     // As it was called: after `make demo` it is in no PATH.
     let program = std::env::args().next().unwrap_or_default();
@@ -256,25 +215,14 @@ fn end(
     for (words, what) in [
         (format!("logs {uid}"), "what the model said and did"),
         (format!("audit {uid}"), "each decision, with what held it"),
-        (
-            "demo --print".to_owned(),
-            "the manifests: run them, change them",
-        ),
+        ("demo --print".to_owned(), "the manifests: run them, change them"),
     ] {
         say(&format!("  {program} {words:<15}  {what}"))?;
     }
-    let all = STEPS
-        .iter()
-        .all(|step| told.results.get(step.call) == Some(&true));
-    let well = all
-        && verified.is_ok()
-        && leftovers.is_empty()
-        && matches!(outcome, Outcome::Succeeded { .. });
+    let all = STEPS.iter().all(|step| told.results.get(step.call) == Some(&true));
+    let well = all && verified.is_ok() && leftovers.is_empty() && matches!(outcome, Outcome::Succeeded { .. });
     if !well {
-        say(&format!(
-            "\nThe demo did not go as it must: the run {}.",
-            outcome.word()
-        ))?;
+        say(&format!("\nThe demo did not go as it must: the run {}.", outcome.word()))?;
         if let Outcome::Failed { why } | Outcome::Refused { why } = outcome {
             say(&printable(why))?;
         }
@@ -290,11 +238,7 @@ fn say(line: &str) -> Result<(), Failure> {
 /// Text of a tool, without anything that a terminal acts on.
 fn printable(text: &str) -> String {
     let harmless = |it: char| {
-        if it == '\n' || crate::manifests::problem::is_printable(it) {
-            it
-        } else {
-            '?'
-        }
+        if it == '\n' || crate::manifests::problem::is_printable(it) { it } else { '?' }
     };
     text.trim().chars().map(harmless).collect()
 }

@@ -23,9 +23,5 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
         OutputFormat::Json => json(&diagnosis)?,
     };
     answer(&text)?;
-    Ok(if diagnosis.is_healthy() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(FAILED)
-    })
+    Ok(if diagnosis.is_healthy() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }

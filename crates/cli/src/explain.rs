@@ -16,9 +16,7 @@ use crate::arguments::{ExplainArguments, ExplainFormat};
 use crate::cluster::{self, Cluster};
 use crate::failure::{ADDED, Failure};
 use crate::output::{answer, json, note, yaml};
-use crate::planning::{
-    self, Denial, NIL_UID, Planning, Request, Run, RunOutcome, plan_any, plan_runs,
-};
+use crate::planning::{self, Denial, NIL_UID, Planning, Request, Run, RunOutcome, plan_any, plan_runs};
 use crate::validate::{Conclusion, Finding, ObjectName};
 
 /// Explains what the arguments name.
@@ -54,10 +52,7 @@ pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
 
 fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     let [old, new] = arguments.files.as_slice() else {
-        let error = anyhow!(
-            "--diff compares two paths, and {} were named",
-            arguments.files.len()
-        );
+        let error = anyhow!("--diff compares two paths, and {} were named", arguments.files.len());
         return Err(Failure::usage(
             error,
             "put what belongs together into one directory: sympozium explain --diff OLD NEW",
@@ -107,9 +102,7 @@ fn note_warnings(planning: &Planning<Explanation>) {
     match planning.report.warnings() {
         0 => {}
         1 => note("1 warning; `sympozium validate` shows it"),
-        count => note(&format!(
-            "{count} warnings; `sympozium validate` shows them"
-        )),
+        count => note(&format!("{count} warnings; `sympozium validate` shows them")),
     }
 }
 
@@ -148,30 +141,17 @@ struct DeniedRun<'a> {
 impl<'a> Answer<'a> {
     fn of(planning: &'a Planning<Explanation>) -> Self {
         let denied = |run: &'a Run<Explanation>| match &run.outcome {
-            RunOutcome::Denied(reasons) => Some(DeniedRun {
-                run: &run.name,
-                reasons,
-            }),
+            RunOutcome::Denied(reasons) => Some(DeniedRun { run: &run.name, reasons }),
             _ => None,
         };
-        let undecided = |run: &&Run<Explanation>| {
-            matches!(run.outcome, RunOutcome::Undecided | RunOutcome::Failed(_))
-        };
+        let undecided = |run: &&Run<Explanation>| matches!(run.outcome, RunOutcome::Undecided | RunOutcome::Failed(_));
         Self {
             runs: planning
                 .made()
-                .map(|(run, explanation)| Explained {
-                    assumed: run.is_assumed,
-                    explanation,
-                })
+                .map(|(run, explanation)| Explained { assumed: run.is_assumed, explanation })
                 .collect(),
             denied: planning.runs.iter().filter_map(denied).collect(),
-            undecided: planning
-                .runs
-                .iter()
-                .filter(undecided)
-                .map(|it| &it.name)
-                .collect(),
+            undecided: planning.runs.iter().filter(undecided).map(|it| &it.name).collect(),
             findings: planning.report.findings(),
         }
     }

@@ -29,28 +29,17 @@ pub struct Failure {
 impl Failure {
     /// `error`, with the next thing to try.
     pub fn new(error: anyhow::Error, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            findings: String::new(),
-            error,
-            hint: hint.into(),
-            code: FAILED,
-        }
+        Self { findings: String::new(), error, hint: hint.into(), code: FAILED }
     }
 
     /// The same about the command line itself.
     pub fn usage(error: anyhow::Error, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code: USAGE,
-            ..Self::new(error, hint)
-        }
+        Self { code: USAGE, ..Self::new(error, hint) }
     }
 
     /// The same for what a policy denies.
     pub fn denied(error: anyhow::Error, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code: DENIED,
-            ..Self::new(error, hint)
-        }
+        Self { code: DENIED, ..Self::new(error, hint) }
     }
 
     /// With what was found on the way, which is printed before it.
@@ -62,10 +51,7 @@ impl Failure {
     /// The same with another thing to try.
     #[must_use]
     pub fn with_hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            hint: hint.into(),
-            ..self
-        }
+        Self { hint: hint.into(), ..self }
     }
 
     /// What failed, for another message to say.
@@ -82,12 +68,7 @@ impl Failure {
 
     /// What is written to stderr.
     pub fn text(&self) -> String {
-        let Self {
-            findings,
-            error,
-            hint,
-            ..
-        } = self;
+        let Self { findings, error, hint, .. } = self;
         let apart = match findings.is_empty() || findings.ends_with('\n') {
             true => "",
             false => "\n",
@@ -108,9 +89,7 @@ mod tests {
 
     #[test]
     fn findings_come_before_the_error_each_on_lines_of_its_own() {
-        let failure = |findings: &str| {
-            Failure::denied(anyhow::anyhow!("no"), "ask").with_findings(findings.to_owned())
-        };
+        let failure = |findings: &str| Failure::denied(anyhow::anyhow!("no"), "ask").with_findings(findings.to_owned());
         assert_eq!(failure("").text(), "error: no\nhint: ask\n");
         assert_eq!(failure("a\n").text(), "a\nerror: no\nhint: ask\n");
         assert_eq!(failure("a").text(), "a\nerror: no\nhint: ask\n");

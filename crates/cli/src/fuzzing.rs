@@ -1,10 +1,7 @@
 //! The bodies of the fuzz targets of this crate; `make fuzz` and the tests call them. See the same module of
 //! `sympozium-exec` for how they are used.
 
-#![expect(
-    clippy::expect_used,
-    reason = "a broken property is told by a panic, as in a test"
-)]
+#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -117,8 +114,7 @@ pub fn agent_skill(data: &[u8]) {
         assert!(problem.hint.as_deref().is_none_or(is_safe), "{problem:?}");
     }
     let is_error = |problem: &Problem| problem.severity == Severity::Error;
-    let is_broken =
-        loaded.problems.errors_left_out > 0 || loaded.problems.kept.iter().any(is_error);
+    let is_broken = loaded.problems.errors_left_out > 0 || loaded.problems.kept.iter().any(is_error);
     let [document] = loaded.documents.as_slice() else {
         assert!(is_broken && loaded.documents.is_empty());
         return;
@@ -130,45 +126,22 @@ pub fn agent_skill(data: &[u8]) {
 fn check_pack(document: &Node, file: Option<&RawFile>) {
     let pack: SkillPack = serde_json::from_value(document.to_json()).expect("it is a pack");
     if let Some(sidecar) = &pack.spec.sidecar {
-        let least = Sidecar {
-            image: sidecar.image.clone(),
-            mount_workspace: true,
-            ..Sidecar::default()
-        };
+        let least = Sidecar { image: sidecar.image.clone(), mount_workspace: true, ..Sidecar::default() };
         assert_eq!(*sidecar, least, "it has more than an image");
     }
     let yaml = serde_saphyr::to_string(&pack).expect("a pack is YAML");
     let again = load(&yaml, &mut Budget::default());
-    let told: Vec<_> = again
-        .problems
-        .kept
-        .iter()
-        .filter(|it| it.severity == Severity::Error)
-        .collect();
+    let told: Vec<_> = again.problems.kept.iter().filter(|it| it.severity == Severity::Error).collect();
     assert!(told.is_empty(), "{told:?} in:\n{yaml}");
-    let read: Vec<SkillPack> = again
-        .documents
-        .iter()
-        .map(|it| serde_json::from_value(it.to_json()).expect("it is a pack"))
-        .collect();
+    let read: Vec<SkillPack> =
+        again.documents.iter().map(|it| serde_json::from_value(it.to_json()).expect("it is a pack")).collect();
     assert_eq!(read, std::slice::from_ref(&pack), "in:\n{yaml}");
-    let kept = pack.spec.skills[0]
-        .files
-        .first()
-        .map(sympozium_plan::admit::contents);
-    assert_eq!(
-        kept,
-        file.map(|it| Some(it.bytes.clone())),
-        "a file is kept exactly"
-    );
+    let kept = pack.spec.skills[0].files.first().map(sympozium_plan::admit::contents);
+    assert_eq!(kept, file.map(|it| Some(it.bytes.clone())), "a file is kept exactly");
     let found = findings("skill.yaml", yaml);
     // The name of the sandbox is the one thing that a skill can say and a pack cannot.
     let is_reserved = |finding: &&str| *finding != "pack-name-reserved";
-    let found: Vec<&str> = found
-        .iter()
-        .map(String::as_str)
-        .filter(is_reserved)
-        .collect();
+    let found: Vec<&str> = found.iter().map(String::as_str).filter(is_reserved).collect();
     assert_eq!(found, [""; 0]);
 }
 
@@ -183,9 +156,7 @@ fn look_at(node: &Node, depth: usize, lines: usize, nodes: &mut usize) {
     assert!(depth <= MAX_DEPTH, "too deep");
     assert!(node.at.line as usize <= lines + 1, "no such line");
     match &node.value {
-        Value::List(list) => list
-            .iter()
-            .for_each(|it| look_at(it, depth + 1, lines, nodes)),
+        Value::List(list) => list.iter().for_each(|it| look_at(it, depth + 1, lines, nodes)),
         Value::Map(entries) => {
             let keys: HashSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
             assert_eq!(keys.len(), entries.len(), "a key comes twice");
@@ -213,9 +184,7 @@ fn means_the_same_as_json(document: &Node) {
 fn has_long_key(node: &Node) -> bool {
     match &node.value {
         Value::List(list) => list.iter().any(has_long_key),
-        Value::Map(entries) => entries
-            .iter()
-            .any(|entry| entry.key.len() > SHORT_KEY || has_long_key(&entry.node)),
+        Value::Map(entries) => entries.iter().any(|entry| entry.key.len() > SHORT_KEY || has_long_key(&entry.node)),
         _ => false,
     }
 }

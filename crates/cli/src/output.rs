@@ -111,9 +111,7 @@ impl Serialize for Quoting<'_> {
         match self.0 {
             Value::String(text) if !is_harmless(text) => DoubleQuoted(text).serialize(serializer),
             Value::Array(all) => serializer.collect_seq(all.iter().map(Quoting)),
-            Value::Object(all) => {
-                serializer.collect_map(all.iter().map(|(key, value)| (key, Quoting(value))))
-            }
+            Value::Object(all) => serializer.collect_map(all.iter().map(|(key, value)| (key, Quoting(value)))),
             other => other.serialize(serializer),
         }
     }
@@ -176,10 +174,7 @@ mod tests {
                 "list": [{"first": text, "second": text}],
             });
             let written = yaml(&value).unwrap();
-            assert!(
-                written.chars().all(|it| it == '\n' || is_printable(it)),
-                "{written:?}"
-            );
+            assert!(written.chars().all(|it| it == '\n' || is_printable(it)), "{written:?}");
             let read: Value = serde_saphyr::from_str(&written).unwrap();
             assert_eq!(read, value, "{written}");
         }

@@ -60,10 +60,7 @@ impl Page {
 
     /// A table: each column as wide as what is in it, the widest ones wrapped where that is too much.
     pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
-        let rows: Vec<Vec<String>> = rows
-            .iter()
-            .map(|row| row.iter().map(|cell| printable(cell)).collect())
-            .collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
         let widths = widths(titles, &rows);
         let titles = titles.iter().map(|it| (*it).to_owned()).collect();
         for row in std::iter::once(&titles).chain(&rows) {
@@ -72,11 +69,7 @@ impl Page {
     }
 
     fn row(&mut self, widths: &[usize], row: &[String]) {
-        let cells: Vec<Vec<String>> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| wrapped(cell, *width))
-            .collect();
+        let cells: Vec<Vec<String>> = row.iter().zip(widths).map(|(cell, width)| wrapped(cell, *width)).collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         for number in 0..height {
             let mut line = String::from("  ");
@@ -159,9 +152,7 @@ fn pieces(word: &str, width: usize) -> Vec<&str> {
         if piece.width() <= width {
             pieces.push(piece);
         } else {
-            let ends = piece
-                .char_indices()
-                .map(|(at, it)| (at, at + it.len_utf8()));
+            let ends = piece.char_indices().map(|(at, it)| (at, at + it.len_utf8()));
             pieces.extend(ends.map(|(start, end)| &piece[start..end]));
         }
     }
@@ -177,10 +168,7 @@ mod tests {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("a abcdefghij b", 4), ["a", "abcd", "efgh", "ij b"]);
         assert_eq!(wrapped("", 4), [""]);
-        assert_eq!(
-            wrapped("example.com/team/image:1.0", 14),
-            ["example.com/", "team/image:1.0"]
-        );
+        assert_eq!(wrapped("example.com/team/image:1.0", 14), ["example.com/", "team/image:1.0"]);
         // A character can take two columns.
         assert_eq!(wrapped("日本語", 4), ["日本", "語"]);
     }
@@ -189,13 +177,7 @@ mod tests {
     fn tables_fit_and_keep_their_columns() {
         let mut page = Page::default();
         let long = "word ".repeat(30);
-        page.table(
-            &["NAME", "WHAT"],
-            &[
-                vec!["日本".to_owned(), long],
-                vec!["b".to_owned(), "x".repeat(200)],
-            ],
-        );
+        page.table(&["NAME", "WHAT"], &[vec!["日本".to_owned(), long], vec!["b".to_owned(), "x".repeat(200)]]);
         let text = page.finish();
         assert!(text.lines().all(|line| line.width() <= WIDTH), "{text}");
         let starts: Vec<&str> = text.lines().take(2).collect();
@@ -208,9 +190,6 @@ mod tests {
         let mut page = Page::default();
         page.line(0, "a\nRUN team/other\r\u{1b}[2J\u{2028}b");
         page.table(&["A"], &[vec!["x\ny".to_owned()]]);
-        assert_eq!(
-            page.finish(),
-            "a\\nRUN team/other\\r\\u{1b}[2J\\u{2028}b\n  A\n  x\\ny\n"
-        );
+        assert_eq!(page.finish(), "a\\nRUN team/other\\r\\u{1b}[2J\\u{2028}b\n  A\n  x\\ny\n");
     }
 }

@@ -46,14 +46,8 @@ mod tests {
     #[test]
     fn a_place_is_what_must_be_typed() {
         assert_eq!(Place::here().flags(), "");
-        let place = Place::cluster([
-            ("--cluster", None),
-            ("--context", Some("arn:aws:eks/it's me")),
-            ("-n", Some("team-a")),
-        ]);
-        assert_eq!(
-            place.flags(),
-            r" --cluster --context 'arn:aws:eks/it'\''s me' -n team-a"
-        );
+        let place =
+            Place::cluster([("--cluster", None), ("--context", Some("arn:aws:eks/it's me")), ("-n", Some("team-a"))]);
+        assert_eq!(place.flags(), r" --cluster --context 'arn:aws:eks/it'\''s me' -n team-a");
     }
 }

@@ -12,8 +12,7 @@ use sympozium_plan::plan::{PlanSettings, Planned, plan};
 
 use crate::failure::Failure;
 use crate::validate::{
-    Completeness, Conclusion, Demand, Judged, ObjectName, Outcome, Purpose, Report, Schemas,
-    Session,
+    Completeness, Conclusion, Demand, Judged, ObjectName, Outcome, Purpose, Report, Schemas, Session,
 };
 
 /// The UID of a run that no cluster has stored.
@@ -100,10 +99,7 @@ pub fn plan_runs<T>(
 }
 
 /// The same, where it is no error that there is nothing.
-pub fn plan_any<T>(
-    request: &Request<'_>,
-    make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
-) -> Planning<T> {
+pub fn plan_any<T>(request: &Request<'_>, make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>) -> Planning<T> {
     let session = Session::read(request.namespace, request.files, request.floor);
     let schemas = &mut Schemas::default();
     plan_session(session, schemas, request.run, request.uid, make)
@@ -134,17 +130,9 @@ pub fn plan_session<T>(
             }
             Outcome::Undecided => RunOutcome::Undecided,
         };
-        runs.push(Run {
-            name: judged.name.clone(),
-            is_assumed: judged.is_imagined,
-            outcome,
-        });
+        runs.push(Run { name: judged.name.clone(), is_assumed: judged.is_imagined, outcome });
     };
-    let demand = Demand {
-        run,
-        uid: Some(uid),
-        purpose: Purpose::Use(&mut look),
-    };
+    let demand = Demand { run, uid: Some(uid), purpose: Purpose::Use(&mut look) };
     let report = session.finish_for(schemas, Completeness::Partial, demand);
     Planning { report, runs }
 }
@@ -152,10 +140,7 @@ pub fn plan_session<T>(
 /// That the files have no run of the name, or neither runs nor agents.
 pub fn nothing(request: &Request<'_>) -> Failure {
     let what = match request.run {
-        Some(name) => format!(
-            "no AgentRun called {} is among the files",
-            crate::manifests::problem::quoted(name)
-        ),
+        Some(name) => format!("no AgentRun called {} is among the files", crate::manifests::problem::quoted(name)),
         None => "there is no AgentRun and no Agent among the files".to_owned(),
     };
     Failure::new(
@@ -169,10 +154,7 @@ fn denial(reason: &Reason, own_namespace: &str) -> Denial {
     Denial {
         object: ObjectName {
             kind: subject.kind.to_owned(),
-            namespace: subject
-                .namespace
-                .clone()
-                .unwrap_or_else(|| own_namespace.to_owned()),
+            namespace: subject.namespace.clone().unwrap_or_else(|| own_namespace.to_owned()),
             name: subject.name.clone(),
         },
         field: reason.field.clone(),
@@ -227,9 +209,7 @@ pub fn uid(typed: &str) -> Result<String, &'static str> {
         });
     match parsed {
         true => Ok(typed.to_owned()),
-        false => Err(
-            "it is not a UID\n  hint: `kubectl get agentrun NAME -o jsonpath='{.metadata.uid}'` prints one",
-        ),
+        false => Err("it is not a UID\n  hint: `kubectl get agentrun NAME -o jsonpath='{.metadata.uid}'` prints one"),
     }
 }
 

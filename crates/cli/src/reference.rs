@@ -64,9 +64,8 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
     page.push_str(&format!("```text\n{}\n```\n\n", usage.trim()));
-    let below: Vec<&Command> = (command.get_subcommands())
-        .filter(|below| !below.is_hide_set() && below.get_name() != "help")
-        .collect();
+    let below: Vec<&Command> =
+        (command.get_subcommands()).filter(|below| !below.is_hide_set() && below.get_name() != "help").collect();
     if !below.is_empty() {
         page.push_str("| command | |\n|---|---|\n");
         for below in &below {
@@ -75,9 +74,8 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) {
         }
         page.push('\n');
     }
-    let arguments: Vec<&Arg> = (command.get_arguments())
-        .filter(|argument| !argument.is_hide_set() && !is_usual(argument))
-        .collect();
+    let arguments: Vec<&Arg> =
+        (command.get_arguments()).filter(|argument| !argument.is_hide_set() && !is_usual(argument)).collect();
     if !arguments.is_empty() {
         page.push_str("| argument | default | |\n|---|---|---|\n");
         for argument in arguments {
@@ -96,10 +94,7 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) {
 
 /// Every command has these.
 fn is_usual(argument: &Arg) -> bool {
-    matches!(
-        argument.get_action(),
-        ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
-    )
+    matches!(argument.get_action(), ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version)
 }
 
 fn row(argument: &Arg) -> String {
@@ -112,9 +107,8 @@ fn row(argument: &Arg) -> String {
     if matches!(argument.get_action(), ArgAction::Append) && !help.contains("several times") {
         notes.push("May be given several times.".to_owned());
     }
-    let values: Vec<PossibleValue> = (argument.get_possible_values().into_iter())
-        .filter(|value| !value.is_hide_set())
-        .collect();
+    let values: Vec<PossibleValue> =
+        (argument.get_possible_values().into_iter()).filter(|value| !value.is_hide_set()).collect();
     // A flag has `true` and `false`, which nobody types.
     if argument.get_action().takes_values() && !values.is_empty() {
         let values: Vec<String> = values.iter().map(value).collect();
@@ -191,11 +185,7 @@ fn prose(text: &StyledStr) -> String {
     let pieces = text.trim().split('`').enumerate();
     let pieces = pieces.map(|(place, piece)| {
         // Every second piece between backticks is code.
-        if place % 2 == 1 {
-            piece.to_owned()
-        } else {
-            piece.replace('<', "&lt;")
-        }
+        if place % 2 == 1 { piece.to_owned() } else { piece.replace('<', "&lt;") }
     });
     pieces.collect::<Vec<_>>().join("`")
 }

@@ -28,9 +28,7 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
         has_nil |= planned.plan.run.uid.as_str() == NIL_UID;
         let rendered = render(&planned.plan, &planned.texts, &settings)?;
         let objects = rendered.objects.iter();
-        objects
-            .map(|item| Ok(item.object.to_value()?))
-            .collect::<anyhow::Result<Vec<Value>>>()
+        objects.map(|item| Ok(item.object.to_value()?)).collect::<anyhow::Result<Vec<Value>>>()
     })?;
     refuse_same_names(arguments, &planning)?;
     let objects: Vec<&Value> = planning.made().flat_map(|(_, objects)| objects).collect();
@@ -40,9 +38,7 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
     })?;
     planning::tell(&planning);
     if has_nil && !objects.is_empty() {
-        note(
-            "note: names and owners are those of a run without a UID; --uid takes the one that the cluster gave it",
-        );
+        note("note: names and owners are those of a run without a UID; --uid takes the one that the cluster gave it");
     }
     if arguments.host_users == HostUsers::Auto && !objects.is_empty() {
         note(
@@ -53,16 +49,10 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Names are made of UIDs: where two runs have the same one, what is printed for one would replace what is for the other.
-fn refuse_same_names(
-    arguments: &RenderArguments,
-    planning: &Planning<Vec<Value>>,
-) -> Result<(), Failure> {
+fn refuse_same_names(arguments: &RenderArguments, planning: &Planning<Vec<Value>>) -> Result<(), Failure> {
     const HINT: &str = "--run NAME prints one of them; --uid is for that one";
     if arguments.uid.is_some() && planning.runs.len() > 1 {
-        let error = anyhow!(
-            "--uid is of one run, and there are {} among the files",
-            planning.runs.len()
-        );
+        let error = anyhow!("--uid is of one run, and there are {} among the files", planning.runs.len());
         return Err(Failure::new(error, HINT));
     }
     let mut seen: BTreeMap<String, &ObjectName> = BTreeMap::new();

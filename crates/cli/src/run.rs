@@ -42,9 +42,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     }
     if arguments.detach {
         return Err(Failure::usage(
-            anyhow::anyhow!(
-                "--detach is for runs in a cluster: one of this machine ends with this command"
-            ),
+            anyhow::anyhow!("--detach is for runs in a cluster: one of this machine ends with this command"),
             "choose a cluster with --cluster or --context, or leave --detach out",
         ));
     }
@@ -70,9 +68,8 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 
 async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Outcome, Failure> {
     let hint = "try again in another terminal, and report this";
-    let mut signals = Signals::listen()
-        .context("cannot listen for signals")
-        .map_err(|error| Failure::new(error, hint))?;
+    let mut signals =
+        Signals::listen().context("cannot listen for signals").map_err(|error| Failure::new(error, hint))?;
     let run = start_patiently(prepared, state, &mut signals).await?;
     let streams = streams(&manner).context("cannot use the terminal");
     let streams = streams.map_err(|error| Failure::new(error, hint))?;
@@ -88,12 +85,7 @@ async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Ou
     )
     .await
     .context("cannot show what happened in the run")
-    .map_err(|error| {
-        Failure::new(
-            error,
-            "`sympozium runs` lists it; `sympozium show` tells what came of it",
-        )
-    })?;
+    .map_err(|error| Failure::new(error, "`sympozium runs` lists it; `sympozium show` tells what came of it"))?;
     Ok(match ending {
         Ending::Outcome(outcome) => outcome,
         Ending::Left | Ending::Lost => Outcome::Cancelled,
@@ -130,17 +122,12 @@ pub(crate) async fn start_patiently(
 ///
 /// When they cannot be used.
 pub fn streams(manner: &Manner) -> io::Result<Streams> {
-    let owned =
-        |fd: std::os::fd::BorrowedFd<'_>| -> io::Result<OwnedFd> { fd.try_clone_to_owned() };
+    let owned = |fd: std::os::fd::BorrowedFd<'_>| -> io::Result<OwnedFd> { fd.try_clone_to_owned() };
     let stdout = owned(io::stdout().as_fd())?;
     let stderr = owned(io::stderr().as_fd())?;
     let terminal = match manner.approve {
         Approve::Ask => Terminal::open(),
         Approve::All | Approve::None => None,
     };
-    Ok(Streams {
-        stdout,
-        stderr,
-        terminal,
-    })
+    Ok(Streams { stdout, stderr, terminal })
 }

@@ -91,19 +91,12 @@ fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
             Ok(secret) => (secret.unwrap_or_default().0.into_keys().collect(), None),
             Err(error) => (Vec::new(), Some(format!("{error:#}"))),
         };
-        secrets.push(ListedSecret {
-            name,
-            keys,
-            problem,
-        });
+        secrets.push(ListedSecret { name, keys, problem });
     }
     let unusable = secrets.iter().any(|it| it.problem.is_some());
     match arguments.output {
         OutputFormat::Text => tell(&secrets)?,
-        OutputFormat::Json => answer(&json(&Listed {
-            namespace: arguments.namespace.clone(),
-            secrets,
-        })?)?,
+        OutputFormat::Json => answer(&json(&Listed { namespace: arguments.namespace.clone(), secrets })?)?,
     }
     Ok(match unusable {
         true => ExitCode::FAILURE,
@@ -120,25 +113,12 @@ fn tell(secrets: &[ListedSecret]) -> Result<(), Failure> {
     let width = names.max().unwrap_or_default().max(4);
     let mut text = format!("{:width$}  KEYS\n", "NAME");
     for secret in secrets.iter().filter(|it| it.problem.is_none()) {
-        text.push_str(&format!(
-            "{:width$}  {}\n",
-            secret.name,
-            secret.keys.join(", ")
-        ));
+        text.push_str(&format!("{:width$}  {}\n", secret.name, secret.keys.join(", ")));
     }
     answer(&text)?;
-    for (secret, problem) in secrets
-        .iter()
-        .filter_map(|it| Some((it, it.problem.as_ref()?)))
-    {
-        note(&format!(
-            "error: Secret {} cannot be used: {problem}",
-            secret.name
-        ));
-        note(&format!(
-            "hint: sympozium secret rm {}, and set it again",
-            secret.name
-        ));
+    for (secret, problem) in secrets.iter().filter_map(|it| Some((it, it.problem.as_ref()?))) {
+        note(&format!("error: Secret {} cannot be used: {problem}", secret.name));
+        note(&format!("hint: sympozium secret rm {}, and set it again", secret.name));
     }
     Ok(())
 }
@@ -160,9 +140,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::usage(
             anyhow!("{} cannot be the name of a Secret", quoted(name)),
-            format!(
-                "use lower-case letters, digits, `-` and `.`, at most {MAX_NAME_BYTES} of them"
-            ),
+            format!("use lower-case letters, digits, `-` and `.`, at most {MAX_NAME_BYTES} of them"),
         )),
     }
 }

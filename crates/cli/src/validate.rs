@@ -54,11 +54,7 @@ pub fn run(arguments: &ValidateArguments) -> Result<ExitCode, Failure> {
 }
 
 fn validate(arguments: &ValidateArguments) -> Report {
-    let session = Session::read(
-        &arguments.namespace,
-        &arguments.files,
-        arguments.floor.as_deref(),
-    );
+    let session = Session::read(&arguments.namespace, &arguments.files, arguments.floor.as_deref());
     let completeness = match arguments.strict {
         true => Completeness::Complete,
         false => Completeness::Partial,
@@ -101,10 +97,7 @@ impl<'a> Session<'a> {
 
     /// The same for objects that go to a cluster: what it has is what it has, and not what an installation brings.
     pub fn for_cluster(default_namespace: &'a str) -> Self {
-        Self {
-            beyond: Beyond::Cluster,
-            ..Self::new(default_namespace)
-        }
+        Self { beyond: Beyond::Cluster, ..Self::new(default_namespace) }
     }
 
     /// Reads what paths name, and the file with the floor.
@@ -203,15 +196,10 @@ impl<'a> Session<'a> {
     fn hold_to_floor(&mut self, file: usize, before: usize) {
         self.floor = Floor::InFile(file);
         let policy = ObjectKind::Ours(Kind::SympoziumPolicy);
-        let is_one = self.files.len() == file + 1
-            && matches!(&self.objects[before..], [only] if only.kind == policy);
+        let is_one = self.files.len() == file + 1 && matches!(&self.objects[before..], [only] if only.kind == policy);
         if !is_one {
-            let problem = Problem::error(
-                "floor",
-                Mark::START,
-                "the floor must be one SympoziumPolicy",
-            )
-            .hint("give --floor a file with that policy and nothing else");
+            let problem = Problem::error("floor", Mark::START, "the floor must be one SympoziumPolicy")
+                .hint("give --floor a file with that policy and nothing else");
             let name = &self.files[file];
             self.findings.add(Finding::of_file(name, problem));
         }
@@ -223,12 +211,7 @@ impl<'a> Session<'a> {
     }
 
     /// The same, for runs that something is to be made of.
-    pub fn finish_for(
-        mut self,
-        schemas: &mut Schemas,
-        completeness: Completeness,
-        demand: Demand<'_>,
-    ) -> Report {
+    pub fn finish_for(mut self, schemas: &mut Schemas, completeness: Completeness, demand: Demand<'_>) -> Report {
         for object in &mut self.objects {
             let findings = &mut self.findings;
             let file = &self.files[object.file];
@@ -286,12 +269,7 @@ impl Schemas {
     }
 }
 
-fn schema_finding(
-    file: &str,
-    object: Option<&ObjectName>,
-    field: String,
-    problem: Problem,
-) -> Finding {
+fn schema_finding(file: &str, object: Option<&ObjectName>, field: String, problem: Problem) -> Finding {
     Finding {
         severity: match problem.severity {
             Severity::Error => Verdict::Error,

@@ -45,10 +45,5 @@ fn text(version: &Version) -> String {
         Some(commit) => format!(" ({commit})"),
         None => String::new(),
     };
-    format!(
-        "sympozium {}{commit}\nreads {}: {}\n",
-        version.version,
-        version.api_version,
-        version.kinds.join(", ")
-    )
+    format!("sympozium {}{commit}\nreads {}: {}\n", version.version, version.api_version, version.kinds.join(", "))
 }

@@ -52,11 +52,7 @@ struct Count {
 /// # Errors
 ///
 /// When its status could not be written; it is tried again.
-pub async fn reconcile_agent(
-    agent: Arc<Agent>,
-    context: Arc<Context>,
-    counted: Arc<Counted>,
-) -> Result<Action, Error> {
+pub async fn reconcile_agent(agent: Arc<Agent>, context: Arc<Context>, counted: Arc<Counted>) -> Result<Action, Error> {
     let seen = Sighting {
         kind: "Agent",
         spec: &agent.spec,
@@ -92,17 +88,9 @@ struct Sighting<'a> {
     has_namesake: bool,
 }
 
-async fn reconcile<K>(
-    agent: &K,
-    seen: Sighting<'_>,
-    context: &Context,
-    counted: &Counted,
-) -> Result<Action, Error>
+async fn reconcile<K>(agent: &K, seen: Sighting<'_>, context: &Context, counted: &Counted) -> Result<Action, Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
     if agent.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
@@ -128,12 +116,7 @@ where
     let mut conditions = seen.before.conditions.clone();
     let resolved = resolved(&missing);
     let incomplete = resolved.holds != Some(true);
-    conditions::say(
-        &mut conditions,
-        conditions::admitted(&findings),
-        generation,
-        now,
-    );
+    conditions::say(&mut conditions, conditions::admitted(&findings), generation, now);
     conditions::say(&mut conditions, resolved, generation, now);
     let after = AgentStatus {
         phase: Some(if !findings.reasons.is_empty() {
@@ -164,13 +147,9 @@ where
         "lastRunTime": after.last_run_time,
         "conditions": after.conditions,
     }});
-    let parameters = PatchParams {
-        field_manager: Some(field_manager::CONTROLLER.to_owned()),
-        ..PatchParams::default()
-    };
-    let written = api
-        .patch_status(&name, &parameters, &Patch::Merge(patch))
-        .await;
+    let parameters =
+        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
+    let written = api.patch_status(&name, &parameters, &Patch::Merge(patch)).await;
     context.metrics.wrote(seen.kind, "patch");
     match written {
         Ok(_) => {
@@ -178,9 +157,7 @@ where
             Ok(Action::await_change())
         }
         // It is gone, or another one has its name now: that one is looked at by itself.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-            Ok(Action::await_change())
-        }
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Action::await_change()),
         Err(error) => Err(Error(error)),
     }
 }
@@ -198,10 +175,7 @@ where
 fn missing(spec: &AgentSpec, namespace: &str, context: &Context) -> Vec<String> {
     let world = &context.world;
     let places = [namespace, context.settings.system_namespace.as_str()];
-    let packs = spec
-        .skills
-        .iter()
-        .filter_map(|it| it.skill_pack_ref.as_ref());
+    let packs = spec.skills.iter().filter_map(|it| it.skill_pack_ref.as_ref());
     let mut missing: Vec<String> = packs
         .filter(|pack| {
             let found = |place: &&str| World::find(&world.packs, place, pack.as_str()).is_some();
@@ -241,9 +215,7 @@ pub fn agent_of(run: &AgentRun) -> Option<&str> {
 
 fn runs_of(world: &World, namespace: &str, name: &str) -> Vec<Arc<AgentRun>> {
     let mut runs = world.runs.state();
-    runs.retain(|run| {
-        agent_of(run) == Some(name) && run.metadata.namespace.as_deref() == Some(namespace)
-    });
+    runs.retain(|run| agent_of(run) == Some(name) && run.metadata.namespace.as_deref() == Some(namespace));
     runs
 }
 
@@ -260,9 +232,7 @@ impl Counted {
     fn until_due(&self, agent: &(String, String)) -> Option<Duration> {
         let agents = self.lock();
         let count = agents.get(agent)?;
-        COUNT_EVERY
-            .checked_sub(count.written.elapsed())
-            .filter(|rest| !rest.is_zero())
+        COUNT_EVERY.checked_sub(count.written.elapsed()).filter(|rest| !rest.is_zero())
     }
 
     fn wrote(&self, agent: &(String, String)) {
@@ -272,25 +242,15 @@ impl Counted {
     }
 
     /// Counts an agent's runs. The total outlives them: it is what the status says, and those that came since.
-    fn count(
-        &self,
-        agent: &(String, String),
-        before: &AgentStatus,
-        runs: &[Arc<AgentRun>],
-    ) -> Numbers {
+    fn count(&self, agent: &(String, String), before: &AgentStatus, runs: &[Arc<AgentRun>]) -> Numbers {
         let mut agents = self.lock();
-        let count = agents
-            .entry(agent.clone())
-            .or_insert_with(|| Count::begun(before, runs));
+        let count = agents.entry(agent.clone()).or_insert_with(|| Count::begun(before, runs));
         let there: HashSet<String> = runs.iter().filter_map(|run| run.uid()).collect();
         let new = there.difference(&count.runs).count();
-        count.total = count
-            .total
-            .saturating_add(i64::try_from(new).unwrap_or(i64::MAX));
+        count.total = count.total.saturating_add(i64::try_from(new).unwrap_or(i64::MAX));
         count.runs = there;
         let phase = |run: &Arc<AgentRun>| run.status.as_ref().and_then(|it| it.phase);
-        let is_active =
-            |run: &&Arc<AgentRun>| matches!(phase(run), Some(Phase::Running | Phase::Serving));
+        let is_active = |run: &&Arc<AgentRun>| matches!(phase(run), Some(Phase::Running | Phase::Serving));
         let newest = runs.iter().filter_map(|run| run.creation_timestamp()).max();
         Numbers {
             active: i32::try_from(runs.iter().filter(is_active).count()).unwrap_or(i32::MAX),
@@ -314,24 +274,17 @@ impl Counted {
 impl Count {
     /// When this process first sees an agent: runs made after the last that was counted are new.
     fn begun(before: &AgentStatus, runs: &[Arc<AgentRun>]) -> Self {
-        let counted = |run: &&Arc<AgentRun>| match (&before.last_run_time, run.creation_timestamp())
-        {
+        let counted = |run: &&Arc<AgentRun>| match (&before.last_run_time, run.creation_timestamp()) {
             (Some(last), Some(created)) => created <= *last,
             _ => false,
         };
-        let known: HashSet<String> = runs
-            .iter()
-            .filter(counted)
-            .filter_map(|run| run.uid())
-            .collect();
+        let known: HashSet<String> = runs.iter().filter(counted).filter_map(|run| run.uid()).collect();
         let least = i64::try_from(known.len()).unwrap_or(i64::MAX);
         Self {
             total: before.total_agent_runs.unwrap_or(0).max(least),
             runs: known,
             // Long enough ago to be due.
-            written: Instant::now()
-                .checked_sub(COUNT_EVERY)
-                .unwrap_or_else(Instant::now),
+            written: Instant::now().checked_sub(COUNT_EVERY).unwrap_or_else(Instant::now),
         }
     }
 }
@@ -375,10 +328,7 @@ mod tests {
         assert_eq!((numbers.active, numbers.total), (1, 2));
         let third = run("three", 20, Phase::Serving);
         let numbers = counted.count(&key(), &none, &[first, third]);
-        assert_eq!(
-            (numbers.active, numbers.total, numbers.serving),
-            (2, 3, true)
-        );
+        assert_eq!((numbers.active, numbers.total, numbers.serving), (2, 3, true));
         let numbers = counted.count(&key(), &none, &[]);
         assert_eq!((numbers.active, numbers.total), (0, 3));
     }
@@ -390,10 +340,7 @@ mod tests {
         let new = run("new", 51, Phase::Pending);
         let numbers = counted.count(&key(), &status(7, 50), &[old, new]);
         assert_eq!(numbers.total, 8);
-        assert_eq!(
-            numbers.last,
-            Some(Time(Timestamp::from_second(51).unwrap()))
-        );
+        assert_eq!(numbers.last, Some(Time(Timestamp::from_second(51).unwrap())));
         // The watch has not shown our write yet: the same again, not one more.
         let numbers = counted.count(&key(), &status(7, 50), &[run("new", 51, Phase::Running)]);
         assert_eq!((numbers.total, numbers.active), (8, 1));
@@ -406,10 +353,6 @@ mod tests {
         counted.count(&key(), &AgentStatus::default(), &[]);
         assert_eq!(counted.until_due(&key()), None);
         counted.wrote(&key());
-        assert!(
-            counted
-                .until_due(&key())
-                .is_some_and(|rest| rest <= COUNT_EVERY)
-        );
+        assert!(counted.until_due(&key()).is_some_and(|rest| rest <= COUNT_EVERY));
     }
 }

@@ -157,12 +157,8 @@ impl Arguments {
             },
             ..Settings::default()
         };
-        settings
-            .admission
-            .system_namespace
-            .clone_from(&self.system_namespace);
-        settings.admission.default_runtime_class =
-            pods.runtime_class.as_deref().map(ObjectName::new);
+        settings.admission.system_namespace.clone_from(&self.system_namespace);
+        settings.admission.default_runtime_class = pods.runtime_class.as_deref().map(ObjectName::new);
         settings
     }
 
@@ -184,8 +180,7 @@ impl Arguments {
 impl PodArguments {
     fn plan_settings(&self) -> PlanSettings {
         let defaults = PlanSettings::default();
-        let image =
-            |told: &Option<String>, ours: ImageRef| told.as_deref().map_or(ours, ImageRef::new);
+        let image = |told: &Option<String>, ours: ImageRef| told.as_deref().map_or(ours, ImageRef::new);
         PlanSettings {
             images: Images {
                 agent: image(&self.agent_image, defaults.images.agent),
@@ -203,10 +198,7 @@ fn read_certificates(path: &Path) -> Result<String, Failure> {
         let mut text = String::new();
         let limit = u64::try_from(MAX_CERTIFICATES_BYTES).unwrap_or(u64::MAX) + 1;
         File::open(path)?.take(limit).read_to_string(&mut text)?;
-        ensure!(
-            text.len() <= MAX_CERTIFICATES_BYTES,
-            "it has more than {MAX_CERTIFICATES_BYTES} bytes"
-        );
+        ensure!(text.len() <= MAX_CERTIFICATES_BYTES, "it has more than {MAX_CERTIFICATES_BYTES} bytes");
         let mut count = 0;
         for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
             certificate.context("it is no list of PEM certificates")?;
@@ -216,10 +208,7 @@ fn read_certificates(path: &Path) -> Result<String, Failure> {
         Ok(text)
     };
     read().map_err(|error| {
-        let error = error.context(format!(
-            "the certificates in {} cannot be used",
-            path.display()
-        ));
+        let error = error.context(format!("the certificates in {} cannot be used", path.display()));
         Failure::new(error, "--certificates is a file of PEM certificates")
     })
 }
@@ -275,9 +264,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let flag = format!("--certificates={}", path.display());
             let overrides = Arguments::parse_from(["x", &flag]).overrides();
-            overrides
-                .map(|it| it.certificates)
-                .map_err(|it| format!("{it:?}"))
+            overrides.map(|it| it.certificates).map_err(|it| format!("{it:?}"))
         };
         let good = rcgen::generate_simple_self_signed(["model.test".to_owned()]).unwrap();
         let good = good.cert.pem();
@@ -288,10 +275,7 @@ mod tests {
             ("", "there is no certificate in it"),
             ("model.test", "there is no certificate in it"),
             (&half, "it is no list of PEM certificates"),
-            (
-                &format!("{good}{half}"),
-                "it is no list of PEM certificates",
-            ),
+            (&format!("{good}{half}"), "it is no list of PEM certificates"),
             (&long, "it has more than 262144 bytes"),
         ] {
             let error = read(text).unwrap_err();

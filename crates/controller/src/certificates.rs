@@ -20,9 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{PartialObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
-use sympozium_api::installation::{
-    AUTHORITY_SECRET, GATEWAY_KEYS_SECRET, GATEWAY_TLS_SECRET, KEYS, gateway_host,
-};
+use sympozium_api::installation::{AUTHORITY_SECRET, GATEWAY_KEYS_SECRET, GATEWAY_TLS_SECRET, KEYS, gateway_host};
 use sympozium_api::labels;
 use sympozium_ipc::credential::KeyRing;
 use tokio::sync::watch;
@@ -111,10 +109,8 @@ impl Keeper {
     /// Looks at them now, after every change, and every hour. What can be used is told.
     pub async fn keep(mut self, tell: watch::Sender<Option<Material>>) {
         let changes = stream::select_all(NAMES.map(|name| {
-            let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(
-                self.secrets.clone().into_client(),
-                self.secrets.namespace().unwrap_or_default(),
-            );
+            let api: Api<PartialObjectMeta<Secret>> =
+                Api::namespaced(self.secrets.clone().into_client(), self.secrets.namespace().unwrap_or_default());
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
             watcher(api, config).default_backoff().boxed()
         }));
@@ -153,10 +149,7 @@ impl Keeper {
         certificate?;
         let keys = self.keys(now).await;
         self.told(GATEWAY_KEYS_SECRET, &keys);
-        Ok(Material {
-            authority: authority.certificate,
-            keys: keys?,
-        })
+        Ok(Material { authority: authority.certificate, keys: keys? })
     }
 
     async fn authority(&self, now: Timestamp) -> Result<Pair, Error> {
@@ -168,10 +161,7 @@ impl Keeper {
                 self.create(name, TLS_TYPE, pair.data()).await?
             }
         };
-        let damaged = |why: Unusable| Error::Damaged {
-            secret: name,
-            why: why.to_string(),
-        };
+        let damaged = |why: Unusable| Error::Damaged { secret: name, why: why.to_string() };
         let pair = Pair::read(&found).map_err(damaged)?;
         make::check_authority(&pair).map_err(damaged)?;
         Ok(pair)
@@ -247,10 +237,7 @@ impl Keeper {
 
     async fn get(&self, name: &'static str) -> Result<Option<Secret>, Error> {
         let found = self.secrets.get_opt(name).await;
-        found.map_err(|source| Error::Api {
-            secret: name,
-            source,
-        })
+        found.map_err(|source| Error::Api { secret: name, source })
     }
 
     /// Where somebody else was quicker, theirs counts.
@@ -260,10 +247,7 @@ impl Keeper {
         kind: &str,
         data: BTreeMap<&'static str, Zeroizing<String>>,
     ) -> Result<Secret, Error> {
-        let labels = [
-            (labels::PART_OF, labels::MANAGER),
-            (labels::APP_MANAGED_BY, labels::CONTROLLER),
-        ];
+        let labels = [(labels::PART_OF, labels::MANAGER), (labels::APP_MANAGED_BY, labels::CONTROLLER)];
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -274,19 +258,14 @@ impl Keeper {
             data: Some(bytes(&data)),
             ..Secret::default()
         };
-        let error = |source| Error::Api {
-            secret: name,
-            source,
-        };
+        let error = |source| Error::Api { secret: name, source };
         match self.secrets.create(&PostParams::default(), &secret).await {
             Ok(made) => {
                 self.metrics.wrote("Secret", "create");
                 tracing::info!(secret = name, "made");
                 Ok(made)
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                self.secrets.get(name).await.map_err(error)
-            }
+            Err(kube::Error::Api(status)) if status.code == 409 => self.secrets.get(name).await.map_err(error),
             Err(source) => Err(error(source)),
         }
     }
@@ -303,10 +282,7 @@ impl Keeper {
         let parameters = PostParams::default();
         let written = self.secrets.replace(name, &parameters, &found).await;
         self.metrics.wrote("Secret", "update");
-        written.map(|_| ()).map_err(|source| Error::Api {
-            secret: name,
-            source,
-        })
+        written.map(|_| ()).map_err(|source| Error::Api { secret: name, source })
     }
 }
 
@@ -316,18 +292,12 @@ pub const NAMES: [&str; 3] = [AUTHORITY_SECRET, GATEWAY_TLS_SECRET, GATEWAY_KEYS
 impl Pair {
     fn read(secret: &Secret) -> Result<Self, Unusable> {
         let certificate = text(secret, CERTIFICATE_FILE).ok_or(Unusable::Certificate)?;
-        Ok(Self {
-            certificate: certificate.to_string(),
-            key: text(secret, KEY_FILE).ok_or(Unusable::Key)?,
-        })
+        Ok(Self { certificate: certificate.to_string(), key: text(secret, KEY_FILE).ok_or(Unusable::Key)? })
     }
 
     fn data(&self) -> BTreeMap<&'static str, Zeroizing<String>> {
         let certificate = Zeroizing::new(self.certificate.clone());
-        BTreeMap::from([
-            (CERTIFICATE_FILE, certificate),
-            (KEY_FILE, self.key.clone()),
-        ])
+        BTreeMap::from([(CERTIFICATE_FILE, certificate), (KEY_FILE, self.key.clone())])
     }
 }
 
@@ -345,8 +315,6 @@ fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {
 }
 
 fn bytes(data: &BTreeMap<&'static str, Zeroizing<String>>) -> BTreeMap<String, ByteString> {
-    let pair = |(key, value): (&&str, &Zeroizing<String>)| {
-        ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))
-    };
+    let pair = |(key, value): (&&str, &Zeroizing<String>)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()));
     data.iter().map(pair).collect()
 }

@@ -28,10 +28,8 @@ pub fn say(conditions: &mut Vec<Condition>, said: Said, generation: Option<i64>,
         None => "Unknown",
     };
     let old = (conditions.iter()).position(|it| it.type_ == said.about);
-    let since = old
-        .map(|at| &conditions[at])
-        .filter(|old| old.status == status)
-        .map(|old| old.last_transition_time.clone());
+    let since =
+        old.map(|at| &conditions[at]).filter(|old| old.status == status).map(|old| old.last_transition_time.clone());
     let condition = Condition {
         type_: said.about.to_owned(),
         status: status.to_owned(),
@@ -49,12 +47,7 @@ pub fn say(conditions: &mut Vec<Condition>, said: Said, generation: Option<i64>,
 /// Every finding about an object, as the condition `Admitted`.
 pub fn admitted(findings: &Denied) -> Said {
     let lines = |reasons: &[Reason], word: &str| -> Vec<String> {
-        let line = |it: &Reason| {
-            format!(
-                "{word}{}: {} [{}]; {}",
-                it.field, it.message, it.rule, it.remedy
-            )
-        };
+        let line = |it: &Reason| format!("{word}{}: {} [{}]; {}", it.field, it.message, it.rule, it.remedy);
         reasons.iter().map(line).collect()
     };
     let mut all = lines(&findings.reasons, "");
@@ -70,11 +63,7 @@ pub fn admitted(findings: &Denied) -> Said {
         } else {
             "Warnings"
         },
-        message: if all.is_empty() {
-            "nothing is wrong with it".to_owned()
-        } else {
-            all.join("\n")
-        },
+        message: if all.is_empty() { "nothing is wrong with it".to_owned() } else { all.join("\n") },
     }
 }
 
@@ -97,12 +86,7 @@ mod tests {
     use super::*;
 
     fn said(holds: Option<bool>, message: &str) -> Said {
-        Said {
-            about: "Admitted",
-            holds,
-            reason: "Because",
-            message: message.to_owned(),
-        }
+        Said { about: "Admitted", holds, reason: "Because", message: message.to_owned() }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -117,10 +101,7 @@ mod tests {
         say(&mut list, said(Some(true), "a"), Some(1), at(20));
         assert_eq!(list, first);
         say(&mut list, said(Some(true), "b"), Some(2), at(20));
-        assert_eq!(
-            (list[0].last_transition_time.0, list[0].message.as_str()),
-            (at(10), "b")
-        );
+        assert_eq!((list[0].last_transition_time.0, list[0].message.as_str()), (at(10), "b"));
         say(&mut list, said(None, "c"), Some(2), at(30));
         assert_eq!((list.len(), list[0].last_transition_time.0), (1, at(30)));
     }

@@ -55,10 +55,7 @@ impl Context {
         surroundings: watch::Receiver<Option<Arc<Surroundings>>>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let reporter = Reporter {
-            controller: CONTROLLER.to_owned(),
-            instance: None,
-        };
+        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
         Self {
             recorder: Recorder::new(client.clone(), reporter),
             client,

@@ -66,21 +66,14 @@ impl Dispatch {
             }
             Seen::Pack(namespace, name) => {
                 let names = |spec: &AgentSpec| {
-                    let packs = spec
-                        .skills
-                        .iter()
-                        .filter_map(|it| it.skill_pack_ref.as_ref());
+                    let packs = spec.skills.iter().filter_map(|it| it.skill_pack_ref.as_ref());
                     packs.into_iter().any(|pack| pack.as_str() == name)
                 };
                 self.agents_that(world, names);
                 self.packs.add(ObjectRef::new(&name).within(&namespace));
             }
             Seen::Policy(_, name) => {
-                let names = |spec: &AgentSpec| {
-                    spec.policy_ref
-                        .as_ref()
-                        .is_some_and(|it| it.as_str() == name)
-                };
+                let names = |spec: &AgentSpec| spec.policy_ref.as_ref().is_some_and(|it| it.as_str() == name);
                 self.agents_that(world, names);
             }
             Seen::Node => self.nodes.notify_one(),

@@ -50,12 +50,7 @@ pub struct Times {
 
 impl Default for Times {
     fn default() -> Self {
-        Self {
-            held_for: HELD_FOR,
-            renew_every: RENEW_EVERY,
-            give_up_after: GIVE_UP_AFTER,
-            retry_after: RETRY_AFTER,
-        }
+        Self { held_for: HELD_FOR, renew_every: RENEW_EVERY, give_up_after: GIVE_UP_AFTER, retry_after: RETRY_AFTER }
     }
 }
 
@@ -102,12 +97,7 @@ impl CallError {
 impl Contender {
     /// For the Lease of this name. `identity` must be another one for each process.
     pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
-        Self {
-            leases: Api::namespaced(client, namespace),
-            name: name.to_owned(),
-            identity,
-            times: Times::default(),
-        }
+        Self { leases: Api::namespaced(client, namespace), name: name.to_owned(), identity, times: Times::default() }
     }
 
     /// The same, with other times.
@@ -120,11 +110,7 @@ impl Contender {
     /// for as long as it says that it is held.
     pub async fn acquire(self) -> Held {
         let fields = format!("metadata.name={}", self.name);
-        let changes = watcher(
-            self.leases.clone(),
-            watcher::Config::default().fields(&fields),
-        )
-        .default_backoff();
+        let changes = watcher(self.leases.clone(), watcher::Config::default().fields(&fields)).default_backoff();
         pin_mut!(changes);
         let mut observed = Observed::default();
         let mut told = false;
@@ -132,11 +118,7 @@ impl Contender {
             let begun = Instant::now();
             let wait_until = match self.look_and_take(&mut observed).await {
                 Ok(Attempt::Ours(lease)) => {
-                    return Held {
-                        contender: self,
-                        lease: *lease,
-                        renewed: begun,
-                    };
+                    return Held { contender: self, lease: *lease, renewed: begun };
                 }
                 Ok(Attempt::HeldBy { holder, until }) => {
                     if !std::mem::replace(&mut told, true) {
@@ -177,12 +159,7 @@ impl Contender {
             return Ok(Attempt::HeldBy { holder, until });
         }
         let lease = self.written(Some(&lease));
-        match limited(
-            self.leases
-                .replace(&self.name, &PostParams::default(), &lease),
-        )
-        .await
-        {
+        match limited(self.leases.replace(&self.name, &PostParams::default(), &lease)).await {
             Ok(lease) => Ok(Attempt::Ours(Box::new(lease))),
             // Somebody else was quicker, or it was deleted in between: look again.
             Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(self.soon(&holder)),
@@ -191,10 +168,7 @@ impl Contender {
     }
 
     fn soon(&self, holder: &str) -> Attempt {
-        Attempt::HeldBy {
-            holder: holder.to_owned(),
-            until: Instant::now() + self.times.retry_after,
-        }
+        Attempt::HeldBy { holder: holder.to_owned(), until: Instant::now() + self.times.retry_after }
     }
 
     /// The Lease as ours. `before` is what it takes the place of: its version is kept, so that the write compares.
@@ -202,17 +176,12 @@ impl Contender {
         let now = MicroTime(now());
         let old = before.and_then(|lease| lease.spec.as_ref());
         let ours = before.is_some_and(|lease| holder(lease) == self.identity);
-        let acquired = old
-            .filter(|_| ours)
-            .and_then(|spec| spec.acquire_time.clone());
+        let acquired = old.filter(|_| ours).and_then(|spec| spec.acquire_time.clone());
         let transitions = old.and_then(|spec| spec.lease_transitions).unwrap_or(0);
         let changed = before.is_some() && !ours;
         Lease {
             metadata: before.map_or_else(
-                || ObjectMeta {
-                    name: Some(self.name.clone()),
-                    ..ObjectMeta::default()
-                },
+                || ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
                 |lease| lease.metadata.clone(),
             ),
             spec: Some(LeaseSpec {
@@ -277,10 +246,7 @@ impl Held {
                 Ok(Err(Renewal::Lost(lost))) => return lost,
                 Ok(Err(Renewal::Failed(error))) => {
                     last_error = sympozium_program::chain(&error);
-                    tracing::warn!(
-                        error = last_error,
-                        "the Lease could not be renewed; trying again"
-                    );
+                    tracing::warn!(error = last_error, "the Lease could not be renewed; trying again");
                     next = Instant::now() + times.retry_after;
                 }
                 Err(_late) => last_error = "no answer".to_owned(),
@@ -291,12 +257,7 @@ impl Held {
     async fn renew(&mut self) -> Result<(), Renewal> {
         let this = &self.contender;
         let lease = this.written(Some(&self.lease));
-        match limited(
-            this.leases
-                .replace(&this.name, &PostParams::default(), &lease),
-        )
-        .await
-        {
+        match limited(this.leases.replace(&this.name, &PostParams::default(), &lease)).await {
             Ok(lease) => {
                 self.lease = lease;
                 Ok(())
@@ -361,8 +322,7 @@ async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Ca
 
 fn holder(lease: &Lease) -> &str {
     let spec = lease.spec.as_ref();
-    spec.and_then(|spec| spec.holder_identity.as_deref())
-        .unwrap_or_default()
+    spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
 /// As long as its holder says, and not longer than would be reasonable.

@@ -20,9 +20,7 @@ use sympozium_api::agent_run::Phase;
 use crate::world::World;
 
 /// Upper ends of the buckets of durations [seconds]: from one call to the API server to the longest start of a pod.
-const BUCKETS: [f64; 14] = [
-    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0,
-];
+const BUCKETS: [f64; 14] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
 
 /// All phases of a run, as they are shown.
 const PHASES: [(Phase, &str); 9] = [
@@ -112,21 +110,9 @@ impl Metrics {
             renewals,
         } = self;
         registry.register("runs", "Runs that there are, by phase", runs.clone());
-        registry.register(
-            "reconciles",
-            "Times that an object was looked at, by kind",
-            reconciles.clone(),
-        );
-        registry.register(
-            "reconcile_errors",
-            "Times that this failed and is tried again, by kind",
-            errors.clone(),
-        );
-        registry.register(
-            "api_writes",
-            "Writes to the API server, by kind of object and verb",
-            writes.clone(),
-        );
+        registry.register("reconciles", "Times that an object was looked at, by kind", reconciles.clone());
+        registry.register("reconcile_errors", "Times that this failed and is tried again, by kind", errors.clone());
+        registry.register("api_writes", "Writes to the API server, by kind of object and verb", writes.clone());
         registry.register_with_unit(
             "run_until_job",
             "Time from a run's creation until its Job or Sandbox was made",
@@ -139,16 +125,8 @@ impl Metrics {
             Unit::Seconds,
             until_revoked.clone(),
         );
-        registry.register(
-            "runs_waiting",
-            "Runs that are to be looked at and wait for a place",
-            waiting.clone(),
-        );
-        registry.register(
-            "leader",
-            "1 where this process is the one that works, 0 where it stands by",
-            leader.clone(),
-        );
+        registry.register("runs_waiting", "Runs that are to be looked at and wait for a place", waiting.clone());
+        registry.register("leader", "1 where this process is the one that works, 0 where it stands by", leader.clone());
         registry.register(
             "user_namespaces",
             "1 where pods of runs have a user namespace of their own",
@@ -159,11 +137,7 @@ impl Metrics {
             "1 where a Secret of ours cannot be used and a person has to look, by Secret",
             certificate_faults.clone(),
         );
-        registry.register(
-            "swept",
-            "Objects of runs that are gone, found and deleted, by kind",
-            swept.clone(),
-        );
+        registry.register("swept", "Objects of runs that are gone, found and deleted, by kind", swept.clone());
         registry.register(
             "foreign_objects",
             "Objects with our labels that are not of our form, found by the last whole sweep and left alone, by kind",
@@ -179,10 +153,7 @@ impl Metrics {
 
     /// An object was written: its kind, and `create`, `update`, `patch` or `delete`.
     pub fn wrote(&self, kind: &str, verb: &'static str) {
-        let write = Write {
-            kind: kind.to_owned(),
-            verb,
-        };
+        let write = Write { kind: kind.to_owned(), verb };
         self.writes.get_or_create(&write).inc();
     }
 
@@ -274,10 +245,7 @@ mod tests {
 
     fn run(phase: Option<Phase>) -> AgentRun {
         let mut run = AgentRun::new("run", Default::default());
-        run.status = phase.map(|phase| AgentRunStatus {
-            phase: Some(phase),
-            ..AgentRunStatus::default()
-        });
+        run.status = phase.map(|phase| AgentRunStatus { phase: Some(phase), ..AgentRunStatus::default() });
         run
     }
 
@@ -289,14 +257,7 @@ mod tests {
     #[test]
     fn runs_are_counted_by_phase_and_a_phase_that_empties_goes_to_zero() {
         let metrics = Metrics::new();
-        metrics.count_runs(
-            [
-                run(None),
-                run(Some(Phase::Pending)),
-                run(Some(Phase::Failed)),
-            ]
-            .iter(),
-        );
+        metrics.count_runs([run(None), run(Some(Phase::Pending)), run(Some(Phase::Failed))].iter());
         let text = metrics.text(None);
         for (phase, count) in [("Pending", 2), ("Failed", 1), ("Running", 0)] {
             let start = format!("sympozium_controller_runs{{phase=\"{phase}\"}}");

@@ -55,19 +55,10 @@ pub async fn reconcile(pack: Arc<SkillPack>, context: Arc<Context>) -> Result<Ac
     let generation = pack.metadata.generation;
     let now = Timestamp::now();
     let is_there = published.holds == Some(true);
-    conditions::say(
-        &mut conditions,
-        conditions::admitted(&findings),
-        generation,
-        now,
-    );
+    conditions::say(&mut conditions, conditions::admitted(&findings), generation, now);
     conditions::say(&mut conditions, published, generation, now);
     let after = SkillPackStatus {
-        phase: Some(if ready {
-            SkillPackPhase::Ready
-        } else {
-            SkillPackPhase::Error
-        }),
+        phase: Some(if ready { SkillPackPhase::Ready } else { SkillPackPhase::Error }),
         observed_generation: generation,
         config_map_name: is_there.then(|| ObjectName::new(pack.name_any())),
         skill_count: i32::try_from(pack.spec.skills.len()).ok(),
@@ -79,24 +70,15 @@ pub async fn reconcile(pack: Arc<SkillPack>, context: Arc<Context>) -> Result<Ac
     Ok(Action::await_change())
 }
 
-async fn write(
-    pack: &SkillPack,
-    namespace: &str,
-    status: &SkillPackStatus,
-    context: &Context,
-) -> Result<(), Error> {
+async fn write(pack: &SkillPack, namespace: &str, status: &SkillPackStatus, context: &Context) -> Result<(), Error> {
     let api: Api<SkillPack> = Api::namespaced(context.client.clone(), namespace);
     // Absent fields are taken away, or the name of a ConfigMap that is gone would stay.
     let mut value = json!({"configMapName": null});
     merge(&mut value, json!(status));
     let patch = json!({"metadata": {"uid": pack.uid()}, "status": value});
-    let parameters = PatchParams {
-        field_manager: Some(field_manager::CONTROLLER.to_owned()),
-        ..PatchParams::default()
-    };
-    let written = api
-        .patch_status(&pack.name_any(), &parameters, &Patch::Merge(patch))
-        .await;
+    let parameters =
+        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
+    let written = api.patch_status(&pack.name_any(), &parameters, &Patch::Merge(patch)).await;
     context.metrics.wrote("SkillPack", "patch");
     match written {
         Ok(_) => Ok(()),
@@ -117,10 +99,7 @@ async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result
     let name = pack.name_any();
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
     let wanted = config_map(pack);
-    let parameters = PostParams {
-        field_manager: Some(field_manager::CONTROLLER.to_owned()),
-        ..PostParams::default()
-    };
+    let parameters = PostParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PostParams::default() };
     let found = api.get_opt(&name).await.map_err(Error::ConfigMap)?;
     let (verb, written) = match found {
         None => ("create", api.create(&parameters, &wanted).await),
@@ -171,8 +150,7 @@ fn foreign() -> Said {
 fn belongs_to(map: &ConfigMap, pack: &SkillPack) -> bool {
     let uid = pack.uid();
     let owners = map.owner_references();
-    uid.is_some()
-        && (owners.iter()).any(|it| it.controller == Some(true) && Some(&it.uid) == uid.as_ref())
+    uid.is_some() && (owners.iter()).any(|it| it.controller == Some(true) && Some(&it.uid) == uid.as_ref())
 }
 
 fn is_same(found: &ConfigMap, wanted: &ConfigMap) -> bool {
@@ -214,17 +192,11 @@ fn texts(spec: &SkillPackSpec) -> BTreeMap<String, String> {
         None | Some("") => skill.content.clone(),
         Some(description) => {
             let quoted = description.trim_end().replace('\n', "\n> ");
-            format!(
-                "# {}\n\n> {quoted}\n\n{}",
-                skill.name.as_str(),
-                skill.content
-            )
+            format!("# {}\n\n> {quoted}\n\n{}", skill.name.as_str(), skill.content)
         }
     };
     let skills = spec.skills.iter();
-    skills
-        .map(|skill| (format!("{}.md", skill.name.as_str()), text(skill)))
-        .collect()
+    skills.map(|skill| (format!("{}.md", skill.name.as_str()), text(skill))).collect()
 }
 
 #[cfg(test)]
@@ -246,14 +218,8 @@ mod tests {
     #[test]
     fn a_pack_becomes_a_text_for_each_skill() {
         let texts = texts(&pack().spec);
-        let expected = [
-            ("plain.md", "Say it."),
-            ("told.md", "# told\n\n> Two\n> lines\n\nDo it."),
-        ];
-        assert_eq!(
-            texts,
-            expected.map(|(key, text)| (key.into(), text.into())).into()
-        );
+        let expected = [("plain.md", "Say it."), ("told.md", "# told\n\n> Two\n> lines\n\nDo it.")];
+        assert_eq!(texts, expected.map(|(key, text)| (key.into(), text.into())).into());
     }
 
     #[test]

@@ -51,10 +51,7 @@ enum Now {
 impl State {
     /// Of a process that starts.
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self {
-            metrics,
-            now: Arc::default(),
-        }
+        Self { metrics, now: Arc::default() }
     }
 
     /// The API server answers, and it waits for the Lease.
@@ -93,10 +90,7 @@ impl State {
                 Now::Leading(_) => Answer::plain("200 OK", "ok: leader\n"),
                 Now::StandingBy => Answer::plain("200 OK", "ok: standby\n"),
                 Now::Starting => Answer::plain(UNAVAILABLE, "not ready: starting\n"),
-                Now::Watching => Answer::plain(
-                    UNAVAILABLE,
-                    "not ready: leader, and the watches are not complete\n",
-                ),
+                Now::Watching => Answer::plain(UNAVAILABLE, "not ready: leader, and the watches are not complete\n"),
                 Now::Ending => Answer::plain(UNAVAILABLE, "not ready: ending\n"),
             },
             "/metrics" => {
@@ -110,10 +104,7 @@ impl State {
                     body: self.metrics.text(world.as_ref()),
                 }
             }
-            _ => Answer::plain(
-                "404 Not Found",
-                "error: ask for /healthz, /readyz or /metrics\n",
-            ),
+            _ => Answer::plain("404 Not Found", "error: ask for /healthz, /readyz or /metrics\n"),
         }
     }
 }
@@ -128,11 +119,7 @@ struct Answer {
 
 impl Answer {
     fn plain(status: &'static str, body: &str) -> Self {
-        Self {
-            status,
-            kind: "text/plain",
-            body: body.to_owned(),
-        }
+        Self { status, kind: "text/plain", body: body.to_owned() }
     }
 }
 
@@ -220,9 +207,8 @@ async fn answer(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
     };
     let Answer { status, kind, body } = answer;
     let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
+    let head =
+        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(body.as_bytes()).await?;
     stream.shutdown().await
@@ -254,10 +240,7 @@ mod tests {
         state.stands_by();
         assert_eq!(readiness(&state), ("200 OK", "ok: standby\n".to_owned()));
         state.watches();
-        assert_eq!(
-            readiness(&state),
-            not_yet("leader, and the watches are not complete")
-        );
+        assert_eq!(readiness(&state), not_yet("leader, and the watches are not complete"));
         state.ends();
         assert_eq!(readiness(&state), not_yet("ending"));
         assert_eq!(state.answer("/healthz").body, "ok\n");

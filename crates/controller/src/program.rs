@@ -58,10 +58,8 @@ pub fn main() -> ExitCode {
 fn start(arguments: &Arguments) -> Result<(), Failure> {
     // Already there only if somebody else in this process was quicker with the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the runtime cannot be started")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot be started")?;
     let outcome = runtime.block_on(serve(arguments));
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
     outcome
@@ -84,12 +82,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Failure> {
     tracing::info!(identity, "the Lease is ours: this process works");
     state.watches();
     metrics.leads(true);
-    let process = Process {
-        client,
-        metrics,
-        state,
-        overrides,
-    };
+    let process = Process { client, metrics, state, overrides };
     process.lead(arguments, held, &mut signals).await
 }
 
@@ -107,17 +100,12 @@ async fn stand_by(client: &Client, arguments: &Arguments, identity: &str, state:
     }
     state.stands_by();
     let namespace = &arguments.system_namespace;
-    Contender::new(client.clone(), namespace, CONTROLLER, identity.to_owned())
-        .acquire()
-        .await
+    Contender::new(client.clone(), namespace, CONTROLLER, identity.to_owned()).acquire().await
 }
 
 async fn connect(arguments: &Arguments) -> Result<Client, Failure> {
     let config = if arguments.kubeconfig.is_some() || arguments.context.is_some() {
-        let options = KubeConfigOptions {
-            context: arguments.context.clone(),
-            ..KubeConfigOptions::default()
-        };
+        let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
         let config = match &arguments.kubeconfig {
             Some(path) => match Kubeconfig::read_from(path) {
                 Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
@@ -131,8 +119,7 @@ async fn connect(arguments: &Arguments) -> Result<Client, Failure> {
         })?
     } else {
         Config::incluster().map_err(|error| {
-            let error = anyhow::Error::new(error)
-                .context("this process is in no pod with a ServiceAccount");
+            let error = anyhow::Error::new(error).context("this process is in no pod with a ServiceAccount");
             Failure::new(error, "name a kubeconfig with --kubeconfig")
         })?
     };
@@ -162,18 +149,9 @@ struct Process {
 }
 
 impl Process {
-    async fn lead(
-        self,
-        arguments: &Arguments,
-        mut held: Held,
-        signals: &mut Signals,
-    ) -> Result<(), Failure> {
+    async fn lead(self, arguments: &Arguments, mut held: Held, signals: &mut Signals) -> Result<(), Failure> {
         let (stop, stopping) = watch::channel(false);
-        let Started {
-            mut loops,
-            mut tasks,
-            world,
-        } = self.start(arguments, &stopping);
+        let Started { mut loops, mut tasks, world } = self.start(arguments, &stopping);
         let ready = async {
             if world.ready().await {
                 tracing::info!("every kind is watched");
@@ -247,11 +225,7 @@ impl Process {
         tasks.spawn(watching);
         tasks.spawn(wake_when_known(Arc::clone(&context), dispatch.runs.clone()));
         tasks.spawn(dispatch.run(told, Arc::clone(&context)));
-        let keeper = Keeper::new(
-            client.clone(),
-            &settings.system_namespace,
-            Arc::clone(&self.metrics),
-        );
+        let keeper = Keeper::new(client.clone(), &settings.system_namespace, Arc::clone(&self.metrics));
         tasks.spawn(keeper.keep(tell_material));
         let follower = Follower {
             settings,
@@ -266,31 +240,12 @@ impl Process {
         let mut loops = JoinSet::new();
         let stop = || stopping.clone();
         let with = || Arc::clone(&context);
-        loops.spawn(work(
-            "AgentRun",
-            with(),
-            world.runs.clone(),
-            wanted_runs,
-            stop(),
-            run::reconcile,
-        ));
-        loops.spawn(work(
-            "SkillPack",
-            with(),
-            world.packs.clone(),
-            wanted_packs,
-            stop(),
-            packs::reconcile,
-        ));
+        loops.spawn(work("AgentRun", with(), world.runs.clone(), wanted_runs, stop(), run::reconcile));
+        loops.spawn(work("SkillPack", with(), world.packs.clone(), wanted_packs, stop(), packs::reconcile));
         let numbers = Arc::clone(&counted);
-        loops.spawn(work(
-            "Agent",
-            with(),
-            world.agents.clone(),
-            wanted_agents,
-            stop(),
-            move |agent, context| agents::reconcile_agent(agent, context, Arc::clone(&numbers)),
-        ));
+        loops.spawn(work("Agent", with(), world.agents.clone(), wanted_agents, stop(), move |agent, context| {
+            agents::reconcile_agent(agent, context, Arc::clone(&numbers))
+        }));
         loops.spawn(work(
             "SympoziumInstance",
             with(),
@@ -314,11 +269,7 @@ impl Process {
                 } => {}
             }
         });
-        Started {
-            loops,
-            tasks,
-            world,
-        }
+        Started { loops, tasks, world }
     }
 }
 
@@ -369,10 +320,7 @@ struct Signals {
 impl Signals {
     fn new() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot wait for signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
     async fn end(&mut self) {

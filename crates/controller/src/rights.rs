@@ -19,93 +19,35 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 pub fn rules() -> Vec<PolicyRule> {
     vec![
         // What is watched and given a status.
+        rule(labels::GROUP, &["agentruns"], &["get", "list", "watch", "patch", "delete"]),
+        rule(labels::GROUP, &["agents", "sympoziuminstances", "skillpacks"], &["list", "watch"]),
+        rule(labels::GROUP, &["sympoziumpolicies", "models"], &["list", "watch"]),
         rule(
             labels::GROUP,
-            &["agentruns"],
-            &["get", "list", "watch", "patch", "delete"],
-        ),
-        rule(
-            labels::GROUP,
-            &["agents", "sympoziuminstances", "skillpacks"],
-            &["list", "watch"],
-        ),
-        rule(
-            labels::GROUP,
-            &["sympoziumpolicies", "models"],
-            &["list", "watch"],
-        ),
-        rule(
-            labels::GROUP,
-            &[
-                "agentruns/status",
-                "agents/status",
-                "sympoziuminstances/status",
-                "skillpacks/status",
-            ],
+            &["agentruns/status", "agents/status", "sympoziuminstances/status", "skillpacks/status"],
             &["patch"],
         ),
         // To own what blocks the deletion of its owner.
-        rule(
-            labels::GROUP,
-            &["agentruns/finalizers", "skillpacks/finalizers"],
-            &["update"],
-        ),
+        rule(labels::GROUP, &["agentruns/finalizers", "skillpacks/finalizers"], &["update"]),
         // What a run is made of.
-        rule(
-            "batch",
-            &["jobs"],
-            &["get", "list", "watch", "create", "patch", "delete"],
-        ),
-        rule(
-            "agents.x-k8s.io",
-            &["sandboxes"],
-            &["get", "create", "delete"],
-        ),
+        rule("batch", &["jobs"], &["get", "list", "watch", "create", "patch", "delete"]),
+        rule("agents.x-k8s.io", &["sandboxes"], &["get", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "delete"]),
         rule("", &["pods/log"], &["get"]),
         rule("", &["configmaps"], &["get", "create", "update", "delete"]),
         rule("", &["secrets"], &["get", "create", "patch", "delete"]),
-        rule(
-            "",
-            &["serviceaccounts"],
-            &["get", "list", "create", "delete"],
-        ),
+        rule("", &["serviceaccounts"], &["get", "list", "create", "delete"]),
         rule("", &["serviceaccounts/token"], &["create"]),
-        rule(
-            "",
-            &["persistentvolumeclaims"],
-            &["get", "create", "delete"],
-        ),
-        rule(
-            "networking.k8s.io",
-            &["networkpolicies"],
-            &["get", "list", "create", "delete"],
-        ),
+        rule("", &["persistentvolumeclaims"], &["get", "create", "delete"]),
+        rule("networking.k8s.io", &["networkpolicies"], &["get", "list", "create", "delete"]),
         // What it may do.
-        rule(
-            RBAC,
-            &["roles", "clusterroles"],
-            &["get", "list", "create", "delete", "escalate", "bind"],
-        ),
-        rule(
-            RBAC,
-            &["rolebindings", "clusterrolebindings"],
-            &["get", "list", "create", "delete"],
-        ),
+        rule(RBAC, &["roles", "clusterroles"], &["get", "list", "create", "delete", "escalate", "bind"]),
+        rule(RBAC, &["rolebindings", "clusterrolebindings"], &["get", "list", "create", "delete"]),
         // That it may no longer.
-        rule(
-            "authorization.k8s.io",
-            &["subjectaccessreviews"],
-            &["create"],
-        ),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         // What is around runs.
         rule("", &["nodes"], &["list", "watch"]),
-        named(
-            "apiextensions.k8s.io",
-            &["customresourcedefinitions"],
-            &["list", "watch"],
-            &[SANDBOXES],
-        ),
+        named("apiextensions.k8s.io", &["customresourcedefinitions"], &["list", "watch"], &[SANDBOXES]),
         // Why a Job could not have its pod is said in an Event of the older kind, and nowhere else.
         rule("", &["events"], &["list", "watch"]),
         // What people are told.
@@ -118,38 +60,18 @@ pub fn system_rules() -> Vec<PolicyRule> {
     vec![
         // One of several works. What is created has no name yet, as far as rights know.
         rule("coordination.k8s.io", &["leases"], &["create"]),
-        named(
-            "coordination.k8s.io",
-            &["leases"],
-            &["get", "list", "watch", "update"],
-            &[CONTROLLER],
-        ),
+        named("coordination.k8s.io", &["leases"], &["get", "list", "watch", "update"], &[CONTROLLER]),
         // The authority, the gateway's certificate and the keys. To create and to get are among the cluster's rules.
-        named(
-            "",
-            &["secrets"],
-            &["list", "watch", "update"],
-            &certificates::NAMES,
-        ),
+        named("", &["secrets"], &["list", "watch", "update"], &certificates::NAMES),
         named("", &["services"], &["list", "watch"], &[GATEWAY]),
-        named(
-            "",
-            &["configmaps"],
-            &["list", "watch"],
-            &[ROOT_CERTIFICATES],
-        ),
+        named("", &["configmaps"], &["list", "watch"], &[ROOT_CERTIFICATES]),
     ]
 }
 
 /// In the namespace `default`, where the API server says where it is.
 pub fn default_rules() -> Vec<PolicyRule> {
     vec![
-        named(
-            "",
-            &["services"],
-            &["list", "watch"],
-            &[crate::surroundings::API_SERVER.1],
-        ),
+        named("", &["services"], &["list", "watch"], &[crate::surroundings::API_SERVER.1]),
         // By label: slices have names that nobody knows.
         rule("discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
     ]
@@ -167,10 +89,7 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
 
 fn named(group: &str, resources: &[&str], verbs: &[&str], names: &[&str]) -> PolicyRule {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    PolicyRule {
-        resource_names: Some(names),
-        ..rule(group, resources, verbs)
-    }
+    PolicyRule { resource_names: Some(names), ..rule(group, resources, verbs) }
 }
 
 #[cfg(test)]
@@ -184,17 +103,11 @@ mod tests {
             let resources = rule.resources.iter().flatten();
             let groups = rule.api_groups.iter().flatten();
             let words = resources.chain(groups).chain(&rule.verbs);
-            assert!(
-                words.into_iter().all(|word| !word.contains('*')),
-                "{rule:?}"
-            );
+            assert!(words.into_iter().all(|word| !word.contains('*')), "{rule:?}");
             let has = |verb: &str| rule.verbs.iter().any(|it| it == verb);
             let about = |resource: &str| rule.resources.iter().flatten().any(|it| it == resource);
             let unnamed = rule.resource_names.is_none();
-            assert!(
-                !(unnamed && about("secrets") && (has("list") || has("watch"))),
-                "{rule:?}"
-            );
+            assert!(!(unnamed && about("secrets") && (has("list") || has("watch"))), "{rule:?}");
             assert!(!has("impersonate") && !has("deletecollection"), "{rule:?}");
         }
     }

@@ -82,11 +82,7 @@ fn stage(run: &AgentRun) -> Stage {
         return Stage::Afterwards;
     }
     let has_pod = status.is_some_and(|it| it.pod_uid.is_some());
-    if has_pod {
-        Stage::Going
-    } else {
-        Stage::Beginning
-    }
+    if has_pod { Stage::Going } else { Stage::Beginning }
 }
 
 /// Makes the next steps of a run.

@@ -154,8 +154,7 @@ impl Follower {
         let sandboxes_listed = watched.sandboxes_listed.load(Ordering::Relaxed);
         need(sandboxes_listed, "whether there are Sandboxes");
         let nodes = self.world.nodes.state();
-        let host_users =
-            pieces::host_users(self.settings.host_users, nodes.iter().map(AsRef::as_ref));
+        let host_users = pieces::host_users(self.settings.host_users, nodes.iter().map(AsRef::as_ref));
         self.metrics.user_namespaces(host_users == Some(false));
         let (Some(gateway), Some(certificates), Some(material), []) =
             (gateway, certificates, material, missing.as_slice())
@@ -192,45 +191,21 @@ fn is_same(one: &Surroundings, other: &Surroundings) -> bool {
 fn watch_all(client: &Client, system_namespace: &str) -> (Watched, BoxStream<'static, ()>) {
     let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let (namespace, name) = API_SERVER;
-    let (gateway, one) = followed(
-        Api::namespaced(client.clone(), system_namespace),
-        named(GATEWAY),
-        forget_writers,
-    );
-    let (api_server, two) = followed(
-        Api::namespaced(client.clone(), namespace),
-        named(name),
-        forget_writers,
-    );
+    let (gateway, one) = followed(Api::namespaced(client.clone(), system_namespace), named(GATEWAY), forget_writers);
+    let (api_server, two) = followed(Api::namespaced(client.clone(), namespace), named(name), forget_writers);
     let (endpoints, three) = followed(
         Api::namespaced(client.clone(), namespace),
         watcher::Config::default().labels(&format!("{SERVICE_NAME}={name}")),
         forget_writers,
     );
-    let (certificates, four) = followed(
-        Api::namespaced(client.clone(), system_namespace),
-        named(ROOT_CERTIFICATES),
-        forget_writers,
-    );
+    let (certificates, four) =
+        followed(Api::namespaced(client.clone(), system_namespace), named(ROOT_CERTIFICATES), forget_writers);
     let (sandboxes, five) = followed(Api::all(client.clone()), named(SANDBOXES), forget_schema);
     let sandboxes_listed = Arc::new(AtomicBool::new(false));
     let listed = Arc::clone(&sandboxes_listed);
     let five = five.inspect(move |()| listed.store(true, Ordering::Relaxed));
-    let watched = Watched {
-        gateway,
-        api_server,
-        endpoints,
-        certificates,
-        sandboxes,
-        sandboxes_listed,
-    };
-    let changes = stream::select_all([
-        one.boxed(),
-        two.boxed(),
-        three.boxed(),
-        four.boxed(),
-        five.boxed(),
-    ]);
+    let watched = Watched { gateway, api_server, endpoints, certificates, sandboxes, sandboxes_listed };
+    let changes = stream::select_all([one.boxed(), two.boxed(), three.boxed(), four.boxed(), five.boxed()]);
     (watched, changes.boxed())
 }
 
@@ -240,19 +215,10 @@ fn followed<K>(
     trim: fn(&mut K),
 ) -> (Store<K>, impl Stream<Item = ()> + Send + use<K>)
 where
-    K: Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
 {
     let (reader, writer) = store();
-    let events = watcher(api, config)
-        .default_backoff()
-        .modify(trim)
-        .reflect(writer);
+    let events = watcher(api, config).default_backoff().modify(trim).reflect(writer);
     let changes = events
         .inspect_err(|error| {
             tracing::warn!(kind = %K::kind(&()), %error, "a watch was cut; it is taken up again");

@@ -94,13 +94,9 @@ impl Scope {
             Self::Whole => vec![ours],
             Self::Of(runs) => {
                 // Labels are of our own making only where the UID is one.
-                let runs: Vec<&str> = runs
-                    .iter()
-                    .map(String::as_str)
-                    .filter(|uid| form::digits(uid).is_some())
-                    .collect();
-                let part =
-                    |runs: &[&str]| format!("{ours},{} in ({})", labels::RUN_UID, runs.join(","));
+                let runs: Vec<&str> =
+                    runs.iter().map(String::as_str).filter(|uid| form::digits(uid).is_some()).collect();
+                let part = |runs: &[&str]| format!("{ours},{} in ({})", labels::RUN_UID, runs.join(","));
                 runs.chunks(RUNS_AT_ONCE).map(part).collect()
             }
         }
@@ -116,18 +112,11 @@ pub struct Sweeper {
 impl Sweeper {
     /// One for the life of a leader.
     pub fn new(context: Arc<Context>) -> Self {
-        Self {
-            context,
-            reported: HashSet::new(),
-        }
+        Self { context, reported: HashSet::new() }
     }
 
     /// Sweeps everything now and every ten minutes, and what a run left a moment after it is gone.
-    pub async fn run(
-        mut self,
-        mut gone: mpsc::UnboundedReceiver<Gone>,
-        stop: watch::Receiver<bool>,
-    ) {
+    pub async fn run(mut self, mut gone: mpsc::UnboundedReceiver<Gone>, stop: watch::Receiver<bool>) {
         let mut whole = Instant::now();
         loop {
             let runs = tokio::select! {
@@ -145,10 +134,7 @@ impl Sweeper {
             let failed = outcome.is_err();
             if let Err(error) = outcome {
                 let error = sympozium_program::chain(&error);
-                tracing::warn!(
-                    error,
-                    "a sweep could not be finished; there will be another"
-                );
+                tracing::warn!(error, "a sweep could not be finished; there will be another");
                 self.context.metrics.failed("Sweep");
             }
             if scope == Scope::Whole {
@@ -192,9 +178,7 @@ impl Sweeper {
             let side = if over { &mut settled } else { &mut known };
             side.extend(run.uid());
         }
-        let is_of = |object: &K, runs: &HashSet<String>| {
-            form::run_uid(object).is_some_and(|uid| runs.contains(uid))
-        };
+        let is_of = |object: &K, runs: &HashSet<String>| form::run_uid(object).is_some_and(|uid| runs.contains(uid));
         let mut candidates = Vec::new();
         for selector in scope.selectors() {
             let found = list::<K>(&client, &selector).await?;
@@ -235,14 +219,10 @@ impl Sweeper {
         K: Form + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
         let name = object.name_any();
-        let parameters = DeleteParams::background().preconditions(Preconditions {
-            uid: object.uid(),
-            ..Preconditions::default()
-        });
+        let parameters =
+            DeleteParams::background().preconditions(Preconditions { uid: object.uid(), ..Preconditions::default() });
         let client = self.context.client.clone();
-        let deleted = K::api(client, object.meta().namespace.as_deref())
-            .delete(&name, &parameters)
-            .await;
+        let deleted = K::api(client, object.meta().namespace.as_deref()).delete(&name, &parameters).await;
         self.context.metrics.wrote(K::NAME, "delete");
         match deleted {
             Ok(_) => {
@@ -258,11 +238,7 @@ impl Sweeper {
             }
             // Somebody was quicker, or something else has the name now.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(source) => Err(Error::Delete {
-                kind: K::NAME.to_owned(),
-                name,
-                source,
-            }),
+            Err(source) => Err(Error::Delete { kind: K::NAME.to_owned(), name, source }),
         }
     }
 
@@ -314,10 +290,7 @@ async fn list<K>(client: &Client, selector: &str) -> Result<Vec<K>, Error>
 where
     K: Form + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let error = |source| Error::List {
-        kind: K::NAME.to_owned(),
-        source,
-    };
+    let error = |source| Error::List { kind: K::NAME.to_owned(), source };
     let mut parameters = ListParams::default().labels(selector).limit(PAGE);
     let mut all = Vec::new();
     loop {
@@ -339,10 +312,7 @@ async fn live_runs(client: &Client) -> Result<HashSet<String>, Error> {
     let mut parameters = ListParams::default().limit(PAGE);
     let mut all = HashSet::new();
     loop {
-        let page = api.list(&parameters).await.map_err(|source| Error::List {
-            kind: "AgentRun".to_owned(),
-            source,
-        })?;
+        let page = api.list(&parameters).await.map_err(|source| Error::List { kind: "AgentRun".to_owned(), source })?;
         all.extend(page.items.into_iter().filter_map(|run| run.metadata.uid));
         match page.metadata.continue_ {
             // Without a bound: a run that is not in the list would count as gone.

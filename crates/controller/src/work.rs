@@ -62,24 +62,15 @@ pub struct Wanted<K: Resource<DynamicType = ()>> {
 
 impl<K: Resource<DynamicType = ()>> Clone for Queue<K> {
     fn clone(&self) -> Self {
-        Self {
-            sender: self.sender.clone(),
-            waiting: Arc::clone(&self.waiting),
-        }
+        Self { sender: self.sender.clone(), waiting: Arc::clone(&self.waiting) }
     }
 }
 
 /// A new queue.
 pub fn queue<K: Resource<DynamicType = ()>>() -> (Queue<K>, Wanted<K>) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let queue = Queue {
-        sender,
-        waiting: Arc::default(),
-    };
-    let wanted = Wanted {
-        receiver,
-        queue: queue.clone(),
-    };
+    let queue = Queue { sender, waiting: Arc::default() };
+    let wanted = Wanted { receiver, queue: queue.clone() };
     (queue, wanted)
 }
 
@@ -230,9 +221,7 @@ struct Attempts<K: Resource<DynamicType = ()>> {
 
 impl<K: Resource<DynamicType = ()>> Default for Attempts<K> {
     fn default() -> Self {
-        Self {
-            counts: Mutex::default(),
-        }
+        Self { counts: Mutex::default() }
     }
 }
 
@@ -252,9 +241,7 @@ impl<K: Resource<DynamicType = ()>> Attempts<K> {
 /// The pause after so many failures in a row.
 fn pause(attempts: u32) -> Duration {
     let doublings = attempts.saturating_sub(1).min(16);
-    FIRST_PAUSE
-        .saturating_mul(1 << doublings)
-        .min(LONGEST_PAUSE)
+    FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

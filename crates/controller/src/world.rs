@@ -16,9 +16,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use sympozium_api::agent_run::AgentRunStatus;
-use sympozium_api::{
-    Agent, AgentRun, AgentRunSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, labels,
-};
+use sympozium_api::{Agent, AgentRun, AgentRunSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, labels};
 use tokio::sync::{mpsc, watch};
 
 use crate::run::faults;
@@ -102,10 +100,7 @@ pub fn is_settled(run: &AgentRun) -> bool {
     let over = status.is_some_and(|it| it.phase.is_some_and(|phase| phase.is_terminal()));
     over && is_revoked(run)
         && run.metadata.deletion_timestamp.is_none()
-        && !run
-            .finalizers()
-            .iter()
-            .any(|it| it == labels::finalizer::RUN)
+        && !run.finalizers().iter().any(|it| it == labels::finalizer::RUN)
 }
 
 impl World {
@@ -120,11 +115,7 @@ impl World {
         let (runs, watch_runs) = kept(client, count, all(), trim_run, {
             let tell = tell.clone();
             move |run: Arc<AgentRun>, there| {
-                let seen = if there {
-                    Seen::Run(run)
-                } else {
-                    Seen::RunGone(run)
-                };
+                let seen = if there { Seen::Run(run) } else { Seen::RunGone(run) };
                 let _ = tell.send(seen);
             }
         });
@@ -144,42 +135,23 @@ impl World {
         let (agents, watch_agents) = kept(client, count, all(), trim, move |it: Arc<Agent>, _| {
             agent(it.namespace().unwrap_or_default(), it.name_any());
         });
-        let (instances, watch_instances) = kept(
-            client,
-            count,
-            all(),
-            trim,
-            move |it: Arc<SympoziumInstance>, _| {
-                instance(it.namespace().unwrap_or_default(), it.name_any());
-            },
-        );
-        let (packs, watch_packs) =
-            kept(client, count, all(), trim, move |it: Arc<SkillPack>, _| {
-                pack(it.namespace().unwrap_or_default(), it.name_any());
-            });
-        let (policies, watch_policies) = kept(
-            client,
-            count,
-            all(),
-            trim,
-            move |it: Arc<SympoziumPolicy>, _| {
-                policy(it.namespace().unwrap_or_default(), it.name_any());
-            },
-        );
+        let (instances, watch_instances) = kept(client, count, all(), trim, move |it: Arc<SympoziumInstance>, _| {
+            instance(it.namespace().unwrap_or_default(), it.name_any());
+        });
+        let (packs, watch_packs) = kept(client, count, all(), trim, move |it: Arc<SkillPack>, _| {
+            pack(it.namespace().unwrap_or_default(), it.name_any());
+        });
+        let (policies, watch_policies) = kept(client, count, all(), trim, move |it: Arc<SympoziumPolicy>, _| {
+            policy(it.namespace().unwrap_or_default(), it.name_any());
+        });
         let (models, watch_models) = kept(client, count, all(), trim, move |it: Arc<Model>, _| {
             model(it.namespace().unwrap_or_default(), it.name_any());
         });
-        let (jobs, watch_jobs) = kept(
-            client,
-            count,
-            ours.clone(),
-            trim_job,
-            move |it: Arc<Job>, _| {
-                if let Some(uid) = it.labels().get(labels::RUN_UID) {
-                    job(it.namespace().unwrap_or_default(), uid.clone());
-                }
-            },
-        );
+        let (jobs, watch_jobs) = kept(client, count, ours.clone(), trim_job, move |it: Arc<Job>, _| {
+            if let Some(uid) = it.labels().get(labels::RUN_UID) {
+                job(it.namespace().unwrap_or_default(), uid.clone());
+            }
+        });
         let (pods, watch_pods) = kept(client, count, ours, trim_pod, move |it: Arc<Pod>, _| {
             if let Some(uid) = it.labels().get(labels::RUN_UID) {
                 pod(it.namespace().unwrap_or_default(), uid.clone());
@@ -192,47 +164,24 @@ impl World {
             move |event: Arc<Event>, there| {
                 let said = event.message.clone().filter(|_| there);
                 let about = &event.involved_object;
-                if let (Some(namespace), Some(job), Some(said)) =
-                    (about.namespace.clone(), about.name.clone(), said)
-                {
-                    let _ = tell.send(Seen::Refusal {
-                        namespace,
-                        job,
-                        said,
-                    });
+                if let (Some(namespace), Some(job), Some(said)) = (about.namespace.clone(), about.name.clone(), said) {
+                    let _ = tell.send(Seen::Refusal { namespace, job, said });
                 }
             }
         });
         // Nodes say that they live every few seconds. What matters here changes seldom.
         let mut known = HashMap::new();
-        let (nodes, watch_nodes) = kept(
-            client,
-            count,
-            all(),
-            trim_node,
-            move |node: Arc<Node>, there| {
-                let now = there.then(|| (faults::is_lost(&node), runtimes(&node)));
-                let before = match &now {
-                    Some(now) => known.insert(node.name_any(), now.clone()),
-                    None => known.remove(&node.name_any()),
-                };
-                if before != now {
-                    let _ = tell.send(Seen::Node);
-                }
-            },
-        );
-        let world = Self {
-            runs,
-            agents,
-            instances,
-            packs,
-            policies,
-            models,
-            jobs,
-            pods,
-            nodes,
-            listed,
-        };
+        let (nodes, watch_nodes) = kept(client, count, all(), trim_node, move |node: Arc<Node>, there| {
+            let now = there.then(|| (faults::is_lost(&node), runtimes(&node)));
+            let before = match &now {
+                Some(now) => known.insert(node.name_any(), now.clone()),
+                None => known.remove(&node.name_any()),
+            };
+            if before != now {
+                let _ = tell.send(Seen::Node);
+            }
+        });
+        let world = Self { runs, agents, instances, packs, policies, models, jobs, pods, nodes, listed };
         let watching = async move {
             tokio::join!(
                 watch_runs,
@@ -283,10 +232,7 @@ where
     let mut tell = tell;
     let (reader, writer) = store();
     let api: Api<K> = Api::all(client.clone());
-    let events = watcher(api, config)
-        .default_backoff()
-        .modify(trim)
-        .reflect(writer);
+    let events = watcher(api, config).default_backoff().modify(trim).reflect(writer);
     // The store takes a list over when it is complete: what is told before would not be found in it. What is in it no more went
     // while nobody watched.
     let mut listed: Vec<K> = Vec::new();
@@ -374,10 +320,7 @@ fn trim_node(node: &mut Node) {
 /// Which runtimes of a node have user namespaces, and whether it takes pods: what decides about pods to come.
 fn runtimes(node: &Node) -> (bool, Vec<(String, bool)>) {
     let closed = node.spec.as_ref().and_then(|it| it.unschedulable) == Some(true);
-    let handlers = node
-        .status
-        .iter()
-        .flat_map(|it| it.runtime_handlers.iter().flatten());
+    let handlers = node.status.iter().flat_map(|it| it.runtime_handlers.iter().flatten());
     let handlers = handlers.map(|it| {
         let features = it.features.as_ref();
         let user_namespaces = features.and_then(|it| it.user_namespaces) == Some(true);

@@ -62,23 +62,11 @@ pub struct Resolve {
 
 impl Resolve {
     /// Stay below the directory; links and mounts are followed while they do.
-    pub const BENEATH: Self = Self {
-        scope: Scope::Beneath,
-        links: Links::Follow,
-        mounts: Mounts::Cross,
-    };
+    pub const BENEATH: Self = Self { scope: Scope::Beneath, links: Links::Follow, mounts: Mounts::Cross };
     /// Stay below the directory, on its filesystem, and follow no link: for names that are data.
-    pub const STRICT: Self = Self {
-        scope: Scope::Beneath,
-        links: Links::Refuse,
-        mounts: Mounts::Stay,
-    };
+    pub const STRICT: Self = Self { scope: Scope::Beneath, links: Links::Refuse, mounts: Mounts::Stay };
     /// The directory is the root of a view: a sandbox's files seen from outside.
-    pub const IN_ROOT: Self = Self {
-        scope: Scope::InRoot,
-        links: Links::Follow,
-        mounts: Mounts::Cross,
-    };
+    pub const IN_ROOT: Self = Self { scope: Scope::InRoot, links: Links::Follow, mounts: Mounts::Cross };
 
     fn flags(self) -> ResolveFlags {
         let mut flags = ResolveFlags::NO_MAGICLINKS;
@@ -115,13 +103,7 @@ pub const MAX_RETRIES: usize = 32;
 /// # Errors
 /// Those of `openat2(2)`. `EXDEV`: the path leaves the scope or crosses a mount. `ELOOP`: a refused, magic or
 /// endless link. `EINVAL`: a NUL in the path, or flags that make no sense together (`O_TMPFILE` included).
-pub fn open(
-    dir: BorrowedFd<'_>,
-    path: &Path,
-    flags: OFlags,
-    mode: Mode,
-    resolve: Resolve,
-) -> io::Result<OwnedFd> {
+pub fn open(dir: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode, resolve: Resolve) -> io::Result<OwnedFd> {
     match open_with(Method::available(), dir, path, flags, mode, resolve) {
         // openat2 gives up on a `..` when anything on the machine is renamed meanwhile, so a loop of renames in
         // one container starves all others. The walk asks no lock of the kernel's and gets there.
@@ -188,10 +170,7 @@ struct Request<'a> {
 }
 
 /// With `O_PATH` the kernel takes these and no other flags.
-const WITH_PATH: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const WITH_PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const KNOWN: OFlags = WITH_PATH
     .union(OFlags::ACCMODE)
     .union(OFlags::CREATE)
@@ -225,12 +204,7 @@ impl<'a> Request<'a> {
         if path.len() >= PATH_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        Ok(Self {
-            path,
-            flags: flags | OFlags::CLOEXEC,
-            mode,
-            resolve,
-        })
+        Ok(Self { path, flags: flags | OFlags::CLOEXEC, mode, resolve })
     }
 }
 
@@ -238,13 +212,7 @@ fn openat2(dir: BorrowedFd<'_>, request: &Request<'_>) -> Result<OwnedFd, Errno>
     let mut tries = 0;
     loop {
         // The kernel gives up with EAGAIN when a rename or mount anywhere raced with a `..` (openat2(2)).
-        match rustix::fs::openat2(
-            dir,
-            request.path,
-            request.flags,
-            request.mode,
-            request.resolve.flags(),
-        ) {
+        match rustix::fs::openat2(dir, request.path, request.flags, request.mode, request.resolve.flags()) {
             Err(Errno::AGAIN) if tries < MAX_RETRIES => tries += 1,
             answer => return answer,
         }

@@ -13,10 +13,7 @@ pub struct Cancel(Arc<OwnedFd>);
 impl Cancel {
     /// A wish that has not been made yet.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?)))
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
     /// Makes the wish. Commands that run are ended, later ones do not start.
@@ -28,10 +25,7 @@ impl Cancel {
     /// Whether the wish was made.
     pub fn is_cancelled(&self) -> bool {
         let mut fd = [PollFd::new(&*self.0, PollFlags::IN)];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fd, Some(&at_once)), Ok(ready) if ready > 0)
     }
 }

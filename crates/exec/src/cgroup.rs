@@ -134,10 +134,7 @@ impl Cgroup {
     ///
     /// # Errors
     /// A limit of zero, or an unreadable `/proc`.
-    pub fn create(
-        limits: &Limits,
-        name_hint: &str,
-    ) -> Result<(Self, BTreeMap<Layer, String>), CgroupError> {
+    pub fn create(limits: &Limits, name_hint: &str) -> Result<(Self, BTreeMap<Layer, String>), CgroupError> {
         Self::create_in(&Layout::read()?, limits, name_hint, &|_| ())
     }
 
@@ -154,21 +151,8 @@ impl Cgroup {
             }
         }
         let name = Owner::current()?.new_name(name_hint);
-        let Placed {
-            directories,
-            v2,
-            limited,
-            applied,
-            not_applied,
-        } = place::place(layout, limits, &name, made);
-        let cgroup = Self {
-            directories,
-            v2,
-            limited,
-            pids: limits.pids,
-            not_applied,
-            made_by: std::process::id(),
-        };
+        let Placed { directories, v2, limited, applied, not_applied } = place::place(layout, limits, &name, made);
+        let cgroup = Self { directories, v2, limited, pids: limits.pids, not_applied, made_by: std::process::id() };
         Ok((cgroup, applied))
     }
 
@@ -218,11 +202,7 @@ impl Cgroup {
         let Some(directory) = self.limited.get(&Controller::Memory) else {
             return 0;
         };
-        let file = if self.v2.as_ref() == Some(directory) {
-            "memory.events"
-        } else {
-            "memory.oom_control"
-        };
+        let file = if self.v2.as_ref() == Some(directory) { "memory.events" } else { "memory.oom_control" };
         let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
         oom_kills_in(&text)
     }
@@ -267,16 +247,15 @@ impl Cgroup {
     /// Tries every directory, and tells the first failure.
     fn remove_within(&mut self, deadline: Duration) -> Result<(), CgroupError> {
         let mut outcome = Ok(());
-        self.directories
-            .retain(|directory| match end::remove(directory, deadline) {
-                Ok(()) => false,
-                Err(error) => {
-                    if outcome.is_ok() {
-                        outcome = Err(error);
-                    }
-                    true
+        self.directories.retain(|directory| match end::remove(directory, deadline) {
+            Ok(()) => false,
+            Err(error) => {
+                if outcome.is_ok() {
+                    outcome = Err(error);
                 }
-            });
+                true
+            }
+        });
         outcome
     }
 }
@@ -285,9 +264,7 @@ const PROCS: &str = "cgroup.procs";
 
 /// The count in `memory.events` (v2) or `memory.oom_control` (v1); both have one name and one number per line.
 pub(crate) fn oom_kills_in(text: &str) -> u64 {
-    text.lines()
-        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
-        .unwrap_or(0)
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
 impl Drop for Cgroup {

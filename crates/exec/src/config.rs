@@ -94,11 +94,7 @@ impl Config {
             view: View {
                 readable: paths(&["/"]),
                 // A private world has nothing of ours in it but what was bound on purpose.
-                hidden: if profile.is_host() {
-                    Vec::new()
-                } else {
-                    paths(&PRIVATE_PATHS)
-                },
+                hidden: if profile.is_host() { Vec::new() } else { paths(&PRIVATE_PATHS) },
                 writable: paths(&["/workspace", "/tmp", "/var/tmp", "/dev/shm"]),
                 terminals: true,
             },
@@ -119,14 +115,7 @@ impl Config {
             limits: Limits::default(),
             working_roots: paths(&["/"]),
             working_directory: PathBuf::from("/"),
-            search_path: paths(&[
-                "/usr/local/sbin",
-                "/usr/local/bin",
-                "/usr/sbin",
-                "/usr/bin",
-                "/sbin",
-                "/bin",
-            ]),
+            search_path: paths(&["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]),
             skills: PathBuf::from("/usr/local/bin"),
             shells: paths(&["/bin/bash", "/usr/bin/bash", "/bin/sh"]),
             environment: Environment::declared([]),
@@ -137,9 +126,7 @@ impl Config {
 
     /// Adds a directory of the host to a `host-*` world and, if it may be written, to the view.
     pub fn bind(mut self, bind: Bind) -> Self {
-        if bind.access == crate::world::BindAccess::ReadWrite
-            && !self.view.writable.contains(&bind.target)
-        {
+        if bind.access == crate::world::BindAccess::ReadWrite && !self.view.writable.contains(&bind.target) {
             self.view.writable.push(bind.target.clone());
         }
         self.world.binds.push(bind);

@@ -86,9 +86,7 @@ pub enum EnvironmentError {
         name: String,
     },
     /// Name and value exceed [`MAX_ENTRY_BYTES`].
-    #[error(
-        "environment variable {name:?} has {length} bytes with its name, at most {MAX_ENTRY_BYTES} are allowed"
-    )]
+    #[error("environment variable {name:?} has {length} bytes with its name, at most {MAX_ENTRY_BYTES} are allowed")]
     EntryLength {
         /// The variable.
         name: String,
@@ -170,14 +168,9 @@ impl Environment {
     ///
     /// # Errors
     /// The first rule broken. Nothing is dropped or shortened to make it fit.
-    pub fn with_request(
-        &self,
-        requested: &[(String, String)],
-    ) -> Result<Vec<CString>, EnvironmentError> {
+    pub fn with_request(&self, requested: &[(String, String)]) -> Result<Vec<CString>, EnvironmentError> {
         if requested.len() > MAX_REQUEST_VARIABLES {
-            return Err(EnvironmentError::Count {
-                count: requested.len(),
-            });
+            return Err(EnvironmentError::Count { count: requested.len() });
         }
         let mut added = BTreeMap::new();
         for (name, value) in requested {
@@ -186,30 +179,20 @@ impl Environment {
                 return Err(EnvironmentError::Duplicate { name: name.clone() });
             }
         }
-        let declared = self
-            .variables
-            .iter()
-            .map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        let declared = self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
         let all: BTreeMap<&OsStr, &OsStr> = declared.chain(added).collect();
-        let length = all
-            .iter()
-            .map(|(name, value)| name.len() + value.len() + 2)
-            .sum();
+        let length = all.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
         if length > MAX_TOTAL_BYTES {
             return Err(EnvironmentError::TotalLength { length });
         }
-        all.into_iter()
-            .map(|(name, value)| entry(name, value))
-            .collect()
+        all.into_iter().map(|(name, value)| entry(name, value)).collect()
     }
 
     fn with_places(mut self) -> Self {
         for (name, place) in PLACES {
             let is_there = |value: &OsStr| is_writable_place(value, &self.scratch);
             if !self.get(name).is_some_and(is_there) {
-                let below = Path::new(place)
-                    .strip_prefix(WRITABLE)
-                    .unwrap_or(Path::new(""));
+                let below = Path::new(place).strip_prefix(WRITABLE).unwrap_or(Path::new(""));
                 // Joining nothing would add a slash.
                 let place: PathBuf = self.scratch.join(below).components().collect();
                 self.variables.insert(name.into(), place.into());
@@ -235,10 +218,7 @@ fn is_variable(name: &OsStr, value: &OsStr) -> bool {
 }
 
 fn is_ours(name: &[u8]) -> bool {
-    OURS.iter().any(|ours| {
-        name.get(..ours.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(ours))
-    })
+    OURS.iter().any(|ours| name.get(..ours.len()).is_some_and(|start| start.eq_ignore_ascii_case(ours)))
 }
 
 /// By its text alone: the directory need not exist yet, and in the command's view it may be another.
@@ -256,11 +236,7 @@ fn check_name(name: &str) -> Result<(), EnvironmentError> {
         return Err(EnvironmentError::Reserved { name: named() });
     }
     let rest = name.strip_prefix(REQUEST_PREFIX).unwrap_or_default();
-    if rest.is_empty()
-        || !rest
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    {
+    if rest.is_empty() || !rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return Err(EnvironmentError::Name { name: named() });
     }
     Ok(())
@@ -271,10 +247,7 @@ fn entry(name: &OsStr, value: &OsStr) -> Result<CString, EnvironmentError> {
     let named = || name.to_string_lossy().into_owned();
     let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
     if text.len() > MAX_ENTRY_BYTES {
-        return Err(EnvironmentError::EntryLength {
-            name: named(),
-            length: text.len(),
-        });
+        return Err(EnvironmentError::EntryLength { name: named(), length: text.len() });
     }
     CString::new(text).map_err(|_| EnvironmentError::Nul { name: named() })
 }

@@ -127,11 +127,7 @@ impl StartError {
 }
 
 fn describe(below: &[(Guarantee, Standing)]) -> String {
-    below
-        .iter()
-        .map(|(guarantee, standing)| format!("{guarantee} is {standing}"))
-        .collect::<Vec<_>>()
-        .join("; ")
+    below.iter().map(|(guarantee, standing)| format!("{guarantee} is {standing}")).collect::<Vec<_>>().join("; ")
 }
 
 /// Why a command has no outcome. Unless it says otherwise, nothing was executed.
@@ -165,10 +161,7 @@ pub enum RunError {
     #[error("the program could not be started")]
     NotStarted(#[source] io::Error),
     /// Arguments and environment together are too large.
-    #[error(
-        "arguments and environment together exceed {} bytes",
-        wire::MAX_JOB_BYTES
-    )]
+    #[error("arguments and environment together exceed {} bytes", wire::MAX_JOB_BYTES)]
     TooLarge,
     /// A pipe or socket failed on our side. The command, if it had started, was ended.
     #[error("the executor lost contact with the command, which was ended")]
@@ -198,9 +191,7 @@ impl Executor {
                 .map_err(|error| StartError::Stage(error.into()))?;
         }
         let started = match keeper::start(&config) {
-            Err(StartError::Step { step, .. })
-                if chosen.is_none() && step.starts_with(IDMAP_STEP) =>
-            {
+            Err(StartError::Step { step, .. }) if chosen.is_none() && step.starts_with(IDMAP_STEP) => {
                 config.world.identity = None;
                 config.world.identity = keeper::identity(&config, Idmaps::Missing);
                 config.without.insert(Layer::IdmappedMounts);
@@ -261,15 +252,13 @@ impl Executor {
     ) -> Result<Outcome, RunError> {
         let argv = request.arguments()?;
         let envp = self.config.environment.with_request(&request.environment)?;
-        let found = self
-            .open_working_directory(request)
-            .and_then(|directory| Ok((self.find(request, &directory)?, directory)));
+        let found =
+            self.open_working_directory(request).and_then(|directory| Ok((self.find(request, &directory)?, directory)));
         // A world that is gone has no programs either; say what is really wrong.
-        let (program, directory) =
-            found.map_err(|error| match keeper::is_over(&self.end_of_keeper) {
-                true => RunError::Gone,
-                false => error,
-            })?;
+        let (program, directory) = found.map_err(|error| match keeper::is_over(&self.end_of_keeper) {
+            true => RunError::Gone,
+            false => error,
+        })?;
         let job = Job {
             script: match &program.kind {
                 Kind::Elf => None,
@@ -290,14 +279,7 @@ impl Executor {
         let worker = self.take_worker(cancel)?;
         let oom_before = self.oom_kills();
         let started = Instant::now();
-        let flow = Flow::start(
-            &worker,
-            &job,
-            request,
-            &self.null,
-            &directory,
-            &program.file,
-        );
+        let flow = Flow::start(&worker, &job, request, &self.null, &directory, &program.file);
         let (answer, stdout, stderr) = match flow.and_then(|flow| flow.finish(cancel, watch)) {
             Ok(done) => done,
             Err(error) => return Err(self.lose(worker, error)),
@@ -335,8 +317,7 @@ impl Executor {
     /// survives this; where there is none, what the keeper started is ended when the executor is dropped.
     pub fn kill(&self) {
         // It may be gone already.
-        let _ =
-            rustix::process::pidfd_send_signal(&self.end_of_keeper, rustix::process::Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&self.end_of_keeper, rustix::process::Signal::KILL);
     }
 
     /// The skills that are there, by name, and for each whether it may be run.
@@ -356,13 +337,10 @@ impl Executor {
         let mut skills = BTreeMap::new();
         for entry in rustix::fs::Dir::new(directory)?.take(MAX_SKILLS) {
             let entry = entry?;
-            let Some(name) =
-                (entry.file_name().to_str().ok()).and_then(|n| SkillName::parse(n).ok())
-            else {
+            let Some(name) = (entry.file_name().to_str().ok()).and_then(|n| SkillName::parse(n).ok()) else {
                 continue;
             };
-            let found =
-                lookup::find_skill(self.root.as_fd(), &self.config.skills, &name, &self.runner);
+            let found = lookup::find_skill(self.root.as_fd(), &self.config.skills, &name, &self.runner);
             skills.insert(name, found.map(drop));
         }
         Ok(skills)
@@ -372,12 +350,7 @@ impl Executor {
         let root = self.root.as_fd();
         let name = match &request.invocation {
             Invocation::Skill { name, .. } => {
-                return Ok(lookup::find_skill(
-                    root,
-                    &self.config.skills,
-                    name,
-                    &self.runner,
-                )?);
+                return Ok(lookup::find_skill(root, &self.config.skills, name, &self.runner)?);
             }
             Invocation::Shell(_) => {
                 let mut last = None;
@@ -399,12 +372,7 @@ impl Executor {
                 lookup::in_directory(directory.as_fd(), path, &self.runner)?
             });
         }
-        Ok(lookup::find(
-            root,
-            &self.config.search_path,
-            name,
-            &self.runner,
-        )?)
+        Ok(lookup::find(root, &self.config.search_path, name, &self.runner)?)
     }
 
     /// Opens the directory once; from here on it is used by descriptor, whatever happens to its path.
@@ -459,11 +427,7 @@ impl Executor {
                     }
                 });
             }
-            pool = self
-                .freed
-                .wait_timeout(pool, QUEUE_LOOK)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            pool = self.freed.wait_timeout(pool, QUEUE_LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -490,9 +454,7 @@ impl Executor {
         self.forget_worker();
         let swept = lock(&self.keeper).sweep();
         match (error.kind(), swept) {
-            (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, Ok(())) => {
-                RunError::SupervisorDied
-            }
+            (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, Ok(())) => RunError::SupervisorDied,
             (_, Ok(())) => RunError::Lost(error),
             (_, Err(sweeping)) => RunError::NotEnded(sweeping),
         }
@@ -513,8 +475,7 @@ fn usage(ended: &Ended) -> Usage {
 }
 
 fn c_path(path: &Path) -> Result<CString, RunError> {
-    CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| RunError::Request(RequestError::Nul { index: 0 }))
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| RunError::Request(RequestError::Nul { index: 0 }))
 }
 
 /// A panic elsewhere leaves these values whole: they are changed by single assignments.

@@ -22,9 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::Version;
 use crate::guarantee::Layer;
 pub use hints::{hint, notes};
-pub use layers::{
-    MissingLayer, expected_layers, layers_of, live_profile, missing, suited_profile, support_for,
-};
+pub use layers::{MissingLayer, expected_layers, layers_of, live_profile, missing, suited_profile, support_for};
 pub use namespaces::{Obstacle, UserNamespaces};
 
 /// Signs of gVisor that are believed together.
@@ -200,10 +198,8 @@ impl Features {
         let name = rustix::system::uname();
         let capabilities = machine::effective_capabilities();
         let under_seccomp_filter = machine::under_seccomp_filter();
-        let surroundings = namespaces::Surroundings::read(
-            capabilities.iter().any(|it| it == "CAP_SYS_ADMIN"),
-            under_seccomp_filter,
-        );
+        let surroundings =
+            namespaces::Surroundings::read(capabilities.iter().any(|it| it == "CAP_SYS_ADMIN"), under_seccomp_filter);
         let gvisor_signs = machine::gvisor_signs();
         Self {
             kernel_release: name.release().to_string_lossy().into_owned(),
@@ -223,8 +219,7 @@ impl Features {
             process_limit_in_user_namespace: namespaces::probe_process_limit(),
             system_calls: machine::system_calls(),
             cgroups: machine::cgroups(),
-            yama_ptrace_scope: machine::sysctl("kernel/yama/ptrace_scope")
-                .and_then(|scope| scope.parse().ok()),
+            yama_ptrace_scope: machine::sysctl("kernel/yama/ptrace_scope").and_then(|scope| scope.parse().ok()),
             core_pattern: machine::sysctl("kernel/core_pattern"),
             rlimits: machine::rlimits(),
             lists_children: machine::lists_children(),

@@ -80,12 +80,7 @@ pub enum Profile {
 
 impl Profile {
     /// All profiles, in the order they are printed.
-    pub const ALL: [Self; 4] = [
-        Self::Container,
-        Self::Gvisor,
-        Self::HostRoot,
-        Self::HostUser,
-    ];
+    pub const ALL: [Self; 4] = [Self::Container, Self::Gvisor, Self::HostRoot, Self::HostUser];
 
     /// The name used on the wire and on the terminal.
     pub const fn as_str(self) -> &'static str {
@@ -227,11 +222,7 @@ impl fmt::Display for Layer {
 
 /// One cell of the matrix: who holds this guarantee in this profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(
-    rename_all = "kebab-case",
-    rename_all_fields = "camelCase",
-    tag = "cell"
-)]
+#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase", tag = "cell")]
 pub enum Cell {
     /// We hold it, by all of these layers. Part of the profile's default floor.
     Enforced {
@@ -261,72 +252,38 @@ pub const fn cell(profile: Profile, guarantee: Guarantee) -> Cell {
     use Layer as L;
     use Profile as P;
     match (profile, guarantee) {
-        (P::Container, G::Filesystem) => Cell::Enforced {
-            by: &[L::LandlockFilesystem, L::NoNewPrivileges, L::NoCapabilities],
-        },
-        (P::Gvisor, G::Filesystem) => Cell::Delegated {
-            to: "the pod's mounts: commands see what the container sees",
-        },
-        (P::HostRoot | P::HostUser, G::Filesystem) => Cell::Enforced {
-            by: &[
-                L::UserNamespace,
-                L::MountNamespace,
-                L::NoNewPrivileges,
-                L::NoCapabilities,
-            ],
-        },
+        (P::Container, G::Filesystem) => {
+            Cell::Enforced { by: &[L::LandlockFilesystem, L::NoNewPrivileges, L::NoCapabilities] }
+        }
+        (P::Gvisor, G::Filesystem) => Cell::Delegated { to: "the pod's mounts: commands see what the container sees" },
+        (P::HostRoot | P::HostUser, G::Filesystem) => {
+            Cell::Enforced { by: &[L::UserNamespace, L::MountNamespace, L::NoNewPrivileges, L::NoCapabilities] }
+        }
 
-        (P::Container | P::Gvisor, G::Network) => Cell::Delegated {
-            to: "the pod's NetworkPolicy and the gateway",
-        },
-        (P::HostRoot | P::HostUser, G::Network) => Cell::Enforced {
-            by: &[L::NetworkNamespace, L::Seccomp],
-        },
+        (P::Container | P::Gvisor, G::Network) => Cell::Delegated { to: "the pod's NetworkPolicy and the gateway" },
+        (P::HostRoot | P::HostUser, G::Network) => Cell::Enforced { by: &[L::NetworkNamespace, L::Seccomp] },
 
-        (P::Container, G::Processes) => Cell::Enforced {
-            by: &[L::Supervisor, L::LandlockScopes, L::NonDumpable],
-        },
-        (P::Gvisor, G::Processes) => Cell::Enforced {
-            by: &[L::Supervisor, L::SignalGuard, L::NonDumpable],
-        },
-        (P::HostRoot | P::HostUser, G::Processes) => Cell::Enforced {
-            by: &[
-                L::PidNamespace,
-                L::IpcNamespace,
-                L::Supervisor,
-                L::NonDumpable,
-            ],
-        },
+        (P::Container, G::Processes) => Cell::Enforced { by: &[L::Supervisor, L::LandlockScopes, L::NonDumpable] },
+        (P::Gvisor, G::Processes) => Cell::Enforced { by: &[L::Supervisor, L::SignalGuard, L::NonDumpable] },
+        (P::HostRoot | P::HostUser, G::Processes) => {
+            Cell::Enforced { by: &[L::PidNamespace, L::IpcNamespace, L::Supervisor, L::NonDumpable] }
+        }
 
         (_, G::Syscalls) => Cell::Enforced { by: &[L::Seccomp] },
 
-        (P::Container | P::Gvisor, G::Memory) => Cell::Delegated {
-            to: "the kubelet: the container's memory limit",
-        },
-        (P::HostRoot | P::HostUser, G::Memory) => Cell::WhereAvailable {
-            by: &[L::CgroupMemory],
-        },
+        (P::Container | P::Gvisor, G::Memory) => Cell::Delegated { to: "the kubelet: the container's memory limit" },
+        (P::HostRoot | P::HostUser, G::Memory) => Cell::WhereAvailable { by: &[L::CgroupMemory] },
 
-        (P::Container | P::Gvisor, G::Pids) => Cell::Delegated {
-            to: "the kubelet: podPidsLimit",
-        },
-        (P::HostRoot | P::HostUser, G::Pids) => Cell::Enforced {
-            by: &[L::UserNamespace, L::RlimitNproc],
-        },
+        (P::Container | P::Gvisor, G::Pids) => Cell::Delegated { to: "the kubelet: podPidsLimit" },
+        (P::HostRoot | P::HostUser, G::Pids) => Cell::Enforced { by: &[L::UserNamespace, L::RlimitNproc] },
 
-        (P::Container | P::Gvisor, G::Cpu) => Cell::Delegated {
-            to: "the kubelet: the container's CPU limit",
-        },
-        (P::HostRoot | P::HostUser, G::Cpu) => Cell::WhereAvailable {
-            by: &[L::CgroupCpu],
-        },
+        (P::Container | P::Gvisor, G::Cpu) => Cell::Delegated { to: "the kubelet: the container's CPU limit" },
+        (P::HostRoot | P::HostUser, G::Cpu) => Cell::WhereAvailable { by: &[L::CgroupCpu] },
 
-        (P::Gvisor, G::Kernel) => Cell::Enforced {
-            by: &[L::SandboxKernel],
-        },
-        (P::Container | P::HostRoot | P::HostUser, G::Kernel) => Cell::Unavailable {
-            why: "commands share the host's kernel; use a gVisor or Kata runtime class",
-        },
+        (P::Gvisor, G::Kernel) => Cell::Enforced { by: &[L::SandboxKernel] },
+        (P::Container | P::HostRoot | P::HostUser, G::Kernel) => {
+            Cell::Unavailable { why: "commands share the host's kernel; use a gVisor or Kata runtime class" }
+        }
     }
 }
 

@@ -7,9 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
-    PathFd, PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
-    make_bitflags,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, PathFdError,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,13 +25,7 @@ pub(crate) const ABI_SCOPES: i32 = 6;
 const MAX_RULES: usize = 4096;
 
 /// What may be written below `/dev`. Not all of it: a pod's termination message is there, too.
-const DEVICES: [&str; 5] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-];
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 /// The same where terminals are nobody else's, as in a container.
 const TERMINALS: [&str; 3] = ["/dev/tty", "/dev/ptmx", "/dev/pts"];
 
@@ -65,9 +58,7 @@ pub struct TcpPorts {
 pub(crate) fn restrict(view: Option<&View>, tcp: Option<&TcpPorts>) -> io::Result<()> {
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     if view.is_some() {
-        ruleset = ruleset
-            .handle_access(AccessFs::from_all(TESTED))
-            .map_err(io::Error::other)?;
+        ruleset = ruleset.handle_access(AccessFs::from_all(TESTED)).map_err(io::Error::other)?;
     }
     if tcp.is_some() {
         ruleset = ruleset
@@ -80,14 +71,10 @@ pub(crate) fn restrict(view: Option<&View>, tcp: Option<&TcpPorts>) -> io::Resul
         ruleset = add_paths(ruleset, view)?;
     }
     for port in tcp.iter().flat_map(|tcp| &tcp.bind) {
-        ruleset = ruleset
-            .add_rule(NetPort::new(*port, AccessNet::BindTcp))
-            .map_err(io::Error::other)?;
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::BindTcp)).map_err(io::Error::other)?;
     }
     for port in tcp.iter().flat_map(|tcp| &tcp.connect) {
-        ruleset = ruleset
-            .add_rule(NetPort::new(*port, AccessNet::ConnectTcp))
-            .map_err(io::Error::other)?;
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).map_err(io::Error::other)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {
@@ -110,9 +97,7 @@ pub(crate) fn scopes_and(view: Option<&View>) -> io::Result<OwnedFd> {
         .map_err(io::Error::other)?
         .set_compatibility(CompatLevel::BestEffort);
     if view.is_some() {
-        ruleset = ruleset
-            .handle_access(AccessFs::from_all(TESTED))
-            .map_err(io::Error::other)?;
+        ruleset = ruleset.handle_access(AccessFs::from_all(TESTED)).map_err(io::Error::other)?;
     }
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
     if let Some(view) = view {
@@ -142,17 +127,8 @@ fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCrea
     let rules = readable
         .iter()
         .map(|path| (path.as_path(), AccessFs::from_read(TESTED)))
-        .chain(
-            DEVICES
-                .iter()
-                .chain(terminals)
-                .map(|path| (Path::new(*path), device)),
-        )
-        .chain(
-            view.writable
-                .iter()
-                .map(|path| (path.as_path(), AccessFs::from_all(TESTED))),
-        );
+        .chain(DEVICES.iter().chain(terminals).map(|path| (Path::new(*path), device)))
+        .chain(view.writable.iter().map(|path| (path.as_path(), AccessFs::from_all(TESTED))));
     for (path, access) in rules {
         ruleset = add_path(ruleset, path, access)?;
     }
@@ -190,11 +166,7 @@ fn place(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-fn add_path(
-    ruleset: RulesetCreated,
-    path: &Path,
-    access: BitFlags<AccessFs>,
-) -> io::Result<RulesetCreated> {
+fn add_path(ruleset: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     let file = match PathFd::new(path) {
         Ok(file) => file,
         // What is not there cannot be used; if it appears later it is still refused.
@@ -204,14 +176,8 @@ fn add_path(
         Err(error) => return Err(io::Error::other(error)),
     };
     // The kernel takes rights to a directory's entries for directories only.
-    let access = if path.is_dir() {
-        access
-    } else {
-        access & AccessFs::from_file(TESTED)
-    };
-    ruleset
-        .add_rule(PathBeneath::new(file, access))
-        .map_err(io::Error::other)
+    let access = if path.is_dir() { access } else { access & AccessFs::from_file(TESTED) };
+    ruleset.add_rule(PathBeneath::new(file, access)).map_err(io::Error::other)
 }
 
 /// Landlock only allows, it cannot take a path out of an allowed tree. So a tree with hidden paths in it
@@ -268,17 +234,11 @@ mod tests {
             writable: Vec::new(),
             terminals: true,
         };
-        let names: Vec<_> = readable(&view)
-            .unwrap()
-            .iter()
-            .map(|path| path.strip_prefix(&root).unwrap().to_owned())
-            .collect();
+        let names: Vec<_> =
+            readable(&view).unwrap().iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect();
         assert_eq!(names, [Path::new("usr"), Path::new("var/run/lock")]);
 
-        let writable = View {
-            writable: vec![root.join("data")],
-            ..view
-        };
+        let writable = View { writable: vec![root.join("data")], ..view };
         assert!(readable(&writable).is_err());
     }
 
@@ -292,10 +252,8 @@ mod tests {
         let hidden = hidden.into_iter().collect();
         let mut found = Vec::new();
         expand(root.path(), &hidden, &mut found).unwrap();
-        let names: Vec<_> = found
-            .iter()
-            .map(|path| path.strip_prefix(root.path()).unwrap().to_str().unwrap())
-            .collect();
+        let names: Vec<_> =
+            found.iter().map(|path| path.strip_prefix(root.path()).unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["run/lock", "usr"]);
     }
 }

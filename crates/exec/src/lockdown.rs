@@ -46,15 +46,8 @@ pub enum Restriction {
 
 impl Restriction {
     /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::CoreDumps,
-        Self::Memory,
-        Self::Privileges,
-        Self::Paths,
-        Self::TcpPorts,
-        Self::Scopes,
-        Self::Calls,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::CoreDumps, Self::Memory, Self::Privileges, Self::Paths, Self::TcpPorts, Self::Scopes, Self::Calls];
 
     /// The Landlock ABI that brings it; 0 for what does not need Landlock.
     const fn needs_abi(self) -> i32 {
@@ -89,9 +82,7 @@ impl LockedDown {
 #[derive(Debug, thiserror::Error)]
 pub enum LockdownError {
     /// The kernel's Landlock is too old or switched off.
-    #[error(
-        "this kernel offers Landlock ABI {found}, and self-restriction needs {needed} (Linux 6.12)"
-    )]
+    #[error("this kernel offers Landlock ABI {found}, and self-restriction needs {needed} (Linux 6.12)")]
     Landlock {
         /// What the kernel offers; 0 for none.
         found: i32,
@@ -129,10 +120,7 @@ impl Lockdown {
     pub fn apply(&self) -> Result<LockedDown, LockdownError> {
         let abi = landlock::abi();
         if abi < landlock::ABI_SCOPES {
-            return Err(LockdownError::Landlock {
-                found: abi,
-                needed: landlock::ABI_SCOPES,
-            });
+            return Err(LockdownError::Landlock { found: abi, needed: landlock::ABI_SCOPES });
         }
         self.apply_with(abi)
     }
@@ -154,16 +142,11 @@ impl Lockdown {
             return Err(LockdownError::Threads(threads));
         }
         let live = live(abi);
-        let no_core = Rlimit {
-            current: Some(0),
-            maximum: Some(0),
-        };
-        setrlimit(Resource::Core, no_core)
-            .map_err(|error| step("forbid core dumps")(error.into()))?;
+        let no_core = Rlimit { current: Some(0), maximum: Some(0) };
+        setrlimit(Resource::Core, no_core).map_err(|error| step("forbid core dumps")(error.into()))?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|error| step("become non-dumpable")(error.into()))?;
-        rustix::thread::set_no_new_privs(true)
-            .map_err(|error| step("set no_new_privs")(error.into()))?;
+        rustix::thread::set_no_new_privs(true).map_err(|error| step("set no_new_privs")(error.into()))?;
         // Made while everything is still possible, entered after the paths.
         let scopes = (live.contains(&Restriction::Scopes))
             .then(landlock::scopes)
@@ -175,10 +158,7 @@ impl Lockdown {
             writable: self.writable.clone(),
             terminals: false,
         };
-        let tcp = TcpPorts {
-            bind: Vec::new(),
-            connect: self.tcp_connect.clone(),
-        };
+        let tcp = TcpPorts { bind: Vec::new(), connect: self.tcp_connect.clone() };
         // Path rules from before `truncate` was covered are better than none, and are not counted as live.
         if abi > 0 {
             let tcp = live.contains(&Restriction::TcpPorts).then_some(&tcp);
@@ -187,17 +167,11 @@ impl Lockdown {
         if let Some(scopes) = scopes {
             landlock::enter(&scopes).map_err(step("enter Landlock scopes"))?;
         }
-        let sockets = if self.tcp_connect.is_empty() {
-            seccomp::OwnSockets::Unix
-        } else {
-            seccomp::OwnSockets::UnixAndTcp
-        };
+        let sockets =
+            if self.tcp_connect.is_empty() { seccomp::OwnSockets::Unix } else { seccomp::OwnSockets::UnixAndTcp };
         // Last: it refuses calls that a layer above may need on a later kernel.
         seccomp::restrict_own_calls(sockets).map_err(step("apply seccomp"))?;
-        Ok(LockedDown {
-            landlock_abi: abi,
-            live,
-        })
+        Ok(LockedDown { landlock_abi: abi, live })
     }
 }
 
@@ -208,10 +182,7 @@ impl Lockdown {
 ///
 /// Nothing has changed: end the process.
 pub fn stop_listening() -> Result<(), LockdownError> {
-    seccomp::refuse_listening().map_err(|source| LockdownError::Step {
-        step: "refuse further listeners",
-        source,
-    })
+    seccomp::refuse_listening().map_err(|source| LockdownError::Step { step: "refuse further listeners", source })
 }
 
 /// Restricts this process further, in all of its threads: it starts no program any more, not even one of its own image. For
@@ -221,10 +192,7 @@ pub fn stop_listening() -> Result<(), LockdownError> {
 ///
 /// Nothing has changed: end the process.
 pub fn stop_executing() -> Result<(), LockdownError> {
-    seccomp::refuse_programs().map_err(|source| LockdownError::Step {
-        step: "refuse to execute programs",
-        source,
-    })
+    seccomp::refuse_programs().map_err(|source| LockdownError::Step { step: "refuse to execute programs", source })
 }
 
 /// Restricts this process further to these paths, when it has been told which it needs. Nothing that the lock-down took away
@@ -245,12 +213,7 @@ pub fn narrow(readable: &[PathBuf], writable: &[PathBuf]) -> Result<(), Lockdown
     if landlock::abi() == 0 {
         return Ok(());
     }
-    let view = View {
-        readable: readable.to_vec(),
-        hidden: Vec::new(),
-        writable: writable.to_vec(),
-        terminals: false,
-    };
+    let view = View { readable: readable.to_vec(), hidden: Vec::new(), writable: writable.to_vec(), terminals: false };
     landlock::restrict(Some(&view), None).map_err(step("apply Landlock"))
 }
 
@@ -283,15 +246,9 @@ mod tests {
             (7, &[Paths, TcpPorts, Scopes]),
         ] {
             let expected: BTreeSet<_> = always.iter().chain(more).copied().collect();
-            let locked_down = LockedDown {
-                landlock_abi: abi,
-                live: live(abi),
-            };
+            let locked_down = LockedDown { landlock_abi: abi, live: live(abi) };
             assert_eq!(locked_down.live, expected, "{abi}");
-            assert_eq!(
-                locked_down.missing().len() + locked_down.live.len(),
-                Restriction::ALL.len()
-            );
+            assert_eq!(locked_down.missing().len() + locked_down.live.len(), Restriction::ALL.len());
         }
     }
 }

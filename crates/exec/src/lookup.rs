@@ -60,17 +60,10 @@ pub enum Kind {
 /// # Errors
 /// [`LookupError`]; when nothing was found, the first refusal on the way says more than "not found" and is
 /// returned instead.
-pub fn find(
-    root: BorrowedFd<'_>,
-    search: &[PathBuf],
-    name: &OsStr,
-    runner: &Runner,
-) -> Result<Program, LookupError> {
+pub fn find(root: BorrowedFd<'_>, search: &[PathBuf], name: &OsStr, runner: &Runner) -> Result<Program, LookupError> {
     let bytes = name.as_bytes();
     if matches!(bytes, b"" | b"." | b"..") || bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
-        return Err(LookupError::Name {
-            name: name.to_owned(),
-        });
+        return Err(LookupError::Name { name: name.to_owned() });
     }
     let mut refusal = None;
     for directory in search.iter().filter(|directory| directory.is_absolute()) {
@@ -88,20 +81,12 @@ pub fn find(
 /// # Errors
 /// [`LookupError`].
 pub fn at_path(root: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Program, LookupError> {
-    let candidate = Candidate {
-        dir: root,
-        path,
-        runner,
-    };
+    let candidate = Candidate { dir: root, path, runner };
     candidate.require_absolute()?;
     let entry = candidate.open(path, OFlags::PATH, Resolve::IN_ROOT)?;
     let (file, format) = candidate.inspect(entry.as_fd(), path, Resolve::IN_ROOT)?;
     match format {
-        Format::Elf => Ok(Program {
-            file,
-            kind: Kind::Elf,
-            path: path.to_owned(),
-        }),
+        Format::Elf => Ok(Program { file, kind: Kind::Elf, path: path.to_owned() }),
         Format::Script => candidate.trusted(ModeBits::Any),
     }
 }
@@ -112,26 +97,12 @@ pub fn at_path(root: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Pro
 ///
 /// # Errors
 /// [`LookupError`]; a path that leaves the directory is [`LookupError::Open`] with `EXDEV`.
-pub fn in_directory(
-    directory: BorrowedFd<'_>,
-    path: &Path,
-    runner: &Runner,
-) -> Result<Program, LookupError> {
-    let candidate = Candidate {
-        dir: directory,
-        path,
-        runner,
-    };
+pub fn in_directory(directory: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Program, LookupError> {
+    let candidate = Candidate { dir: directory, path, runner };
     let entry = candidate.open(path, OFlags::PATH, Resolve::BENEATH)?;
     match candidate.inspect(entry.as_fd(), path, Resolve::BENEATH)? {
-        (file, Format::Elf) => Ok(Program {
-            file,
-            kind: Kind::Elf,
-            path: path.to_owned(),
-        }),
-        (_, Format::Script) => Err(LookupError::ScriptWithoutPath {
-            path: path.to_owned(),
-        }),
+        (file, Format::Elf) => Ok(Program { file, kind: Kind::Elf, path: path.to_owned() }),
+        (_, Format::Script) => Err(LookupError::ScriptWithoutPath { path: path.to_owned() }),
     }
 }
 
@@ -150,11 +121,7 @@ pub fn find_skill(
     runner: &Runner,
 ) -> Result<Program, LookupError> {
     let path = skills.join(name.as_str());
-    let candidate = Candidate {
-        dir: root,
-        path: &path,
-        runner,
-    };
+    let candidate = Candidate { dir: root, path: &path, runner };
     candidate.require_absolute()?;
     candidate.trusted(ModeBits::Harmless)
 }
@@ -181,9 +148,7 @@ impl Candidate<'_> {
     fn require_absolute(&self) -> Result<(), LookupError> {
         match self.path.is_absolute() {
             true => Ok(()),
-            false => Err(LookupError::NotAbsolute {
-                path: self.path.to_owned(),
-            }),
+            false => Err(LookupError::NotAbsolute { path: self.path.to_owned() }),
         }
     }
 
@@ -191,22 +156,13 @@ impl Candidate<'_> {
     fn trusted(&self, allowed: ModeBits) -> Result<Program, LookupError> {
         let mut writable = None;
         // Always our own walk: openat2 would not tell what it passed.
-        let arrived = beneath::walk(
-            self.dir,
-            self.path,
-            OFlags::PATH,
-            Resolve::IN_ROOT,
-            &mut |passed| {
-                if writable.is_none() && self.runner.could_write(passed.fd, passed.stat) {
-                    writable = Some((passed.path)());
-                }
-            },
-        )
+        let arrived = beneath::walk(self.dir, self.path, OFlags::PATH, Resolve::IN_ROOT, &mut |passed| {
+            if writable.is_none() && self.runner.could_write(passed.fd, passed.stat) {
+                writable = Some((passed.path)());
+            }
+        })
         .map_err(|source| self.not_opened(source))?;
-        let straight = Resolve {
-            links: Links::Refuse,
-            ..Resolve::IN_ROOT
-        };
+        let straight = Resolve { links: Links::Refuse, ..Resolve::IN_ROOT };
         let (file, format) = self.inspect(arrived.file.as_fd(), &arrived.path, straight)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| self.not_opened(errno.into()))?;
         let mode = Mode::from_raw_mode(stat.st_mode);
@@ -224,80 +180,46 @@ impl Candidate<'_> {
             writable = Some(arrived.path.clone());
         }
         if let Some(what) = writable {
-            return Err(LookupError::Writable {
-                path: self.path.to_owned(),
-                what,
-                uid: self.runner.uid,
-            });
+            return Err(LookupError::Writable { path: self.path.to_owned(), what, uid: self.runner.uid });
         }
         let kind = match format {
             Format::Elf => Kind::Elf,
             Format::Script => Kind::Script { path: arrived.path },
         };
-        Ok(Program {
-            file,
-            kind,
-            path: self.path.to_owned(),
-        })
+        Ok(Program { file, kind, path: self.path.to_owned() })
     }
 
     /// Looks at `entry` without opening it, and only at a regular file more closely: opening a device can act
     /// and opening a FIFO can wait. `entry` is what `path` led to.
-    fn inspect(
-        &self,
-        entry: BorrowedFd<'_>,
-        path: &Path,
-        resolve: Resolve,
-    ) -> Result<(OwnedFd, Format), LookupError> {
+    fn inspect(&self, entry: BorrowedFd<'_>, path: &Path, resolve: Resolve) -> Result<(OwnedFd, Format), LookupError> {
         let failed = |errno: Errno| self.not_opened(errno.into());
         let stat = rustix::fs::fstat(entry).map_err(failed)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind != FileType::RegularFile {
-            return Err(LookupError::NotAFile {
-                path: self.path.to_owned(),
-                kind: name_of(kind),
-            });
+            return Err(LookupError::NotAFile { path: self.path.to_owned(), kind: name_of(kind) });
         }
         if !self.runner.may_execute(&stat) {
-            return Err(LookupError::NotExecutable {
-                path: self.path.to_owned(),
-                uid: self.runner.uid,
-            });
+            return Err(LookupError::NotExecutable { path: self.path.to_owned(), uid: self.runner.uid });
         }
-        if rustix::fs::fstatvfs(entry)
-            .map_err(failed)?
-            .f_flag
-            .contains(StatVfsMountFlags::NOEXEC)
-        {
-            return Err(LookupError::NoExecMount {
-                path: self.path.to_owned(),
-            });
+        if rustix::fs::fstatvfs(entry).map_err(failed)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            return Err(LookupError::NoExecMount { path: self.path.to_owned() });
         }
-        let file = self.open(
-            path,
-            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
-            resolve,
-        )?;
+        let file = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, resolve)?;
         let opened = rustix::fs::fstat(&file).map_err(failed)?;
         if (opened.st_dev, opened.st_ino) != (stat.st_dev, stat.st_ino) {
-            return Err(LookupError::Replaced {
-                path: self.path.to_owned(),
-            });
+            return Err(LookupError::Replaced { path: self.path.to_owned() });
         }
         let mut magic = [0; 4];
         let length = rustix::io::pread(&file, &mut magic, 0).map_err(failed)?;
         match &magic[..length] {
             b"\x7fELF" => Ok((file, Format::Elf)),
             [b'#', b'!', ..] => Ok((file, Format::Script)),
-            _ => Err(LookupError::Format {
-                path: self.path.to_owned(),
-            }),
+            _ => Err(LookupError::Format { path: self.path.to_owned() }),
         }
     }
 
     fn open(&self, path: &Path, flags: OFlags, resolve: Resolve) -> Result<OwnedFd, LookupError> {
-        beneath::open(self.dir, path, flags, Mode::empty(), resolve)
-            .map_err(|source| self.not_opened(source))
+        beneath::open(self.dir, path, flags, Mode::empty(), resolve).map_err(|source| self.not_opened(source))
     }
 
     fn not_opened(&self, source: io::Error) -> LookupError {

@@ -88,11 +88,7 @@ impl Captured {
     ///
     /// A character cut in two by the cap is left out rather than marked as invalid.
     pub fn text(&self) -> Cow<'_, str> {
-        let whole = if self.truncated() {
-            without_cut_character(&self.bytes)
-        } else {
-            &self.bytes
-        };
+        let whole = if self.truncated() { without_cut_character(&self.bytes) } else { &self.bytes };
         String::from_utf8_lossy(whole)
     }
 
@@ -103,8 +99,7 @@ impl Captured {
 
     pub(crate) fn keep(&mut self, bytes: &[u8], cap: usize) {
         let room = cap.saturating_sub(self.bytes.len());
-        self.bytes
-            .extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.total_bytes += bytes.len() as u64;
     }
 }

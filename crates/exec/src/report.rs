@@ -44,13 +44,7 @@ pub enum Standing {
 
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = |layers: &[Layer]| {
-            layers
-                .iter()
-                .map(|layer| layer.as_str())
-                .collect::<Vec<_>>()
-                .join(" + ")
-        };
+        let names = |layers: &[Layer]| layers.iter().map(|layer| layer.as_str()).collect::<Vec<_>>().join(" + ");
         match self {
             Self::Enforced { by } => write!(f, "enforced by {}", names(by)),
             Self::Delegated { to } => write!(f, "delegated to {to}"),
@@ -65,15 +59,9 @@ impl fmt::Display for Standing {
 impl IsolationReport {
     /// Derives from the live `layers` what holds in `profile`, by the matrix.
     pub fn new(profile: Profile, layers: BTreeMap<Layer, String>) -> Self {
-        let guarantees = Guarantee::ALL
-            .into_iter()
-            .map(|guarantee| (guarantee, standing(profile, guarantee, &layers)))
-            .collect();
-        Self {
-            profile,
-            layers,
-            guarantees,
-        }
+        let guarantees =
+            Guarantee::ALL.into_iter().map(|guarantee| (guarantee, standing(profile, guarantee, &layers))).collect();
+        Self { profile, layers, guarantees }
     }
 
     /// The same where there is no pod: what the profile leaves to a kubelet, nobody holds.
@@ -92,10 +80,7 @@ impl IsolationReport {
 
     /// Whether `guarantee` holds, by us or by somebody we delegate to.
     pub fn holds(&self, guarantee: Guarantee) -> bool {
-        matches!(
-            self.guarantees.get(&guarantee),
-            Some(Standing::Enforced { .. } | Standing::Delegated { .. })
-        )
+        matches!(self.guarantees.get(&guarantee), Some(Standing::Enforced { .. } | Standing::Delegated { .. }))
     }
 
     /// The guarantees of `floor` that do not hold, each with what is missing.
@@ -115,34 +100,20 @@ fn standing(profile: Profile, guarantee: Guarantee, layers: &BTreeMap<Layer, Str
     // A run that asked for no sockets at all holds its network by that, wherever it runs.
     if guarantee == Guarantee::Network && layers.contains_key(&Layer::SeccompUnixOnly) {
         let mut by = vec![Layer::SeccompUnixOnly];
-        by.extend(
-            [Layer::NetworkNamespace]
-                .into_iter()
-                .filter(|layer| layers.contains_key(layer)),
-        );
+        by.extend([Layer::NetworkNamespace].into_iter().filter(|layer| layers.contains_key(layer)));
         return Standing::Enforced { by };
     }
     match cell(profile, guarantee) {
         Cell::Enforced { by } | Cell::WhereAvailable { by } => {
-            let missing: Vec<_> = by
-                .iter()
-                .copied()
-                .filter(|layer| !layers.contains_key(layer))
-                .collect();
+            let missing: Vec<_> = by.iter().copied().filter(|layer| !layers.contains_key(layer)).collect();
             if missing.is_empty() {
                 Standing::Enforced { by: by.to_vec() }
             } else {
-                Standing::NotHeld {
-                    missing,
-                    why: "not applied on this machine".to_owned(),
-                }
+                Standing::NotHeld { missing, why: "not applied on this machine".to_owned() }
             }
         }
         Cell::Delegated { to } => Standing::Delegated { to: to.to_owned() },
-        Cell::Unavailable { why } => Standing::NotHeld {
-            missing: Vec::new(),
-            why: why.to_owned(),
-        },
+        Cell::Unavailable { why } => Standing::NotHeld { missing: Vec::new(), why: why.to_owned() },
     }
 }
 
@@ -156,15 +127,10 @@ mod tests {
 
     #[test]
     fn a_missing_layer_is_named() {
-        let report = IsolationReport::new(
-            Profile::Container,
-            layers(&[Layer::Supervisor, Layer::NonDumpable, Layer::Seccomp]),
-        );
+        let report =
+            IsolationReport::new(Profile::Container, layers(&[Layer::Supervisor, Layer::NonDumpable, Layer::Seccomp]));
         let below = report.below(&Floor::of_profile(Profile::Container));
-        let text: Vec<_> = below
-            .iter()
-            .map(|(guarantee, standing)| format!("{guarantee}: {standing}"))
-            .collect();
+        let text: Vec<_> = below.iter().map(|(guarantee, standing)| format!("{guarantee}: {standing}")).collect();
         assert_eq!(
             text,
             [
@@ -179,9 +145,7 @@ mod tests {
         let report = IsolationReport::new(Profile::Container, layers(&[Layer::SeccompUnixOnly]));
         let report = report.outside_of_a_pod();
         let floor: Floor = Guarantee::ALL.into_iter().collect();
-        let below: Vec<_> = (report.below(&floor).into_iter())
-            .map(|(guarantee, _)| guarantee)
-            .collect();
+        let below: Vec<_> = (report.below(&floor).into_iter()).map(|(guarantee, _)| guarantee).collect();
         let all_but_network = Guarantee::ALL.into_iter();
         let all_but_network = all_but_network.filter(|it| *it != Guarantee::Network);
         assert_eq!(below, all_but_network.collect::<Vec<_>>());
@@ -190,11 +154,6 @@ mod tests {
     #[test]
     fn no_sockets_is_a_network_guarantee_anywhere() {
         let report = IsolationReport::new(Profile::Container, layers(&[Layer::SeccompUnixOnly]));
-        assert_eq!(
-            report.guarantees[&Guarantee::Network],
-            Standing::Enforced {
-                by: vec![Layer::SeccompUnixOnly]
-            }
-        );
+        assert_eq!(report.guarantees[&Guarantee::Network], Standing::Enforced { by: vec![Layer::SeccompUnixOnly] });
     }
 }

@@ -85,10 +85,7 @@ impl Request {
     }
 
     /// A skill with arguments, and defaults for everything else.
-    pub fn skill<S: Into<OsString>>(
-        name: SkillName,
-        arguments: impl IntoIterator<Item = S>,
-    ) -> Self {
+    pub fn skill<S: Into<OsString>>(name: SkillName, arguments: impl IntoIterator<Item = S>) -> Self {
         let arguments = arguments.into_iter().map(Into::into).collect();
         Self::new(Invocation::Skill { name, arguments })
     }
@@ -132,9 +129,9 @@ impl Request {
         let arguments: Vec<OsString> = match &self.invocation {
             Invocation::Argv(argv) => argv.clone(),
             Invocation::Shell(line) => vec!["sh".into(), "-c".into(), line.clone()],
-            Invocation::Skill { name, arguments } => std::iter::once(name.as_str().into())
-                .chain(arguments.iter().cloned())
-                .collect(),
+            Invocation::Skill { name, arguments } => {
+                std::iter::once(name.as_str().into()).chain(arguments.iter().cloned()).collect()
+            }
         };
         if arguments.first().is_none_or(|program| program.is_empty()) {
             return Err(RequestError::NoProgram);
@@ -145,8 +142,7 @@ impl Request {
             bounded("bytes of one argument", argument.len(), MAX_ARGUMENT_BYTES)?;
             total += argument.len() + 1;
             bounded("bytes of all arguments", total, MAX_ARGUMENTS_BYTES)?;
-            strings
-                .push(CString::new(argument.into_vec()).map_err(|_| RequestError::Nul { index })?);
+            strings.push(CString::new(argument.into_vec()).map_err(|_| RequestError::Nul { index })?);
         }
         Ok(strings)
     }
@@ -191,74 +187,35 @@ mod tests {
         assert_eq!(ok.arguments().unwrap().len(), 2);
 
         let cases = [
-            (
-                Request::argv(Vec::<OsString>::new()),
-                RequestError::NoProgram,
-            ),
+            (Request::argv(Vec::<OsString>::new()), RequestError::NoProgram),
             (Request::argv([""]), RequestError::NoProgram),
-            (
-                Request::argv(["true", "a\0b"]),
-                RequestError::Nul { index: 1 },
-            ),
+            (Request::argv(["true", "a\0b"]), RequestError::Nul { index: 1 }),
             (
                 Request::argv(["true".to_owned(), format!("{long}x")]),
-                RequestError::TooLarge {
-                    field: "bytes of one argument",
-                    limit: MAX_ARGUMENT_BYTES,
-                },
+                RequestError::TooLarge { field: "bytes of one argument", limit: MAX_ARGUMENT_BYTES },
             ),
             (
                 Request::argv(vec!["x"; MAX_ARGUMENTS + 1]),
-                RequestError::TooLarge {
-                    field: "arguments",
-                    limit: MAX_ARGUMENTS,
-                },
+                RequestError::TooLarge { field: "arguments", limit: MAX_ARGUMENTS },
             ),
             (
                 Request::skill(SkillName::parse("true").unwrap(), vec!["x"; MAX_ARGUMENTS]),
-                RequestError::TooLarge {
-                    field: "arguments",
-                    limit: MAX_ARGUMENTS,
-                },
+                RequestError::TooLarge { field: "arguments", limit: MAX_ARGUMENTS },
             ),
             (
                 Request::argv(vec![long.clone(); 9]),
-                RequestError::TooLarge {
-                    field: "bytes of all arguments",
-                    limit: MAX_ARGUMENTS_BYTES,
-                },
+                RequestError::TooLarge { field: "bytes of all arguments", limit: MAX_ARGUMENTS_BYTES },
             ),
             (
-                Request {
-                    stdin: vec![0; MAX_STDIN_BYTES + 1],
-                    ..Request::argv(["true"])
-                },
-                RequestError::TooLarge {
-                    field: "stdin",
-                    limit: MAX_STDIN_BYTES,
-                },
+                Request { stdin: vec![0; MAX_STDIN_BYTES + 1], ..Request::argv(["true"]) },
+                RequestError::TooLarge { field: "stdin", limit: MAX_STDIN_BYTES },
             ),
+            (Request { timeout: Duration::ZERO, ..Request::argv(["true"]) }, RequestError::Timeout),
             (
-                Request {
-                    timeout: Duration::ZERO,
-                    ..Request::argv(["true"])
-                },
+                Request { timeout: MAX_TIMEOUT + Duration::from_nanos(1), ..Request::argv(["true"]) },
                 RequestError::Timeout,
             ),
-            (
-                Request {
-                    timeout: MAX_TIMEOUT + Duration::from_nanos(1),
-                    ..Request::argv(["true"])
-                },
-                RequestError::Timeout,
-            ),
-            (
-                Request {
-                    grace: MAX_GRACE + Duration::from_nanos(1),
-                    ..Request::argv(["true"])
-                },
-                RequestError::Grace,
-            ),
+            (Request { grace: MAX_GRACE + Duration::from_nanos(1), ..Request::argv(["true"]) }, RequestError::Grace),
         ];
         for (request, error) in cases {
             assert_eq!(request.arguments(), Err(error));

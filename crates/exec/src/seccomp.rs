@@ -217,10 +217,7 @@ fn deny_new_namespaces(rules: &mut Rules) {
         libc::CLONE_NEWUTS,
         libc::CLONE_NEWCGROUP,
     ] {
-        rules.refuse_when(
-            libc::SYS_clone,
-            &[Condition::has_bits(0, flag.cast_unsigned())],
-        );
+        rules.refuse_when(libc::SYS_clone, &[Condition::has_bits(0, flag.cast_unsigned())]);
     }
 }
 
@@ -259,13 +256,7 @@ fn deny_setuid_files(rules: &mut Rules) {
                 #[cfg(target_arch = "x86_64")]
                 (libc::SYS_open, 1),
             ] {
-                rules.refuse_when(
-                    call,
-                    &[
-                        Condition::has_bits(flags, creating),
-                        Condition::has_bits(flags + 1, bit),
-                    ],
-                );
+                rules.refuse_when(call, &[Condition::has_bits(flags, creating), Condition::has_bits(flags + 1, bit)]);
             }
         }
     }
@@ -274,10 +265,7 @@ fn deny_setuid_files(rules: &mut Rules) {
 /// A changed personality turns address randomisation off and old behaviours on. Asking is fine.
 fn deny_personality(rules: &mut Rules) {
     const ASK: u32 = u32::MAX;
-    rules.refuse_when(
-        libc::SYS_personality,
-        &[Condition::is_not(0, 0), Condition::is_not(0, ASK)],
-    );
+    rules.refuse_when(libc::SYS_personality, &[Condition::is_not(0, 0), Condition::is_not(0, ASK)]);
 }
 
 /// Where a command has no root of its own, every file of its user is in reach, and Landlock does not look at calls that change
@@ -322,20 +310,12 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
             }
             return;
         }
-        Sockets::Network => &[
-            libc::AF_UNIX,
-            libc::AF_INET,
-            libc::AF_INET6,
-            libc::AF_NETLINK,
-        ],
+        Sockets::Network => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Sockets::UnixOnly => &[libc::AF_UNIX],
     };
     let is = |argument, value: i32| Condition::is(argument, value.cast_unsigned());
     let none_of = |argument, values: &[i32]| -> Vec<Condition> {
-        values
-            .iter()
-            .map(|value| Condition::is_not(argument, value.cast_unsigned()))
-            .collect()
+        values.iter().map(|value| Condition::is_not(argument, value.cast_unsigned())).collect()
     };
     rules.refuse_when(libc::SYS_socket, &none_of(0, families));
     rules.refuse_when(libc::SYS_socketpair, &none_of(0, &[libc::AF_UNIX]));
@@ -351,13 +331,7 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
         // Multipath TCP, which Landlock's TCP rules do not cover; SCTP, DCCP and others are attack surface.
         let mut other_protocol = none_of(
             2,
-            &[
-                libc::IPPROTO_IP,
-                libc::IPPROTO_TCP,
-                libc::IPPROTO_UDP,
-                libc::IPPROTO_ICMP,
-                libc::IPPROTO_ICMPV6,
-            ],
+            &[libc::IPPROTO_IP, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6],
         );
         other_protocol.push(is(0, family));
         rules.refuse_when(libc::SYS_socket, &other_protocol);
@@ -368,10 +342,7 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
 
 fn deny_all_but_unix_and_tcp(rules: &mut Rules) {
     let none_of = |argument, values: &[i32]| -> Vec<Condition> {
-        values
-            .iter()
-            .map(|value| Condition::is_not(argument, value.cast_unsigned()))
-            .collect()
+        values.iter().map(|value| Condition::is_not(argument, value.cast_unsigned())).collect()
     };
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
     rules.refuse_when(libc::SYS_socket, &none_of(0, &families));
@@ -390,11 +361,7 @@ fn deny_all_but_unix_and_tcp(rules: &mut Rules) {
 
 /// TCP Fast Open connects without asking Landlock, whose TCP rules hang on `connect`.
 fn deny_connecting_by_sending(rules: &mut Rules) {
-    for (call, flags) in [
-        (libc::SYS_sendto, 3),
-        (libc::SYS_sendmsg, 2),
-        (libc::SYS_sendmmsg, 3),
-    ] {
+    for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
         let fast_open = libc::MSG_FASTOPEN.cast_unsigned();
         rules.refuse_when(call, &[Condition::has_bits(flags, fast_open)]);
     }
@@ -467,10 +434,7 @@ mod tests {
         // BPF_MAXINSNS; the filters of all ancestors together may have 32768 instructions.
         const MAX_INSTRUCTIONS: usize = 4096;
         for sockets in [Sockets::Network, Sockets::UnixOnly, Sockets::None] {
-            let guarded = Guarded {
-                pids: &[1, 4_000_000],
-                groups: &[1, 4_000_000],
-            };
+            let guarded = Guarded { pids: &[1, 4_000_000], groups: &[1, 4_000_000] };
             let program = rules(sockets, Some(guarded)).program();
             assert!(program.len() < MAX_INSTRUCTIONS, "{}", program.len());
         }

@@ -56,10 +56,7 @@ pub fn take(name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretError> {
         threads => return Err(SecretError::Threads(threads)),
     }
     let taken = sys::take_variable(&c_name, |bytes| bytes <= MAX_SECRET_BYTES);
-    taken.transpose().map_err(|bytes| SecretError::TooLong {
-        name: name.to_owned(),
-        bytes,
-    })
+    taken.transpose().map_err(|bytes| SecretError::TooLong { name: name.to_owned(), bytes })
 }
 
 #[cfg(test)]

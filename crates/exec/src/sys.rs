@@ -61,10 +61,7 @@ pub(crate) struct ChildStack(Vec<MaybeUninit<u128>>);
 
 impl ChildStack {
     pub(crate) fn new() -> Self {
-        Self(vec![
-            MaybeUninit::uninit();
-            CHILD_STACK_BYTES / size_of::<u128>()
-        ])
+        Self(vec![MaybeUninit::uninit(); CHILD_STACK_BYTES / size_of::<u128>()])
     }
 
     fn top(&mut self) -> *mut c_void {
@@ -86,21 +83,11 @@ struct Handover<'a> {
 /// Returns when the new image runs. If any step before that fails, no process is left and the error is
 /// that step's.
 pub(crate) fn spawn(birth: &Birth<'_>, stack: &mut ChildStack) -> io::Result<Child> {
-    let pointers = |strings: &[CString]| {
-        strings
-            .iter()
-            .map(|string| string.as_ptr())
-            .chain([ptr::null()])
-            .collect::<Vec<_>>()
-    };
+    let pointers =
+        |strings: &[CString]| strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect::<Vec<_>>();
     let argv = pointers(birth.argv);
     let envp = pointers(birth.envp);
-    let mut handover = Handover {
-        birth,
-        argv: argv.as_ptr(),
-        envp: envp.as_ptr(),
-        failed_with: 0,
-    };
+    let mut handover = Handover { birth, argv: argv.as_ptr(), envp: envp.as_ptr(), failed_with: 0 };
     let mut pidfd: c_int = -1;
     // No handler of ours may run in the child while it shares our memory.
     let mask = match birth.signals {
@@ -186,31 +173,19 @@ fn enter(handover: &Handover<'_>) -> c_int {
         check!(libc::fchdir(directory.as_raw_fd()));
     }
     for &(resource, value) in birth.rlimits {
-        let limit = libc::rlimit {
-            rlim_cur: value,
-            rlim_max: value,
-        };
+        let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
         check!(libc::setrlimit(resource as _, &raw const limit));
     }
     // Last before exec, because it takes away what the steps above use.
     if let Some(ruleset) = birth.landlock {
-        check!(libc::syscall(
-            libc::SYS_landlock_restrict_self,
-            ruleset.as_raw_fd(),
-            0
-        ));
+        check!(libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0));
     }
     // Every descriptor of ours is close-on-exec already; this holds for those of other libraries too.
     // A kernel without the flag (before 5.11) has to do with the first sentence.
     let first_private = birth.descriptors.len();
     // SAFETY: marks descriptors of this process only.
     unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            first_private,
-            u32::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        );
+        libc::syscall(libc::SYS_close_range, first_private, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
     }
     match birth.image {
         Image::File(file) => check!(libc::syscall(
@@ -359,14 +334,7 @@ pub(crate) fn reap() -> io::Result<Reap> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: both out-pointers are valid; __WALL also finds children made with another exit signal.
-    let pid = unsafe {
-        libc::wait4(
-            -1,
-            &raw mut status,
-            libc::WNOHANG | libc::__WALL,
-            usage.as_mut_ptr(),
-        )
-    };
+    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG | libc::__WALL, usage.as_mut_ptr()) };
     if pid < 0 {
         let error = io::Error::last_os_error();
         return match error.raw_os_error() {
@@ -390,10 +358,7 @@ pub(crate) fn reap() -> io::Result<Reap> {
 }
 
 fn duration(time: libc::timeval) -> Duration {
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or(0),
-        u32::try_from(time.tv_usec).unwrap_or(0) * 1000,
-    )
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_usec).unwrap_or(0) * 1000)
 }
 
 /// Moves this process to `uid` and `gid`, with no supplementary group. There is no way back.
@@ -461,14 +426,7 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     request.ifr_name[1] = b'o' as c_char;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
     // SAFETY: SIOCSIFFLAGS reads the name and flags of the struct.
-    if unsafe {
-        libc::ioctl(
-            socket.as_raw_fd(),
-            libc::SIOCSIFFLAGS as _,
-            &raw const request,
-        )
-    } < 0
-    {
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
@@ -521,17 +479,9 @@ pub(crate) fn landlock_abi() -> io::Result<i32> {
     const CREATE_RULESET_VERSION: u32 = 1;
     // SAFETY: with this flag the kernel reads no attributes and returns a number, not a descriptor.
     let abi = unsafe {
-        libc::syscall(
-            libc::SYS_landlock_create_ruleset,
-            ptr::null::<c_void>(),
-            0usize,
-            CREATE_RULESET_VERSION,
-        )
+        libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<c_void>(), 0usize, CREATE_RULESET_VERSION)
     };
-    i32::try_from(abi)
-        .ok()
-        .filter(|&abi| abi > 0)
-        .ok_or_else(io::Error::last_os_error)
+    i32::try_from(abi).ok().filter(|&abi| abi > 0).ok_or_else(io::Error::last_os_error)
 }
 
 /// Signals every process that this one may signal, itself (and pid 1) excepted. Only for a process that has
@@ -552,10 +502,7 @@ unsafe extern "C" {
 /// where it lies, and removes the name. `keep` says by its length whether a value is copied at all.
 ///
 /// The caller has one thread, and has changed no variable of this name: `setenv` leaves old values behind.
-pub(crate) fn take_variable(
-    name: &CStr,
-    keep: impl Fn(usize) -> bool,
-) -> Option<Result<Zeroizing<Vec<u8>>, usize>> {
+pub(crate) fn take_variable(name: &CStr, keep: impl Fn(usize) -> bool) -> Option<Result<Zeroizing<Vec<u8>>, usize>> {
     let mut taken = None;
     // SAFETY: environ(7): a list of pointers to strings `NAME=VALUE`, both ended by null. Nobody else reads or
     // changes it, because there is one thread. The strings lie in memory that the process may write: on its stack,
@@ -565,9 +512,8 @@ pub(crate) fn take_variable(
         let mut next = environ;
         while !next.is_null() && !(*next).is_null() {
             let entry = CStr::from_ptr(*next).to_bytes();
-            let after_name = (entry.strip_prefix(name.to_bytes()))
-                .filter(|rest| rest.first() == Some(&b'='))
-                .map(<[u8]>::len);
+            let after_name =
+                (entry.strip_prefix(name.to_bytes())).filter(|rest| rest.first() == Some(&b'=')).map(<[u8]>::len);
             if let Some(after_name) = after_name {
                 let length = after_name - 1;
                 let value = (*next).add(entry.len() - length).cast::<u8>();

@@ -116,10 +116,7 @@ pub(crate) fn enter(
             lower = Some(clone_tree(directory).step(opening(directory))?);
         }
         for bind in &world.binds {
-            binds.push((
-                bind,
-                open_as_root(bind, identity, wants(Layer::IdmappedMounts), live)?,
-            ));
+            binds.push((bind, open_as_root(bind, identity, wants(Layer::IdmappedMounts), live)?));
         }
         sys::become_user(identity, identity).step("change to the world's UID")?;
         // A changed UID makes the process non-dumpable, and /proc/self/uid_map root's.
@@ -155,12 +152,8 @@ pub(crate) fn enter(
         live.insert(Layer::MountNamespace, String::new());
     }
     if wants(Layer::RlimitNproc) {
-        let limit = rustix::process::Rlimit {
-            current: Some(world.pids.into()),
-            maximum: Some(world.pids.into()),
-        };
-        rustix::process::setrlimit(rustix::process::Resource::Nproc, limit)
-            .step("limit the number of processes")?;
+        let limit = rustix::process::Rlimit { current: Some(world.pids.into()), maximum: Some(world.pids.into()) };
+        rustix::process::setrlimit(rustix::process::Resource::Nproc, limit).step("limit the number of processes")?;
         live.insert(Layer::RlimitNproc, world.pids.to_string());
     }
     Ok(oom_score)
@@ -181,28 +174,19 @@ fn opening(path: &Path) -> String {
 
 /// A bind made by root. One that commands own is mapped so that its owner on disk is `identity`
 /// inside; what commands create belongs to the directory's owner on disk.
-fn open_as_root(
-    bind: &Bind,
-    identity: u32,
-    idmap: bool,
-    live: &mut Live,
-) -> Result<OwnedFd, StepError> {
+fn open_as_root(bind: &Bind, identity: u32, idmap: bool, live: &mut Live) -> Result<OwnedFd, StepError> {
     let tree = clone_tree_as_chosen(&bind.source).step(opening(&bind.source))?;
     let owner = rustix::fs::fstat(&tree).step(opening(&bind.source))?;
     let already_ours = owner.st_uid == identity;
     if bind.access != BindAccess::ReadOnly && idmap && !already_ours {
-        let mapping = Mapping {
-            on_disk: (owner.st_uid, owner.st_gid),
-            inside: (identity, identity),
-        };
+        let mapping = Mapping { on_disk: (owner.st_uid, owner.st_gid), inside: (identity, identity) };
         let namespace = mapping.user_namespace().step("make a mapping namespace")?;
         let attributes = bind.access.attributes();
         sys::mount_setattr(tree.as_fd(), true, attributes, Some(namespace.as_fd()))
             .step(format!("{IDMAP_STEP} {}", bind.source.display()))?;
         live.insert(Layer::IdmappedMounts, String::new());
     } else {
-        sys::mount_setattr(tree.as_fd(), true, bind.access.attributes(), None)
-            .step(opening(&bind.source))?;
+        sys::mount_setattr(tree.as_fd(), true, bind.access.attributes(), None).step(opening(&bind.source))?;
     }
     Ok(tree)
 }

@@ -11,9 +11,8 @@ use sympozium_program::LogArguments;
 
 use crate::forward::{Forward, GatewayAddress};
 use crate::settings::{
-    CONNECTION_LIMIT, IDLE_LIMIT, Loopback, MAX_BYTES_OF_CONNECTION, MAX_BYTES_OF_CREDENTIAL,
-    MAX_BYTES_OF_RUN, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_CREDENTIAL, MAX_CONNECTIONS_OF_PEER,
-    MAX_CONNECTIONS_OF_RUN, Settings,
+    CONNECTION_LIMIT, IDLE_LIMIT, Loopback, MAX_BYTES_OF_CONNECTION, MAX_BYTES_OF_CREDENTIAL, MAX_BYTES_OF_RUN,
+    MAX_CONNECTIONS, MAX_CONNECTIONS_OF_CREDENTIAL, MAX_CONNECTIONS_OF_PEER, MAX_CONNECTIONS_OF_RUN, Settings,
 };
 
 /// The only way out of a run: a proxy that lets each part reach what its run's plan lists for it.
@@ -96,20 +95,10 @@ pub struct ServeArguments {
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_GATEWAY_RECORDS")]
     pub records: Option<PathBuf>,
     /// The certificate to serve TLS with, and those that signed it [default: no TLS].
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "SYMPOZIUM_GATEWAY_TLS_CERT",
-        requires = "tls_key"
-    )]
+    #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_TLS_CERT", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// Its key.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "SYMPOZIUM_GATEWAY_TLS_KEY",
-        requires = "tls_cert"
-    )]
+    #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_TLS_KEY", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Serve the proxy, and only that, to clients that speak no TLS too: few programs can speak TLS to a proxy. Their
     /// credential, good for one part of one run, travels in clear text to here.
@@ -122,12 +111,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_PROBE_LISTEN")]
     pub probe_listen: Option<SocketAddr>,
     /// A name server; up to three [default: those of /etc/resolv.conf].
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "SYMPOZIUM_GATEWAY_DNS",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_DNS", value_delimiter = ',')]
     pub dns: Vec<SocketAddr>,
     /// What completes names that end in .svc, such as cluster.local [default: in a pod, the domain in the search list of its
     /// /etc/resolv.conf].
@@ -203,18 +187,15 @@ impl ServeArguments {
     pub fn source(&self) -> Result<Source<'_>, Unclear> {
         let wrong = |what, hint| Unclear { what, hint };
         match (&self.plans, self.kubernetes) {
-            (None, false) => Err(wrong(
-                "nobody says where runs come from",
-                "choose --plans DIR, or --kubernetes in a cluster",
-            )),
-            (Some(_), true) => Err(wrong(
-                "runs come from --plans or from --kubernetes, and not from both",
-                "leave one of them out",
-            )),
-            (Some(_), false) if self.kubeconfig.is_some() => Err(wrong(
-                "--kubeconfig says how to reach a cluster, and --plans serves none",
-                "leave one of them out",
-            )),
+            (None, false) => {
+                Err(wrong("nobody says where runs come from", "choose --plans DIR, or --kubernetes in a cluster"))
+            }
+            (Some(_), true) => {
+                Err(wrong("runs come from --plans or from --kubernetes, and not from both", "leave one of them out"))
+            }
+            (Some(_), false) if self.kubeconfig.is_some() => {
+                Err(wrong("--kubeconfig says how to reach a cluster, and --plans serves none", "leave one of them out"))
+            }
             (None, true) if self.records.is_some() => Err(wrong(
                 "--records keeps reports as files, and in a cluster they are kept there",
                 "leave --records out",
@@ -237,11 +218,7 @@ impl ServeArguments {
             bytes_of_run: bounds.max_bytes_of_run,
             connection_limit: Duration::from_secs(bounds.connection_limit.min(MOST_SECONDS)),
             idle_limit: Duration::from_secs(bounds.idle_limit.min(MOST_SECONDS)),
-            loopback: if self.allow_loopback {
-                Loopback::AsPlanned
-            } else {
-                Loopback::Refused
-            },
+            loopback: if self.allow_loopback { Loopback::AsPlanned } else { Loopback::Refused },
             ..Settings::default()
         }
     }
@@ -291,10 +268,9 @@ fn gateway_address(text: &str) -> Result<GatewayAddress, String> {
     match text.strip_prefix("unix:") {
         Some("") => Err("there is no path after `unix:`".to_owned()),
         Some(path) => Ok(GatewayAddress::Unix(path.into())),
-        None => text
-            .parse()
-            .map(GatewayAddress::Tcp)
-            .map_err(|_| "it is neither ADDRESS:PORT nor unix:PATH".to_owned()),
+        None => {
+            text.parse().map(GatewayAddress::Tcp).map_err(|_| "it is neither ADDRESS:PORT nor unix:PATH".to_owned())
+        }
     }
 }
 
@@ -335,10 +311,7 @@ mod tests {
         assert_eq!(chosen(&["--kubernetes"]), Ok("Kubernetes".to_owned()));
         for (wrong, expected) in [
             (&[][..], "nobody says where runs come from"),
-            (
-                &["--plans", "p", "--kubernetes"],
-                "runs come from --plans or from --kubernetes, and not from both",
-            ),
+            (&["--plans", "p", "--kubernetes"], "runs come from --plans or from --kubernetes, and not from both"),
             (
                 &["--plans", "p", "--kubeconfig", "c"],
                 "--kubeconfig says how to reach a cluster, and --plans serves none",
@@ -354,38 +327,21 @@ mod tests {
 
     #[test]
     fn places_and_forwards() {
-        assert_eq!(
-            gateway_address("127.0.0.1:1"),
-            Ok(GatewayAddress::Tcp("127.0.0.1:1".parse().unwrap()))
-        );
-        assert_eq!(
-            gateway_address("unix:/a"),
-            Ok(GatewayAddress::Unix("/a".into()))
-        );
+        assert_eq!(gateway_address("127.0.0.1:1"), Ok(GatewayAddress::Tcp("127.0.0.1:1".parse().unwrap())));
+        assert_eq!(gateway_address("unix:/a"), Ok(GatewayAddress::Unix("/a".into())));
         for wrong in ["", "unix:", "localhost:1", "/a"] {
             assert!(gateway_address(wrong).is_err(), "{wrong}");
         }
-        for (text, local) in [
-            ("5432=db.team.svc:6432", "127.0.0.1:5432"),
-            ("127.1.0.7:5432=db.team.svc:6432", "127.1.0.7:5432"),
-        ] {
+        for (text, local) in
+            [("5432=db.team.svc:6432", "127.0.0.1:5432"), ("127.1.0.7:5432=db.team.svc:6432", "127.1.0.7:5432")]
+        {
             let good: Forward = text.parse().unwrap();
             assert_eq!(
                 (good.local.to_string(), good.host.to_string(), good.port),
                 (local.to_owned(), "db.team.svc".into(), 6432)
             );
         }
-        for wrong in [
-            "",
-            "1",
-            "1=",
-            "1=a",
-            "a=b:1",
-            "1=b:0",
-            "1=0x7f.1:1",
-            "0.0.0.0:1=b:1",
-            "10.0.0.1:1=b:1",
-        ] {
+        for wrong in ["", "1", "1=", "1=a", "a=b:1", "1=b:0", "1=0x7f.1:1", "0.0.0.0:1=b:1", "10.0.0.1:1=b:1"] {
             assert!(wrong.parse::<Forward>().is_err(), "{wrong}");
         }
     }

@@ -124,9 +124,7 @@ impl<O: Outside> Gateway<O> {
                     Box::pin(self.tunnel(connection, client, allowed)).await;
                     return;
                 }
-                Kind::Request { .. } => {
-                    Box::pin(self.request(connection, &mut client, allowed)).await
-                }
+                Kind::Request { .. } => Box::pin(self.request(connection, &mut client, allowed)).await,
             };
             if next == Next::Close {
                 let _ = client.stream.shutdown().await;
@@ -162,12 +160,7 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// Reads the next request and decides. `None` when the client is gone, or has been told no.
-    async fn next<C>(
-        &self,
-        connection: u64,
-        client: &mut Client<C>,
-        patience: Duration,
-    ) -> Option<Allowed<O::Stream>>
+    async fn next<C>(&self, connection: u64, client: &mut Client<C>, patience: Duration) -> Option<Allowed<O::Stream>>
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
@@ -182,10 +175,7 @@ impl<O: Outside> Gateway<O> {
             Err(NoHead::Gone) => return None,
             Err(NoHead::Refused(reason)) => Err(Refusal::of(reason)),
             Ok(head) => match read_request(&head, Targets::Proxy) {
-                Err(violation) => Err(Refusal {
-                    detail: Some(violation.to_string()),
-                    ..Refusal::of(violation.into())
-                }),
+                Err(violation) => Err(Refusal { detail: Some(violation.to_string()), ..Refusal::of(violation.into()) }),
                 Ok(head) => self.decide(connection, &head).await,
             },
         };
@@ -204,18 +194,9 @@ impl<O: Outside> Gateway<O> {
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let Allowed {
-            target,
-            meter,
-            mut server,
-            ..
-        } = allowed;
+        let Allowed { target, meter, mut server, .. } = allowed;
         let what = target.what();
-        let Client {
-            mut stream,
-            buffered,
-            ..
-        } = client;
+        let Client { mut stream, buffered, .. } = client;
         let inspector = Inspector::new(target.host, target.port);
         let relaying = async {
             let greeted = stream.write_all(ESTABLISHED).await;
@@ -231,30 +212,16 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// A request, to the end of its answer.
-    async fn request<C>(
-        &self,
-        connection: u64,
-        client: &mut Client<C>,
-        allowed: Allowed<O::Stream>,
-    ) -> Next
+    async fn request<C>(&self, connection: u64, client: &mut Client<C>, allowed: Allowed<O::Stream>) -> Next
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let Allowed {
-            target,
-            meter,
-            server,
-            outgoing,
-        } = allowed;
+        let Allowed { target, meter, server, outgoing } = allowed;
         let what = target.what();
         let Some(outgoing) = outgoing else {
             unreachable!("requests have a head to pass on");
         };
-        let passed = cut_by(
-            meter.ended(self.ending.subscribe()),
-            http::pass(client, server, &outgoing, &meter),
-        )
-        .await;
+        let passed = cut_by(meter.ended(self.ending.subscribe()), http::pass(client, server, &outgoing, &meter)).await;
         match passed {
             Ok(Ok(next)) => {
                 self.ended(connection, &meter, what, Reason::Complete);
@@ -275,10 +242,7 @@ impl<O: Outside> Gateway<O> {
     }
 
     fn refused(&self, connection: u64, refusal: &Refusal) {
-        let outcome = Outcome::Refused {
-            reason: refusal.reason,
-            detail: refusal.detail.clone(),
-        };
+        let outcome = Outcome::Refused { reason: refusal.reason, detail: refusal.detail.clone() };
         let (who, what) = (refusal.who.clone(), refusal.what.clone());
         self.events.tell(connection, who, what, outcome);
     }
@@ -291,10 +255,7 @@ impl<O: Outside> Gateway<O> {
 }
 
 /// Does `work` unless `cut` comes first.
-async fn cut_by<T>(
-    cut: impl Future<Output = Reason>,
-    work: impl Future<Output = T>,
-) -> Result<T, Reason> {
+async fn cut_by<T>(cut: impl Future<Output = Reason>, work: impl Future<Output = T>) -> Result<T, Reason> {
     tokio::select! {
         biased;
         reason = cut => Err(reason),

@@ -61,11 +61,7 @@ pub struct What {
 
 /// What was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(
-    tag = "outcome",
-    rename_all = "kebab-case",
-    rename_all_fields = "camelCase"
-)]
+#[serde(tag = "outcome", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Outcome {
     /// Connected.
     Allowed {
@@ -162,9 +158,9 @@ impl Event {
         let target = what.map(|what| format!("{}:{}", what.host, what.port));
         let (sequence, connection) = (self.sequence, self.connection);
         match &self.outcome {
-            Outcome::Allowed { rule, address } => tracing::info!(
-                sequence, connection, run, credential, method, target, rule, address, "allowed"
-            ),
+            Outcome::Allowed { rule, address } => {
+                tracing::info!(sequence, connection, run, credential, method, target, rule, address, "allowed")
+            }
             Outcome::Refused { reason, detail } => tracing::warn!(
                 sequence,
                 connection,
@@ -176,12 +172,7 @@ impl Event {
                 detail,
                 "refused"
             ),
-            Outcome::Ended {
-                reason,
-                bytes_sent,
-                bytes_received,
-                milliseconds,
-            } => tracing::info!(
+            Outcome::Ended { reason, bytes_sent, bytes_received, milliseconds } => tracing::info!(
                 sequence,
                 connection,
                 run,
@@ -198,46 +189,21 @@ impl Event {
                 tracing::info!(sequence, connection, run, ?phase, "a run goes on");
             }
             // There are many, and they are kept elsewhere.
-            Outcome::Receipt { receipt } => tracing::debug!(
-                sequence,
-                connection,
-                run,
-                number = receipt.number,
-                "a receipt"
-            ),
-            Outcome::Asked {
-                approval,
-                tool,
-                action,
-                ..
-            } => tracing::info!(
+            Outcome::Receipt { receipt } => {
+                tracing::debug!(sequence, connection, run, number = receipt.number, "a receipt")
+            }
+            Outcome::Asked { approval, tool, action, .. } => tracing::info!(
                 sequence, connection, run, approval, tool, %action, "a person is asked"
             ),
-            Outcome::Answered {
-                approval,
-                action,
-                decision,
-                by,
-                ..
-            } => tracing::info!(
+            Outcome::Answered { approval, action, decision, by, .. } => tracing::info!(
                 sequence, connection, run, approval, %action, ?decision, by, "there is an answer"
             ),
             Outcome::RunEnded { ending } => {
                 tracing::info!(sequence, connection, run, ?ending, "a run ended");
             }
-            Outcome::RequestRefused {
-                request,
-                code,
-                detail,
-            } => tracing::warn!(
-                sequence,
-                connection,
-                run,
-                request,
-                ?code,
-                detail,
-                "a request of a run was refused"
-            ),
+            Outcome::RequestRefused { request, code, detail } => {
+                tracing::warn!(sequence, connection, run, request, ?code, detail, "a request of a run was refused")
+            }
         }
     }
 }

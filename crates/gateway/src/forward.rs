@@ -62,15 +62,9 @@ impl FromStr for Forward {
             Err(_) => local.parse().map_err(|_| no())?,
         };
         if !local.ip().is_loopback() {
-            return Err(
-                "nobody else may use it: the address is not of the loopback interface".to_owned(),
-            );
+            return Err("nobody else may use it: the address is not of the loopback interface".to_owned());
         }
-        Ok(Self {
-            local,
-            host,
-            port: port.ok_or_else(no)?,
-        })
+        Ok(Self { local, host, port: port.ok_or_else(no)? })
     }
 }
 
@@ -105,11 +99,7 @@ impl Forwarder {
     /// # Errors
     ///
     /// When one cannot be had.
-    pub async fn bind(
-        forwards: &[Forward],
-        gateway: GatewayAddress,
-        credential: &Credential,
-    ) -> io::Result<Self> {
+    pub async fn bind(forwards: &[Forward], gateway: GatewayAddress, credential: &Credential) -> io::Result<Self> {
         let mut listeners = Vec::new();
         for forward in forwards {
             let listener = TcpListener::bind(forward.local).await?;
@@ -158,8 +148,7 @@ impl Forwarder {
                     let (gateway, target) = (Arc::clone(&gateway), target.clone());
                     let authorization = Arc::clone(&authorization);
                     tokio::spawn(async move {
-                        if let Err(error) = forward(local, &gateway, &target, &authorization).await
-                        {
+                        if let Err(error) = forward(local, &gateway, &target, &authorization).await {
                             let cause = std::error::Error::source(&error).map(ToString::to_string);
                             tracing::warn!(%error, cause, target, "a connection was not forwarded");
                         }
@@ -181,23 +170,11 @@ async fn forward(
     match gateway {
         GatewayAddress::Tcp(address) => {
             let stream = TcpStream::connect(address).await;
-            tunnel(
-                local,
-                stream.map_err(ForwardError::Gateway)?,
-                target,
-                authorization,
-            )
-            .await
+            tunnel(local, stream.map_err(ForwardError::Gateway)?, target, authorization).await
         }
         GatewayAddress::Unix(path) => {
             let stream = UnixStream::connect(path).await;
-            tunnel(
-                local,
-                stream.map_err(ForwardError::Gateway)?,
-                target,
-                authorization,
-            )
-            .await
+            tunnel(local, stream.map_err(ForwardError::Gateway)?, target, authorization).await
         }
     }
 }
@@ -209,9 +186,7 @@ async fn tunnel<G: AsyncRead + AsyncWrite + Unpin>(
     authorization: &str,
 ) -> Result<(), ForwardError> {
     let opening = open(&mut gateway, target, authorization);
-    let first = timeout(ANSWER_DEADLINE, opening)
-        .await
-        .unwrap_or(Err(ForwardError::Slow))?;
+    let first = timeout(ANSWER_DEADLINE, opening).await.unwrap_or(Err(ForwardError::Slow))?;
     // A tunnel that breaks is for the program to notice.
     if local.write_all(&first).await.is_ok() {
         let _ = copy_bidirectional(&mut local, &mut gateway).await;

@@ -22,11 +22,8 @@ use crate::settings::Loopback;
 pub type Body = fn(data: &[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
-pub const TARGETS: &[(&str, Body)] = &[
-    ("client_hello", client_hello),
-    ("connect_head", connect_head),
-    ("run_api", run_api),
-];
+pub const TARGETS: &[(&str, Body)] =
+    &[("client_hello", client_hello), ("connect_head", connect_head), ("run_api", run_api)];
 
 /// A head that names a host names one in one way: the host is in the head as it is read, and reading it again gives the
 /// same.
@@ -55,19 +52,11 @@ pub fn connect_head(data: &[u8]) {
             assert!(path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic()));
             let after = head.target.strip_prefix("http://").unwrap_or_default();
             let authority = after.split(['/', '?']).next().unwrap_or_default();
-            assert!(
-                !authority.is_empty() && !authority.contains(['@', '\\', '#']),
-                "{authority}"
-            );
+            assert!(!authority.is_empty() && !authority.contains(['@', '\\', '#']), "{authority}");
         }
     }
     check_rules(&target);
-    let again = format!(
-        "{} {} HTTP/1.1\r\nHost: {}\r\n\r\n",
-        head.method,
-        head.target,
-        target.authority()
-    );
+    let again = format!("{} {} HTTP/1.1\r\nHost: {}\r\n\r\n", head.method, head.target, target.authority());
     if matches!(target.kind, Kind::Request { .. }) {
         let again = read_request(again.as_bytes(), Targets::Proxy);
         assert!(again.is_ok_and(|head| Target::read(&head) == Ok(target)));
@@ -81,10 +70,7 @@ fn check_rules(target: &Target) {
         let credential = GatewayCredential {
             name: "fuzz".to_owned(),
             part: PartName("fuzz".to_owned()),
-            reach: Reach {
-                public,
-                destinations: Vec::new(),
-            },
+            reach: Reach { public, destinations: Vec::new() },
         };
         Rules::of(&credential).ok()
     };
@@ -126,14 +112,10 @@ pub fn client_hello(data: &[u8]) {
     if let Ok(Hello::Complete(name)) = &whole {
         assert!(may_be_tls(data));
         if let Some(name) = name {
-            assert!(
-                name.bytes()
-                    .all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase())
-            );
+            assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase()));
             // In one record the name is in one piece; the heads of several could cut it apart.
             let record = usize::from(u16::from_be_bytes([data[3], data[4]]));
-            let message =
-                usize::from(data[6]) << 16 | usize::from(data[7]) << 8 | usize::from(data[8]);
+            let message = usize::from(data[6]) << 16 | usize::from(data[7]) << 8 | usize::from(data[8]);
             if record == message + 4 {
                 let lower = data.to_ascii_lowercase();
                 assert!(lower.windows(name.len()).any(|it| it == name.as_bytes()));

@@ -97,28 +97,17 @@ impl Default for Metrics {
             missed: Counter::default(),
             registry: Registry::default(),
         };
-        registry.register(
-            "connections",
-            "Clients that are connected",
-            metrics.connections.clone(),
-        );
+        registry.register("connections", "Clients that are connected", metrics.connections.clone());
         registry.register("runs", "Runs that are served", metrics.runs.clone());
         registry.register("reports", "Reports of runs", metrics.reports.clone());
         let help = "Questions that wait for a person";
         registry.register("approvals_waiting", help, metrics.approvals.clone());
-        registry.register(
-            "token_reviews",
-            "Questions about tokens",
-            metrics.reviews.clone(),
-        );
+        registry.register("token_reviews", "Questions about tokens", metrics.reviews.clone());
         let help = "Requests that were refused, of parts and of runs";
         registry.register("refusals", help, metrics.refusals.clone());
         let help = "Events that were gone before they were counted";
         registry.register("events_missed", help, metrics.missed.clone());
-        Self {
-            registry,
-            ..metrics
-        }
+        Self { registry, ..metrics }
     }
 }
 
@@ -202,15 +191,8 @@ mod tests {
         metrics.report(Taken::Kept);
         metrics.review(Review::Bad);
         metrics.waiting(1);
-        metrics.event(&Outcome::Refused {
-            reason: Reason::NotInPlan,
-            detail: None,
-        });
-        metrics.event(&Outcome::RequestRefused {
-            request: None,
-            code: ApiRefusalCode::Chain,
-            detail: None,
-        });
+        metrics.event(&Outcome::Refused { reason: Reason::NotInPlan, detail: None });
+        metrics.event(&Outcome::RequestRefused { request: None, code: ApiRefusalCode::Chain, detail: None });
         let text = metrics.text(3, 2);
         for line in [
             "sympozium_gateway_connections 3",

@@ -15,12 +15,10 @@ pub trait Outside: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// Every address of a name, asked for now. Called for names only that a plan allows.
-    fn resolve(&self, name: &str)
-    -> impl Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send;
+    fn resolve(&self, name: &str) -> impl Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send;
 
     /// Connects to exactly this address.
-    fn connect(&self, address: SocketAddr)
-    -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    fn connect(&self, address: SocketAddr) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
 /// The real network.

@@ -122,32 +122,16 @@ impl Plans {
     /// # Errors
     ///
     /// As there.
-    pub fn add_credentials(
-        &self,
-        uid: &str,
-        credentials: &[GatewayCredential],
-    ) -> Result<(), Unusable> {
+    pub fn add_credentials(&self, uid: &str, credentials: &[GatewayCredential]) -> Result<(), Unusable> {
         self.insert(uid, credentials, None)
     }
 
-    fn insert(
-        &self,
-        uid: &str,
-        credentials: &[GatewayCredential],
-        facts: Option<RunFacts>,
-    ) -> Result<(), Unusable> {
+    fn insert(&self, uid: &str, credentials: &[GatewayCredential], facts: Option<RunFacts>) -> Result<(), Unusable> {
         let mut grants = HashMap::new();
         for credential in credentials {
-            let who = Who {
-                run: uid.to_owned(),
-                credential: credential.name.clone(),
-                part: Some(credential.part.0.clone()),
-            };
-            let grant = Grant {
-                who,
-                rules: Rules::of(credential)?,
-                usage: Usage::default(),
-            };
+            let who =
+                Who { run: uid.to_owned(), credential: credential.name.clone(), part: Some(credential.part.0.clone()) };
+            let grant = Grant { who, rules: Rules::of(credential)?, usage: Usage::default() };
             if grants.insert(credential.name.clone(), grant).is_some() {
                 return Err(Unusable::Twice(credential.name.clone()));
             }
@@ -163,11 +147,7 @@ impl Plans {
                     let known = known.grants.get(name);
                     known.is_some_and(|it| it.rules == grant.rules && it.who == grant.who)
                 });
-            return if same {
-                Ok(())
-            } else {
-                Err(Unusable::Changed(uid.to_owned()))
-            };
+            return if same { Ok(()) } else { Err(Unusable::Changed(uid.to_owned())) };
         }
         if runs.active.len() == MAX_RUNS {
             return Err(Unusable::TooMany);
@@ -219,19 +199,12 @@ impl Plans {
     pub fn holder(&self, run: &str, credential: &str) -> Result<Holder, Reason> {
         let runs = self.lock();
         let Some(found) = runs.active.get(run) else {
-            return Err(if runs.ended.iter().any(|ended| ended == run) {
-                Reason::RunOver
-            } else {
-                Reason::RunUnknown
-            });
+            return Err(if runs.ended.iter().any(|ended| ended == run) { Reason::RunOver } else { Reason::RunUnknown });
         };
         if !found.grants.contains_key(credential) {
             return Err(Reason::CredentialNotPlanned);
         }
-        Ok(Holder {
-            run: Arc::clone(found),
-            name: credential.to_owned(),
-        })
+        Ok(Holder { run: Arc::clone(found), name: credential.to_owned() })
     }
 
     /// The run of this UID, for the run API.

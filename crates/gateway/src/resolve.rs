@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
-    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
-    ResolverOpts,
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
@@ -86,10 +85,7 @@ impl Resolver {
         let config = ResolverConfig::from_name_servers(servers);
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let resolver = builder.with_options(options()).build();
-        Ok(Self {
-            resolver: resolver.map_err(NoResolver::Library)?,
-            cluster_domain,
-        })
+        Ok(Self { resolver: resolver.map_err(NoResolver::Library)?, cluster_domain })
     }
 
     /// Every address of a name, in both families.
@@ -120,14 +116,10 @@ impl Resolver {
 
 /// The cluster's domain in the search list of a pod, which has `NAMESPACE.svc.DOMAIN`, `svc.DOMAIN` and `DOMAIN` in it.
 fn domain_of_pod(search: &[Name]) -> Option<String> {
-    let search: Vec<String> = search
-        .iter()
-        .map(|name| name.to_ascii().trim_end_matches('.').to_ascii_lowercase())
-        .collect();
+    let search: Vec<String> =
+        search.iter().map(|name| name.to_ascii().trim_end_matches('.').to_ascii_lowercase()).collect();
     let mut domains = search.iter().filter_map(|it| it.strip_prefix(SERVICES));
-    domains
-        .find(|domain| !domain.is_empty() && search.iter().any(|it| it == domain))
-        .map(str::to_owned)
+    domains.find(|domain| !domain.is_empty() && search.iter().any(|it| it == domain)).map(str::to_owned)
 }
 
 fn server(address: SocketAddr) -> NameServerConfig {
@@ -174,25 +166,11 @@ mod tests {
             let search: Vec<Name> = search.iter().map(|it| it.parse().unwrap()).collect();
             domain_of_pod(&search)
         };
-        let pod = [
-            "team.svc.cluster.local",
-            "svc.cluster.local",
-            "cluster.local",
-        ];
+        let pod = ["team.svc.cluster.local", "svc.cluster.local", "cluster.local"];
         assert_eq!(found(&pod).as_deref(), Some("cluster.local"));
-        let other = [
-            "a.svc.K8s.Example.org.",
-            "svc.k8s.example.org",
-            "k8s.example.org",
-            "lan",
-        ];
+        let other = ["a.svc.K8s.Example.org.", "svc.k8s.example.org", "k8s.example.org", "lan"];
         assert_eq!(found(&other).as_deref(), Some("k8s.example.org"));
-        for machine in [
-            &[][..],
-            &["example.org"],
-            &["svc.example.org", "lan"],
-            &["svc"],
-        ] {
+        for machine in [&[][..], &["example.org"], &["svc.example.org", "lan"], &["svc"]] {
             assert_eq!(found(machine), None, "{machine:?}");
         }
     }

@@ -13,11 +13,7 @@ pub fn rules() -> Vec<PolicyRule> {
         // `status.report`; a ValidatingAdmissionPolicy holds it to that field.
         rule(GROUP, &["agentruns/status"], &["patch"]),
         rule(GROUP, &["runrecords"], &["create", "get"]),
-        rule(
-            GROUP,
-            &["toolapprovals"],
-            &["create", "get", "list", "watch"],
-        ),
+        rule(GROUP, &["toolapprovals"], &["create", "get", "list", "watch"]),
         // Whose the token of a pod is.
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
     ]
@@ -43,10 +39,7 @@ mod tests {
         for rule in rules() {
             let resources = rule.resources.unwrap_or_default();
             for resource in &resources {
-                assert!(
-                    !["*", "secrets", "pods"].contains(&resource.as_str()),
-                    "{resource}"
-                );
+                assert!(!["*", "secrets", "pods"].contains(&resource.as_str()), "{resource}");
             }
             for verb in &rule.verbs {
                 assert!(!["*", "delete", "deletecollection", "update"].contains(&verb.as_str()));

@@ -45,8 +45,7 @@ use state::Seat;
 
 pub use identify::Credentials;
 pub use request::{
-    MAX_APPROVAL_NAME, MAX_CHANNEL_NAME, MAX_MESSAGE, MAX_TASK, MAX_TASK_NAME, MAX_TIMEOUT,
-    MAX_TOOL_NAME,
+    MAX_APPROVAL_NAME, MAX_CHANNEL_NAME, MAX_MESSAGE, MAX_TASK, MAX_TASK_NAME, MAX_TIMEOUT, MAX_TOOL_NAME,
 };
 pub use traits::{Decider, Identify, Kept, Question, Reporter, Scheduler, Unable, Unidentified};
 
@@ -84,8 +83,7 @@ pub const MAX_WAIT_SECONDS: u64 = sympozium_api::limits::APPROVAL_SECONDS_MOST a
 pub const MAX_OPEN_QUESTIONS: usize = sympozium_ipc::run_api::MAX_REQUESTS as usize;
 
 /// One text for everything that can be wrong with a token, as for credentials at the way out.
-const UNAUTHORISED: &str =
-    "the gateway wants the token of a run that is not over\nhint: it ends with the run";
+const UNAUTHORISED: &str = "the gateway wants the token of a run that is not over\nhint: it ends with the run";
 
 /// Who does what runs ask for.
 #[derive(Debug)]
@@ -140,20 +138,11 @@ where
 
 impl<I, D, R, S> Service<I, D, R, S> {
     pub(crate) fn new(api: RunApi<I, D, R, S>, plans: Arc<Plans>, events: Arc<Events>) -> Self {
-        Self {
-            api,
-            plans,
-            events,
-            bodies: Arc::new(Semaphore::new(MAX_BODY_BYTES / BODY_STEP)),
-        }
+        Self { api, plans, events, bodies: Arc::new(Semaphore::new(MAX_BODY_BYTES / BODY_STEP)) }
     }
 
     fn tell(&self, connection: u64, run: &str, outcome: Outcome) {
-        let who = Who {
-            run: run.to_owned(),
-            credential: RUN.to_owned(),
-            part: None,
-        };
+        let who = Who { run: run.to_owned(), credential: RUN.to_owned(), part: None };
         self.events.tell(connection, Some(who), None, outcome);
     }
 }
@@ -166,11 +155,7 @@ where
     S: Scheduler,
 {
     /// One request, from its head to its answer.
-    async fn answer(
-        self: &Arc<Self>,
-        request: http::Request<Incoming>,
-        whose: &Arc<Whose>,
-    ) -> Answer {
+    async fn answer(self: &Arc<Self>, request: http::Request<Incoming>, whose: &Arc<Whose>) -> Answer {
         let run = match self.identified(&request, whose).await {
             Ok(run) => run,
             Err(refusal) => return written(Err::<(), _>(refusal)),
@@ -190,8 +175,7 @@ where
                     request: word,
                     code: refusal.code,
                     // That one may repeat what was sent.
-                    detail: (refusal.code != ApiRefusalCode::Request)
-                        .then(|| refusal.message.clone()),
+                    detail: (refusal.code != ApiRefusalCode::Request).then(|| refusal.message.clone()),
                 },
             );
         }
@@ -202,17 +186,9 @@ where
     }
 
     /// Whose request it is. Nothing but its token has been looked at until then.
-    async fn identified(
-        &self,
-        request: &http::Request<Incoming>,
-        whose: &Arc<Whose>,
-    ) -> Result<Arc<Run>, ApiRefusal> {
+    async fn identified(&self, request: &http::Request<Incoming>, whose: &Arc<Whose>) -> Result<Arc<Run>, ApiRefusal> {
         let nobody = |who: Option<&str>, reason, detail| {
-            let who = who.map(|run| Who {
-                run: run.to_owned(),
-                credential: RUN.to_owned(),
-                part: None,
-            });
+            let who = who.map(|run| Who { run: run.to_owned(), credential: RUN.to_owned(), part: None });
             let outcome = Outcome::Refused { reason, detail };
             self.events.tell(whose.connection, who, None, outcome);
             run_is_over()
@@ -289,12 +265,7 @@ where
     }
 
     /// The body, whole and understood, with the room that it takes.
-    async fn read(
-        &self,
-        kind: Kind,
-        body: Incoming,
-        run: &Run,
-    ) -> Result<(Wish, Room), ApiRefusal> {
+    async fn read(&self, kind: Kind, body: Incoming, run: &Run) -> Result<(Wish, Room), ApiRefusal> {
         if body.size_hint().lower() > MAX_REQUEST as u64 {
             return Err(too_large());
         }
@@ -303,10 +274,7 @@ where
             let of_run = of_run.map_err(no_room)?;
             let steps = body_steps(body.size_hint().exact());
             let of_all = Arc::clone(&self.bodies).acquire_many_owned(steps).await;
-            Ok(Room {
-                _of_run: of_run,
-                _of_all: of_all.map_err(no_room)?,
-            })
+            Ok(Room { _of_run: of_run, _of_all: of_all.map_err(no_room)? })
         };
         let room = timeout(ROOM_DEADLINE, room).await;
         let room = room.unwrap_or_else(|late| Err(no_room(late)))?;
@@ -345,10 +313,7 @@ enum Claim {
 }
 
 /// Does `work` unless the run ends first. What is done wins: its answer is told.
-async fn until_over<T>(
-    run: &Run,
-    work: impl Future<Output = Result<T, ApiRefusal>>,
-) -> Result<T, ApiRefusal> {
+async fn until_over<T>(run: &Run, work: impl Future<Output = Result<T, ApiRefusal>>) -> Result<T, ApiRefusal> {
     tokio::select! {
         biased;
         done = work => done,
@@ -372,9 +337,7 @@ fn unidentified() -> ApiRefusal {
 fn written(answered: Result<impl Serialize, ApiRefusal>) -> Answer {
     let status = match &answered {
         Ok(_) => StatusCode::OK,
-        Err(refusal) => {
-            StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-        }
+        Err(refusal) => StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
     };
     let bytes = match &answered {
         Ok(answer) => serde_json::to_vec(answer),
@@ -387,10 +350,7 @@ fn written(answered: Result<impl Serialize, ApiRefusal>) -> Answer {
             *response.status_mut() = status;
             let headers = response.headers_mut();
             headers.insert(CONTENT_LENGTH, length.into());
-            headers.insert(
-                http::header::CONTENT_TYPE,
-                http::HeaderValue::from_static("application/json"),
-            );
+            headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
             response
         }
         // A refusal of ours is short: this comes to an end.

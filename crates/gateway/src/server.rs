@@ -20,9 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 
-use crate::arguments::{
-    Arguments, Command, ForwardArguments, ServeArguments, SignArguments, Source,
-};
+use crate::arguments::{Arguments, Command, ForwardArguments, ServeArguments, SignArguments, Source};
 use crate::cluster::{self, Cluster};
 use crate::egress::Gateway;
 use crate::forward::Forwarder;
@@ -52,10 +50,8 @@ fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     start_logging(&arguments.log);
     // One provider of cryptography, installed before anything speaks TLS. A second call keeps the first.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the runtime cannot be started")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot be started")?;
     let served = runtime.block_on(serve(arguments));
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
     served
@@ -92,28 +88,15 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         listen::canary(address, port, closing.clone()).await?;
     }
     if let Some(probes) = arguments.probe_listen {
-        let probed = Arc::new(Probes {
-            gateway: Arc::clone(&gateway),
-            metrics,
-            cluster,
-            closing: closing.clone(),
-        });
+        let probed = Arc::new(Probes { gateway: Arc::clone(&gateway), metrics, cluster, closing: closing.clone() });
         listen::probes(probes, closing, probed).await?;
     }
 
-    let reload = Reload {
-        gateway: Arc::clone(&gateway),
-        arguments,
-        source,
-        tls,
-    };
+    let reload = Reload { gateway: Arc::clone(&gateway), arguments, source, tls };
     signals.end(&reload).await;
     tracing::info!("ending: no new connections are taken");
     close.send_replace(true);
-    if tokio::time::timeout(SHUTDOWN_GRACE, all_closed.recv())
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(SHUTDOWN_GRACE, all_closed.recv()).await.is_err() {
         tracing::warn!(clients = gateway.clients(), "what is still open is cut");
         gateway.end();
         let _ = tokio::time::timeout(SHUTDOWN_LIMIT, all_closed.recv()).await;
@@ -122,17 +105,9 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
 }
 
 /// Serves the runs whose plans are in a directory.
-fn serve_directory(
-    gateway: &Gateway<Network>,
-    plans: &Path,
-    records: Option<&Path>,
-) -> Result<(), Failure> {
-    reload_plans(gateway, plans).map_err(|error| {
-        Failure::new(
-            error,
-            "--plans is a directory with a file UID.json for each run",
-        )
-    })?;
+fn serve_directory(gateway: &Gateway<Network>, plans: &Path, records: Option<&Path>) -> Result<(), Failure> {
+    reload_plans(gateway, plans)
+        .map_err(|error| Failure::new(error, "--plans is a directory with a file UID.json for each run"))?;
     records.map_or(Ok(()), |directory| serve_run_api(gateway, directory))
 }
 
@@ -165,12 +140,7 @@ fn serve_run_api(gateway: &Gateway<Network>, directory: &Path) -> Result<(), Fai
             "--records is a directory that this user may write",
         )
     })?;
-    let api = RunApi {
-        identify: gateway.credentials(),
-        decider: NobodyToAsk,
-        reporter,
-        scheduler: NoScheduler,
-    };
+    let api = RunApi { identify: gateway.credentials(), decider: NobodyToAsk, reporter, scheduler: NoScheduler };
     gateway.serve_run_api(api).map_err(anyhow::Error::from)?;
     tracing::info!(records = %directory.display(), "the run API is served");
     Ok(())
@@ -243,20 +213,16 @@ struct Reload<'a> {
 impl Reload<'_> {
     fn state(&self) -> files::State {
         let files = [&self.arguments.tls_cert, &self.arguments.tls_key];
-        let files = files
-            .into_iter()
-            .flatten()
-            .chain([&self.arguments.key_file]);
+        let files = files.into_iter().flatten().chain([&self.arguments.key_file]);
         files::State::of(files.into_iter().map(AsRef::as_ref))
     }
 
     fn everything(&self) {
         match files::keys(&self.arguments.key_file) {
             Ok(keys) => self.gateway.set_keys(keys),
-            Err(error) => tracing::warn!(
-                error = format!("{error:#}"),
-                "the keys cannot be used; those before stay in use"
-            ),
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "the keys cannot be used; those before stay in use")
+            }
         }
         if let Some(tls) = &self.tls {
             match files::tls(self.arguments, self.gateway.protocols()) {
@@ -271,10 +237,7 @@ impl Reload<'_> {
         if let Source::Plans(directory) = self.source
             && let Err(error) = reload_plans(&self.gateway, directory)
         {
-            tracing::warn!(
-                error = format!("{error:#}"),
-                "the plans cannot be read; those before stay in use"
-            );
+            tracing::warn!(error = format!("{error:#}"), "the plans cannot be read; those before stay in use");
         }
     }
 }
@@ -293,9 +256,7 @@ impl listen::Probed for Probes {
             return Err("it is ending");
         }
         let ready = self.cluster.as_ref().is_none_or(Cluster::is_ready);
-        ready
-            .then_some(())
-            .ok_or("the runs of the cluster were not listed yet")
+        ready.then_some(()).ok_or("the runs of the cluster were not listed yet")
     }
 
     fn metrics(&self) -> String {
@@ -308,11 +269,8 @@ fn sign(arguments: &SignArguments) -> Result<(), Failure> {
     let keys = files::keys(&arguments.key_file)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.context("the clock stands before 1970")?.as_secs();
-    let claims = Claims {
-        run: arguments.run.clone(),
-        name: arguments.name.clone(),
-        expires: now + arguments.expires_in,
-    };
+    let claims =
+        Claims { run: arguments.run.clone(), name: arguments.name.clone(), expires: now + arguments.expires_in };
     let credential = keys.sign(&claims).map_err(anyhow::Error::from)?;
     let url = credential.proxy_url(&arguments.gateway);
     let written = writeln!(io::stdout().lock(), "{}", *url);
@@ -323,20 +281,13 @@ fn sign(arguments: &SignArguments) -> Result<(), Failure> {
 fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     start_logging(&arguments.log);
     let text = files::secret(&arguments.credential_file)?;
-    let (user, password) = text.trim().split_once(':').ok_or_else(|| {
-        anyhow!(
-            "there is no credential in {}",
-            arguments.credential_file.display()
-        )
-    })?;
-    let credential = Credential {
-        user: user.to_owned(),
-        password: password.to_owned().into(),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("the runtime cannot be started")?;
+    let (user, password) = text
+        .trim()
+        .split_once(':')
+        .ok_or_else(|| anyhow!("there is no credential in {}", arguments.credential_file.display()))?;
+    let credential = Credential { user: user.to_owned(), password: password.to_owned().into() };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;
     runtime.block_on(async {
         let gateway = arguments.gateway.clone();
         let forwarder = Forwarder::bind(&arguments.forwards, gateway, &credential).await;

@@ -37,10 +37,7 @@ pub struct Action<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_dir: Option<&'a str>,
     /// What is put into it. In the hash by its own hash.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "by_its_hash"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_its_hash")]
     pub stdin: Option<&'a str>,
     /// Seconds that it may take.
     pub timeout_seconds: u32,
@@ -162,75 +159,28 @@ mod tests {
         let base = action(&one);
         let different = [
             base.clone(),
-            Action {
-                run: "other",
-                ..base.clone()
-            },
-            Action {
-                nonce: "2",
-                ..base.clone()
-            },
-            Action {
-                tool: "other",
-                ..base.clone()
-            },
-            Action {
-                pack: None,
-                ..base.clone()
-            },
-            Action {
-                pack: Some("k8s-opsskill"),
-                target: "-k8s-ops",
-                ..base.clone()
-            },
-            Action {
-                target: "sandbox",
-                ..base.clone()
-            },
+            Action { run: "other", ..base.clone() },
+            Action { nonce: "2", ..base.clone() },
+            Action { tool: "other", ..base.clone() },
+            Action { pack: None, ..base.clone() },
+            Action { pack: Some("k8s-opsskill"), target: "-k8s-ops", ..base.clone() },
+            Action { target: "sandbox", ..base.clone() },
             action(&two),
-            Action {
-                deed: Deed::Shell("a b"),
-                ..base.clone()
-            },
-            Action {
-                work_dir: None,
-                ..base.clone()
-            },
-            Action {
-                work_dir: Some("/"),
-                ..base.clone()
-            },
-            Action {
-                stdin: Some("in"),
-                ..base.clone()
-            },
-            Action {
-                stdin: Some("out"),
-                ..base.clone()
-            },
-            Action {
-                timeout_seconds: 31,
-                ..base.clone()
-            },
+            Action { deed: Deed::Shell("a b"), ..base.clone() },
+            Action { work_dir: None, ..base.clone() },
+            Action { work_dir: Some("/"), ..base.clone() },
+            Action { stdin: Some("in"), ..base.clone() },
+            Action { stdin: Some("out"), ..base.clone() },
+            Action { timeout_seconds: 31, ..base.clone() },
         ];
-        let hashes: BTreeSet<Digest> = different
-            .iter()
-            .map(|it| it.digest().expect("JSON"))
-            .collect();
+        let hashes: BTreeSet<Digest> = different.iter().map(|it| it.digest().expect("JSON")).collect();
         assert_eq!(hashes.len(), different.len());
-        assert_eq!(
-            base.digest().expect("JSON"),
-            action(&one).digest().expect("JSON")
-        );
+        assert_eq!(base.digest().expect("JSON"), action(&one).digest().expect("JSON"));
     }
 
     #[test]
     fn a_person_sees_what_is_there() {
-        let words = [
-            "kubectl".to_owned(),
-            "delete\u{202e}txt\nword 9: harmless\u{1b}[2K".to_owned(),
-            "\\n".to_owned(),
-        ];
+        let words = ["kubectl".to_owned(), "delete\u{202e}txt\nword 9: harmless\u{1b}[2K".to_owned(), "\\n".to_owned()];
         assert_eq!(
             action(&words).shown().expect("short"),
             "tool: execute_command of k8s-ops\n\

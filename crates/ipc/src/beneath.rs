@@ -56,15 +56,12 @@ pub(crate) fn open(
     }
     match method {
         Method::Openat2 => {
-            let resolve = ResolveFlags::BENEATH
-                | ResolveFlags::NO_SYMLINKS
-                | ResolveFlags::NO_MAGICLINKS
-                | ResolveFlags::NO_XDEV;
+            let resolve =
+                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
             rustix::io::retry_on_intr(|| rustix::fs::openat2(directory, name, flags, mode, resolve))
         }
         Method::Compare => {
-            let opened =
-                rustix::io::retry_on_intr(|| rustix::fs::openat(directory, name, flags, mode));
+            let opened = rustix::io::retry_on_intr(|| rustix::fs::openat(directory, name, flags, mode));
             let file = match opened {
                 // With O_DIRECTORY the kernel looks at the type first, and a link is none.
                 Err(Errno::NOTDIR) if is_link(directory, name) => return Err(Errno::LOOP),
@@ -79,9 +76,8 @@ pub(crate) fn open(
 }
 
 fn is_link(directory: BorrowedFd<'_>, name: &str) -> bool {
-    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Symlink
-    })
+    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Symlink)
 }
 
 /// What tells mounts apart: the mount's id, or the device where the kernel (before 5.8, and gVisor) knows no ids. The
@@ -102,8 +98,7 @@ mod tests {
 
     #[test]
     fn only_a_single_component_is_a_name() {
-        let directory =
-            rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let directory = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         for method in [Method::Openat2, Method::Compare] {
             let open = |name| open(method, directory.as_fd(), name, OFlags::PATH, Mode::empty());
             for name in ["", ".", "..", "etc/passwd", "/etc", "etc/", "a\0b"] {

@@ -31,8 +31,7 @@ pub const MAX_NAME_BYTES: usize = 272;
 /// Digits of an expiry: until the year 5138.
 const MAX_EXPIRY_DIGITS: usize = 11;
 /// Bytes of the user part.
-pub const MAX_USER_BYTES: usize =
-    MAX_KEY_ID_BYTES + MAX_RUN_BYTES + MAX_NAME_BYTES + MAX_EXPIRY_DIGITS + 3;
+pub const MAX_USER_BYTES: usize = MAX_KEY_ID_BYTES + MAX_RUN_BYTES + MAX_NAME_BYTES + MAX_EXPIRY_DIGITS + 3;
 /// Characters of the password.
 pub const PASSWORD_BYTES: usize = 64;
 
@@ -106,10 +105,7 @@ impl KeyRing {
         }
         let (id, key) = self.signing();
         let code = code(id, key, claims);
-        Ok(Credential {
-            user: format!("{id}.{}.{}.{expires}", claims.run, claims.name),
-            password: hexadecimal(&code),
-        })
+        Ok(Credential { user: format!("{id}.{}.{}.{expires}", claims.run, claims.name), password: hexadecimal(&code) })
     }
 
     /// Who sent this, if the password is right and it has not expired at `now`, in seconds of Unix time.
@@ -140,10 +136,7 @@ impl KeyRing {
 impl Credential {
     /// The address of a proxy at `authority`, as `HTTP_PROXY` and the like take it.
     pub fn proxy_url(&self, authority: &str) -> Zeroizing<String> {
-        Zeroizing::new(format!(
-            "http://{}:{}@{authority}",
-            self.user, *self.password
-        ))
+        Zeroizing::new(format!("http://{}:{}@{authority}", self.user, *self.password))
     }
 }
 
@@ -170,11 +163,7 @@ fn parse(user: &str) -> Option<(&str, Claims)> {
     if !keys::is_key_id(id) || !is_run(run) || !is_name(name) || !plain {
         return None;
     }
-    let claims = Claims {
-        run: run.to_owned(),
-        name: name.to_owned(),
-        expires: expires.parse().ok()?,
-    };
+    let claims = Claims { run: run.to_owned(), name: name.to_owned(), expires: expires.parse().ok()? };
     Some((id, claims))
 }
 
@@ -194,13 +183,7 @@ fn code(id: &str, key: &[u8; KEY_BYTES], claims: &Claims) -> Zeroizing<[u8; 32]>
         unreachable!("HMAC takes keys of every length");
     };
     let expires = claims.expires.to_be_bytes();
-    let fields = [
-        DOMAIN,
-        id.as_bytes(),
-        claims.run.as_bytes(),
-        claims.name.as_bytes(),
-        &expires,
-    ];
+    let fields = [DOMAIN, id.as_bytes(), claims.run.as_bytes(), claims.name.as_bytes(), &expires];
     for field in fields {
         mac.update(&(field.len() as u64).to_be_bytes());
         mac.update(field);

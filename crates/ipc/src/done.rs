@@ -37,12 +37,7 @@ impl DoneWatch {
     pub fn new(volume: &Volume, mode: WatchMode) -> Self {
         let mut watch = Watch::new(mode, volume.root());
         watch.add(volume.root(), WatchFlags::CREATE | WatchFlags::MOVED_TO);
-        Self {
-            volume: volume.clone(),
-            watch,
-            next_look: Instant::now(),
-            told: None,
-        }
+        Self { volume: volume.clone(), watch, next_look: Instant::now(), told: None }
     }
 
     /// Readable when [`check`](Self::check) may have news. There is none where the directory is polled.

@@ -241,10 +241,7 @@ mod tests {
         let written = json!({ "code": "unknownTool", "message": "there is no tool `x`" });
         assert_eq!(serde_json::to_value(&refusal)?, written);
         // A side that says more than the other knows is of another release.
-        assert!(
-            serde_json::from_value::<ToolCall>(json!({ "id": "1", "arguments": {}, "as": "root" }))
-                .is_err()
-        );
+        assert!(serde_json::from_value::<ToolCall>(json!({ "id": "1", "arguments": {}, "as": "root" })).is_err());
         Ok(())
     }
 }

@@ -3,10 +3,7 @@
 //! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
 //! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
 
-#![expect(
-    clippy::expect_used,
-    reason = "a broken property is told by a panic, as in a test"
-)]
+#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
 
 use std::time::Duration;
 
@@ -15,8 +12,8 @@ use serde_json::Value;
 use crate::credential::{KEY_BYTES, KeyRing, MAX_USER_BYTES};
 use crate::id::RequestId;
 use crate::message::{
-    DEFAULT_MAX_TIMEOUT, ExecRequest, ExecResult, MAX_ARGUMENTS, MAX_REQUEST_BYTES, MAX_WORD_BYTES,
-    RequestProblem, ResultProblem,
+    DEFAULT_MAX_TIMEOUT, ExecRequest, ExecResult, MAX_ARGUMENTS, MAX_REQUEST_BYTES, MAX_WORD_BYTES, RequestProblem,
+    ResultProblem,
 };
 use crate::names::{self, Entry};
 
@@ -83,10 +80,7 @@ pub fn ipc_request(data: &[u8]) {
     assert_eq!(text("workDir"), request.work_dir.as_deref());
     assert_eq!(text("target"), request.target.as_deref());
     assert_eq!(text("stdin"), request.stdin.as_deref());
-    assert_eq!(
-        value.get("timeout").and_then(Value::as_i64),
-        request.timeout
-    );
+    assert_eq!(value.get("timeout").and_then(Value::as_i64), request.timeout);
 
     assert!(data.len() <= MAX_REQUEST_BYTES);
     assert!(request.args.len() <= MAX_ARGUMENTS && request.argv.len() <= MAX_ARGUMENTS);
@@ -99,10 +93,9 @@ pub fn ipc_request(data: &[u8]) {
     // Our own spelling may need more bytes than theirs, and then does not fit.
     match request.to_json() {
         Ok(json) => assert_eq!(ExecRequest::parse(&json, &id), Ok(request)),
-        Err(problem) => assert!(matches!(
-            problem,
-            RequestProblem::TooLarge { .. } | RequestProblem::TooLong { field: "_meta", .. }
-        )),
+        Err(problem) => {
+            assert!(matches!(problem, RequestProblem::TooLarge { .. } | RequestProblem::TooLong { field: "_meta", .. }))
+        }
     }
     let end = data.trim_ascii_end().len();
     for cut in [0, end / 3, end / 2, end - 1] {
@@ -121,10 +114,7 @@ fn independent(data: &[u8]) -> Option<Value> {
 
 fn check_request_problem(data: &[u8], problem: &RequestProblem) {
     let text = problem.to_string();
-    assert!(
-        !text.is_empty() && text.len() <= MAX_PROBLEM_BYTES,
-        "{text}"
-    );
+    assert!(!text.is_empty() && text.len() <= MAX_PROBLEM_BYTES, "{text}");
     if *problem == RequestProblem::EndsEarly {
         assert!(serde_json::from_slice::<Value>(data).is_err());
     }
@@ -137,10 +127,7 @@ pub fn ipc_result(data: &[u8]) {
         Ok(result) => result,
         Err(problem) => {
             let text = problem.to_string();
-            return assert!(
-                !text.is_empty() && text.len() <= MAX_PROBLEM_BYTES,
-                "{text}"
-            );
+            return assert!(!text.is_empty() && text.len() <= MAX_PROBLEM_BYTES, "{text}");
         }
     };
     let Some(value) = independent(data) else {
@@ -150,15 +137,9 @@ pub fn ipc_result(data: &[u8]) {
     assert_eq!(value["exitCode"].as_i64(), Some(result.exit_code));
     assert_eq!(value["stdout"].as_str(), Some(result.stdout.as_str()));
     assert_eq!(value["stderr"].as_str(), Some(result.stderr.as_str()));
-    assert_eq!(
-        value["timedOut"].as_bool().unwrap_or(false),
-        result.timed_out
-    );
+    assert_eq!(value["timedOut"].as_bool().unwrap_or(false), result.timed_out);
     let never = Duration::MAX;
-    assert_eq!(
-        result.timed_out_after(Duration::ZERO, never),
-        result.timed_out
-    );
+    assert_eq!(result.timed_out_after(Duration::ZERO, never), result.timed_out);
     match result.to_json() {
         Ok(json) => assert_eq!(ExecResult::parse(&json, &id), Ok(result)),
         Err(problem) => assert!(matches!(problem, ResultProblem::TooLarge { .. })),
@@ -180,10 +161,6 @@ pub fn proxy_credential(data: &[u8]) {
     assert!(user.len() <= MAX_USER_BYTES);
     assert!(user.bytes().all(|byte| byte.is_ascii_graphic()));
     let signed = ring.sign(&claims).expect("it was signed before");
-    assert_eq!(
-        (signed.user.as_str(), signed.password.as_str()),
-        (user, password)
-    );
-    ring.verify(user, password, claims.expires)
-        .expect_err("it has expired");
+    assert_eq!((signed.user.as_str(), signed.password.as_str()), (user, password));
+    ring.verify(user, password, claims.expires).expect_err("it has expired");
 }

@@ -15,10 +15,7 @@ pub enum IdProblem {
     #[error("the request id is empty")]
     Empty,
     /// It is longer than [`RequestId::MAX_BYTES`].
-    #[error(
-        "the request id has {bytes} bytes, and may have {}",
-        RequestId::MAX_BYTES
-    )]
+    #[error("the request id has {bytes} bytes, and may have {}", RequestId::MAX_BYTES)]
     TooLong {
         /// How long it is.
         bytes: usize,
@@ -100,23 +97,12 @@ mod tests {
     #[test]
     fn plain_ids_are_taken_as_they_are() {
         let longest = "x".repeat(RequestId::MAX_BYTES);
-        for text in [
-            "1718100000000000000",
-            "a",
-            "_",
-            "A.b-c_9",
-            "a.",
-            "a-",
-            &longest,
-        ] {
+        for text in ["1718100000000000000", "a", "_", "A.b-c_9", "a.", "a-", &longest] {
             let id = RequestId::parse(text);
             assert_eq!(id.as_ref().map(RequestId::as_str), Ok(text));
             assert_eq!(id.map(|id| id.to_string()), Ok(text.to_owned()));
         }
-        assert_eq!(
-            RequestId::from_nanoseconds(u64::MAX).as_str(),
-            "18446744073709551615"
-        );
+        assert_eq!(RequestId::from_nanoseconds(u64::MAX).as_str(), "18446744073709551615");
     }
 
     #[test]
@@ -137,11 +123,7 @@ mod tests {
         ];
         for (text, problem) in cases {
             assert_eq!(RequestId::parse(text), Err(problem), "{text:?}");
-            assert_eq!(
-                RequestId::parse_bytes(text.as_bytes()),
-                Err(problem),
-                "{text:?}"
-            );
+            assert_eq!(RequestId::parse_bytes(text.as_bytes()), Err(problem), "{text:?}");
         }
         assert_eq!(RequestId::parse_bytes(b"a\xff"), Err(IdProblem::Character));
     }

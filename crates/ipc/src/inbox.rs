@@ -195,10 +195,7 @@ impl Inbox {
     ///
     /// # Errors
     /// When `tools` was removed or replaced, or the volume cannot be listed. Nothing more will come then.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an iterator ends; this one only pauses"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "an iterator ends; this one only pauses")]
     pub fn next(&mut self) -> Result<Option<Arrival>, InboxError> {
         if self.ended {
             return Err(InboxError::Ended);
@@ -207,9 +204,7 @@ impl Inbox {
         for _ in 0..MAX_STEPS {
             let now = Instant::now();
             let arrival = match self.later.due(now) {
-                Some((id, Reason::Growing { since })) => {
-                    self.consider(&id, Origin::Event, Some(since))
-                }
+                Some((id, Reason::Growing { since })) => self.consider(&id, Origin::Event, Some(since)),
                 Some((id, Reason::Leased)) => self.consider_lease(&id, Lease::Over),
                 None => match self.sources.next(&self.volume, now) {
                     Ok(Some((Candidate::Request(id), origin))) => self.consider(&id, origin, None),
@@ -230,12 +225,7 @@ impl Inbox {
     }
 
     /// Everything about one request, in the order that the module explains.
-    fn consider(
-        &mut self,
-        id: &RequestId,
-        origin: Origin,
-        first_seen: Option<Instant>,
-    ) -> Option<Arrival> {
+    fn consider(&mut self, id: &RequestId, origin: Origin, first_seen: Option<Instant>) -> Option<Arrival> {
         let known = self.later.is_leased(id) || origin.is_scan() && self.later.contains(id);
         if known || self.mine.contains(id) {
             return None;
@@ -257,10 +247,7 @@ impl Inbox {
                 return None;
             }
             Err(ReadProblem::NotNow(error)) => return self.stumble(id, error),
-            Err(problem) => Draft {
-                target: None,
-                request: Err(request_problem(problem)),
-            },
+            Err(problem) => Draft { target: None, request: Err(request_problem(problem)) },
         };
         if !draft.targets(self.settings.pack.as_deref()) {
             return None;
@@ -295,8 +282,7 @@ impl Inbox {
                 return self.stumble(id, error);
             }
         }
-        if origin == Origin::SafetyScan && opened.is_none_or(|opened| age(opened.changed()) > GRACE)
-        {
+        if origin == Origin::SafetyScan && opened.is_none_or(|opened| age(opened.changed()) > GRACE) {
             self.fall_back();
         }
         Some(match draft.request {
@@ -308,16 +294,11 @@ impl Inbox {
     /// Whether a request that is not complete gets more time. Then it is looked at again.
     fn wait_for(&mut self, id: &RequestId, opened: &Opened, first_seen: Option<Instant>) -> bool {
         let now = Instant::now();
-        let since = first_seen
-            .or_else(|| self.later.growing_since(id))
-            .unwrap_or(now);
+        let since = first_seen.or_else(|| self.later.growing_since(id)).unwrap_or(now);
         if age(opened.changed()) >= GRACE || now.duration_since(since) >= MAX_GRACE {
             return false;
         }
-        if !self
-            .later
-            .insert(id, now + RECHECK, Reason::Growing { since })
-        {
+        if !self.later.insert(id, now + RECHECK, Reason::Growing { since }) {
             self.sources.scan_at(now + RETRY);
         }
         true
@@ -370,10 +351,7 @@ impl Inbox {
         }
         let abandoned = Abandoned::new(&self.volume, id, &self.mine);
         // Its holder may have answered, and the requester left, since the look above.
-        let open = matches!(
-            (self.has_result(id), self.volume.look(&name)),
-            (Ok(false), Ok(Some(_)))
-        );
+        let open = matches!((self.has_result(id), self.volume.look(&name)), (Ok(false), Ok(Some(_))));
         open.then_some(Arrival::Abandoned(abandoned))
     }
 
@@ -387,18 +365,14 @@ impl Inbox {
     /// Something failed that is not the request's fault: look again later.
     fn stumble(&mut self, id: &RequestId, error: Errno) -> Option<Arrival> {
         self.sources.start_over_at(Instant::now() + RETRY);
-        (self.trouble.replace(error) != Some(error)).then(|| Arrival::Ignored {
-            name: names::request(id),
-            reason: Ignored::NotClaimed(error),
-        })
+        (self.trouble.replace(error) != Some(error))
+            .then(|| Arrival::Ignored { name: names::request(id), reason: Ignored::NotClaimed(error) })
     }
 
     fn report(&mut self, name: &[u8], problem: IdProblem) -> Option<Arrival> {
         let fresh = self.told.len() < MAX_TOLD && self.told.insert(self.hasher.hash_one(name));
         fresh.then(|| Arrival::Ignored {
-            name: name[..name.len().min(MAX_SHOWN_BYTES)]
-                .escape_ascii()
-                .to_string(),
+            name: name[..name.len().min(MAX_SHOWN_BYTES)].escape_ascii().to_string(),
             reason: Ignored::BadName(problem),
         })
     }
@@ -431,9 +405,7 @@ fn request_problem(problem: ReadProblem) -> RequestProblem {
         ReadProblem::HardLinked { links } => RequestProblem::HardLinked { links },
         ReadProblem::TooLarge { bytes } => RequestProblem::TooLarge { bytes },
         ReadProblem::Missing => RequestProblem::Unreadable(Errno::NOENT.to_string()),
-        ReadProblem::NotNow(error) | ReadProblem::Unreadable(error) => {
-            RequestProblem::Unreadable(error.to_string())
-        }
+        ReadProblem::NotNow(error) | ReadProblem::Unreadable(error) => RequestProblem::Unreadable(error.to_string()),
     }
 }
 

@@ -37,10 +37,8 @@ impl Entry {
     /// Reads a file name.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
-        let between = |prefix: &str, suffix: &str| {
-            name.strip_prefix(prefix.as_bytes())?
-                .strip_suffix(suffix.as_bytes())
-        };
+        let between =
+            |prefix: &str, suffix: &str| name.strip_prefix(prefix.as_bytes())?.strip_suffix(suffix.as_bytes());
         if let Some(id) = between(REQUEST, JSON) {
             return RequestId::parse_bytes(id).map_or_else(Self::BadRequestName, Self::Request);
         }
@@ -104,10 +102,7 @@ mod tests {
     fn every_name_we_make_is_read_back() {
         for text in ["1", "a.json", "a.tmp", "x".repeat(128).as_str()] {
             let id = id(text);
-            assert_eq!(
-                Entry::of(request(&id).as_bytes()),
-                Entry::Request(id.clone())
-            );
+            assert_eq!(Entry::of(request(&id).as_bytes()), Entry::Request(id.clone()));
             assert_eq!(Entry::of(result(&id).as_bytes()), Entry::Result(id.clone()));
             assert_eq!(Entry::of(claim(&id).as_bytes()), Entry::Claim(id.clone()));
             assert_eq!(Entry::of(lapsed(&id).as_bytes()), Entry::Lapsed(id));
@@ -129,31 +124,14 @@ mod tests {
             (&longest, IdProblem::TooLong { bytes: 237 }),
         ];
         for (name, problem) in bad {
-            assert_eq!(
-                Entry::of(name),
-                Entry::BadRequestName(problem),
-                "{}",
-                name.escape_ascii()
-            );
+            assert_eq!(Entry::of(name), Entry::BadRequestName(problem), "{}", name.escape_ascii());
         }
-        let foreign: [&[u8]; 8] = [
-            b"",
-            b".",
-            b"..",
-            b"mcp-tools.json",
-            b"exec-request-1",
-            b"exec-result-.json",
-            b".claim-",
-            b".claim-../x",
-        ];
+        let foreign: [&[u8]; 8] =
+            [b"", b".", b"..", b"mcp-tools.json", b"exec-request-1", b"exec-result-.json", b".claim-", b".claim-../x"];
         for name in foreign {
             assert_eq!(Entry::of(name), Entry::Foreign, "{}", name.escape_ascii());
         }
-        for name in [
-            b"exec-result-1.json.tmp".as_slice(),
-            b".x.tmp",
-            b"exec-request-1.tmp",
-        ] {
+        for name in [b"exec-result-1.json.tmp".as_slice(), b".x.tmp", b"exec-request-1.tmp"] {
             assert_eq!(Entry::of(name), Entry::Temporary, "{}", name.escape_ascii());
         }
     }

@@ -11,10 +11,7 @@ mod tests;
 mod verify;
 
 pub use chain::{Chain, Line, TooLong};
-pub use event::{
-    Actor, Decided, Event, IsolationSeen, MAX_NUMBER, MAX_TEXT, Outcome, Receipt, Transferred,
-    shortened,
-};
+pub use event::{Actor, Decided, Event, IsolationSeen, MAX_NUMBER, MAX_TEXT, Outcome, Receipt, Transferred, shortened};
 pub use verify::{Broken, Problem, Verified, Verifier, verify};
 
 /// The domain of the hash of a line.

@@ -66,10 +66,7 @@ impl Requester {
     pub fn open(volume: &Volume, mode: WatchMode) -> Self {
         let mut watch = Watch::new(mode, volume.tools());
         // CLOSE_WRITE too: not every executor renames. Not CREATE: such a result would be read before it is written.
-        watch.add(
-            volume.tools(),
-            WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE,
-        );
+        watch.add(volume.tools(), WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE);
         Self {
             volume: volume.clone(),
             watch,
@@ -88,11 +85,7 @@ impl Requester {
     /// When to call [`arrived`](Self::arrived) even without an event, while anything is waited for.
     #[must_use]
     pub fn wake_at(&self) -> Instant {
-        if self.look_at_all || !self.arrived.is_empty() {
-            Instant::now()
-        } else {
-            self.next_look
-        }
+        if self.look_at_all || !self.arrived.is_empty() { Instant::now() } else { self.next_look }
     }
 
     /// Why the directory is polled, if it is.
@@ -110,9 +103,7 @@ impl Requester {
         let json = request.to_json()?;
         self.volume.check_tools()?;
         // An id is used once; a second request of that name would be run as the first.
-        Ok(self
-            .volume
-            .write(&names::request(&request.id), &json, Existing::Keep)?)
+        Ok(self.volume.write(&names::request(&request.id), &json, Existing::Keep)?)
     }
 
     /// Takes the result of a request, if it is there, and removes request, result and claim.
@@ -156,12 +147,7 @@ impl Requester {
         if let Some(id) = self.arrived.pop_front() {
             return Arrived::Result(id);
         }
-        let Self {
-            watch,
-            arrived,
-            look_at_all,
-            ..
-        } = self;
+        let Self { watch, arrived, look_at_all, .. } = self;
         let mut reads = 0;
         while arrived.is_empty() && reads < MAX_READS {
             reads += 1;
@@ -200,11 +186,7 @@ impl Requester {
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn wait(
-        &mut self,
-        id: &RequestId,
-        deadline: Instant,
-    ) -> Result<Option<ExecResult>, ResultProblem> {
+    pub fn wait(&mut self, id: &RequestId, deadline: Instant) -> Result<Option<ExecResult>, ResultProblem> {
         let mut pause = FIRST_LOOK;
         let mut announced = true;
         loop {
@@ -254,8 +236,6 @@ fn result_problem(problem: ReadProblem) -> ResultProblem {
         ReadProblem::HardLinked { links } => ResultProblem::HardLinked { links },
         ReadProblem::TooLarge { bytes } => ResultProblem::TooLarge { bytes },
         ReadProblem::Missing => ResultProblem::Unreadable("it is not there".to_owned()),
-        ReadProblem::NotNow(error) | ReadProblem::Unreadable(error) => {
-            ResultProblem::Unreadable(error.to_string())
-        }
+        ReadProblem::NotNow(error) | ReadProblem::Unreadable(error) => ResultProblem::Unreadable(error.to_string()),
     }
 }

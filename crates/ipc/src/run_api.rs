@@ -387,9 +387,7 @@ pub enum BadReport {
     #[error("a receipt has at most {} bytes", receipt::MAX_LINE_BYTES)]
     Receipt,
     /// More of the transcript than fits.
-    #[error(
-        "a report has at most {MAX_TRANSCRIPT} bytes of transcript, {MAX_TRANSCRIPT_LINE} in a line"
-    )]
+    #[error("a report has at most {MAX_TRANSCRIPT} bytes of transcript, {MAX_TRANSCRIPT_LINE} in a line")]
     Transcript,
     /// A longer answer than a run may have.
     #[error("the answer of a run has at most {MAX_RESULT} bytes")]
@@ -409,11 +407,7 @@ impl Report {
         if self.receipts.len() > MAX_RECEIPTS {
             return Err(BadReport::Receipts);
         }
-        if self
-            .receipts
-            .iter()
-            .any(|it| it.len() > receipt::MAX_LINE_BYTES)
-        {
+        if self.receipts.iter().any(|it| it.len() > receipt::MAX_LINE_BYTES) {
             return Err(BadReport::Receipt);
         }
         let line = self.transcript.iter().map(String::len).max().unwrap_or(0);
@@ -482,9 +476,7 @@ mod tests {
             receipts: vec![quotes(receipt::MAX_LINE_BYTES); MAX_RECEIPTS],
             transcript: vec![quotes(MAX_TRANSCRIPT_LINE); MAX_TRANSCRIPT / MAX_TRANSCRIPT_LINE],
             progress: Some("\u{1}".repeat(4 * receipt::MAX_TEXT)),
-            ending: Some(Ending::Answered {
-                text: "\u{1}".repeat(MAX_RESULT),
-            }),
+            ending: Some(Ending::Answered { text: "\u{1}".repeat(MAX_RESULT) }),
             ..report()
         };
         assert_eq!(report.check(), Ok(()));
@@ -501,14 +493,8 @@ mod tests {
             report.check()
         };
         let line = |bytes| vec!["x".repeat(bytes)];
-        assert_eq!(
-            with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS]),
-            Ok(())
-        );
-        assert_eq!(
-            with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS + 1]),
-            Err(BadReport::Receipts)
-        );
+        assert_eq!(with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS]), Ok(()));
+        assert_eq!(with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS + 1]), Err(BadReport::Receipts));
         let mut long = report();
         long.receipts = line(receipt::MAX_LINE_BYTES + 1);
         assert_eq!(long.check(), Err(BadReport::Receipt));
@@ -518,9 +504,6 @@ mod tests {
         long.transcript = line(MAX_TRANSCRIPT_LINE + 1);
         assert_eq!(long.check(), Err(BadReport::Transcript));
         assert_eq!(with(|it| it.phase = Phase::Ended), Err(BadReport::Ending));
-        assert_eq!(
-            with(|it| it.ending = Some(Ending::TimedOut)),
-            Err(BadReport::Ending)
-        );
+        assert_eq!(with(|it| it.ending = Some(Ending::TimedOut)), Err(BadReport::Ending));
     }
 }

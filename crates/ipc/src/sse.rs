@@ -173,10 +173,7 @@ mod tests {
     fn events_are_read_as_the_standard_has_them() {
         for (stream, expected) in [
             ("data: a\n\n", vec!["a"]),
-            (
-                "data:a\r\n\r\ndata: b\r\rdata:  c\n\n",
-                vec!["a", "b", " c"],
-            ),
+            ("data:a\r\n\r\ndata: b\r\rdata:  c\n\n", vec!["a", "b", " c"]),
             ("event: x\ndata: a\ndata: b\nid: 1\n\n", vec!["a\nb"]),
             (": comment\n\n:\n\ndata: a\n\n", vec!["a"]),
             ("data\n\ndata\ndata\n\n", vec!["", "\n"]),

@@ -79,9 +79,7 @@ impl fmt::Display for Violation {
             Self::FoldedLine => f.write_str("a header is folded over several lines"),
             Self::ContentLength => f.write_str("Content-Length is not exactly one number"),
             Self::TransferEncoding => f.write_str("Transfer-Encoding is not exactly chunked"),
-            Self::BothLengths => {
-                f.write_str("the request has both Content-Length and Transfer-Encoding")
-            }
+            Self::BothLengths => f.write_str("the request has both Content-Length and Transfer-Encoding"),
             Self::Host => f.write_str("the request does not have exactly one Host header"),
             Self::TooManyHeaders => {
                 write!(f, "the request has more than {MAX_HEADERS} headers")
@@ -228,18 +226,11 @@ pub fn read_response(head: &[u8]) -> Result<ResponseHead<'_>, Violation> {
     let mut lines = lines(head)?;
     let (version, status, reason) = status_line(lines.next().unwrap_or_default())?;
     let read = fields(lines, version)?;
-    Ok(ResponseHead {
-        status,
-        reason,
-        fields: read.fields,
-        framing: read.framing,
-    })
+    Ok(ResponseHead { status, reason, fields: read.fields, framing: read.framing })
 }
 
 fn lines(head: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Violation> {
-    let lines = head
-        .strip_suffix(b"\r\n\r\n")
-        .ok_or(Violation::LineEnding)?;
+    let lines = head.strip_suffix(b"\r\n\r\n").ok_or(Violation::LineEnding)?;
     let lines = lines.split(|&byte| byte == b'\n');
     Ok(lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line)))
 }
@@ -250,10 +241,7 @@ struct Read<'a> {
     hosts: usize,
 }
 
-fn fields<'a>(
-    lines: impl Iterator<Item = &'a [u8]>,
-    version: Version,
-) -> Result<Read<'a>, Violation> {
+fn fields<'a>(lines: impl Iterator<Item = &'a [u8]>, version: Version) -> Result<Read<'a>, Violation> {
     let (mut length, mut chunked, mut hosts) = (None, false, 0);
     let mut fields = Vec::new();
     for line in lines {
@@ -281,18 +269,13 @@ fn fields<'a>(
         (None, true) => Some(Framing::Chunked),
         (length, false) => length.map(Framing::Length),
     };
-    Ok(Read {
-        fields,
-        framing,
-        hosts,
-    })
+    Ok(Read { fields, framing, hosts })
 }
 
 /// `METHOD SP target SP HTTP/1.x`, the method in capital letters.
 fn request_line(line: &[u8], targets: Targets) -> Result<(&str, &str, Version), Violation> {
     let mut parts = line.split(|&byte| byte == b' ');
-    let (Some(method), Some(target), Some(version), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
+    let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(Violation::RequestLine);
     };
@@ -316,12 +299,7 @@ fn status_line(line: &[u8]) -> Result<(Version, u16, &[u8]), Violation> {
         return Err(Violation::RequestLine);
     };
     let version = version_of(version).ok_or(Violation::RequestLine)?;
-    let &[
-        first @ b'1'..=b'9',
-        second @ b'0'..=b'9',
-        third @ b'0'..=b'9',
-    ] = status
-    else {
+    let &[first @ b'1'..=b'9', second @ b'0'..=b'9', third @ b'0'..=b'9'] = status else {
         return Err(Violation::RequestLine);
     };
     let digit = |byte: u8| u16::from(byte - b'0');
@@ -338,10 +316,7 @@ fn version_of(word: &[u8]) -> Option<Version> {
 }
 
 fn header(line: &[u8]) -> Result<(&str, &[u8]), Violation> {
-    if line
-        .first()
-        .is_some_and(|byte| matches!(byte, b' ' | b'\t'))
-    {
+    if line.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
         return Err(Violation::FoldedLine);
     }
     let colon = line.iter().position(|&byte| byte == b':');
@@ -359,8 +334,7 @@ fn is_token(byte: u8) -> bool {
 }
 
 fn content_length(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || value.len() > MAX_LENGTH_DIGITS || !value.iter().all(u8::is_ascii_digit)
-    {
+    if value.is_empty() || value.len() > MAX_LENGTH_DIGITS || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }
     std::str::from_utf8(value).ok()?.parse().ok()
@@ -380,14 +354,8 @@ mod tests {
         for (text, framing) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", Framing::Length(0)),
             ("GET http://x/a HTTP/1.0\r\n\r\n", Framing::Length(0)),
-            (
-                "POST /skill/x HTTP/1.1\r\nhost:x\r\ncontent-LENGTH:  12 \r\n\r\n",
-                Framing::Length(12),
-            ),
-            (
-                "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n",
-                Framing::Chunked,
-            ),
+            ("POST /skill/x HTTP/1.1\r\nhost:x\r\ncontent-LENGTH:  12 \r\n\r\n", Framing::Length(12)),
+            ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n", Framing::Chunked),
         ] {
             assert_eq!(read(text), Ok(framing), "{text:?}");
         }
@@ -409,19 +377,13 @@ mod tests {
             ("GET / HTTP/2.0\r\nHost: x\r\n\r\n".to_owned(), RequestLine),
             ("get / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), RequestLine),
             ("GET x HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), RequestLine),
-            (
-                "GET /\u{e9} HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
-                RequestLine,
-            ),
+            ("GET /\u{e9} HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), RequestLine),
             (post("A : b"), HeaderLine),
             (post(": b"), HeaderLine),
             (post("A"), HeaderLine),
             (post("A: b\r\n c"), FoldedLine),
             (post("A: b\r\n\tc"), FoldedLine),
-            (
-                post("Content-Length: 1\r\nContent-Length: 1"),
-                ContentLength,
-            ),
+            (post("Content-Length: 1\r\nContent-Length: 1"), ContentLength),
             (post("Content-Length: 1, 1"), ContentLength),
             (post("Content-Length: +1"), ContentLength),
             (post("Content-Length: 0x1"), ContentLength),
@@ -430,18 +392,9 @@ mod tests {
             (post("Transfer-Encoding: gzip, chunked"), TransferEncoding),
             (post("Transfer-Encoding: \u{b}chunked"), ControlCharacter),
             (post("Transfer-Encoding: xchunked"), TransferEncoding),
-            (
-                post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
-                TransferEncoding,
-            ),
-            (
-                "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
-                TransferEncoding,
-            ),
-            (
-                post("Content-Length: 1\r\nTransfer-Encoding: chunked"),
-                BothLengths,
-            ),
+            (post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"), TransferEncoding),
+            ("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(), TransferEncoding),
+            (post("Content-Length: 1\r\nTransfer-Encoding: chunked"), BothLengths),
             (post("Host: y"), Host),
             ("GET / HTTP/1.1\r\nA: b\r\n\r\n".to_owned(), Host),
             (post(&"A: b\r\n".repeat(MAX_HEADERS)), TooManyHeaders),
@@ -485,20 +438,9 @@ mod tests {
             let read = read_response(head.as_bytes()).map(|it| (it.status, it.framing));
             assert_eq!(read, Ok((status, None)), "{first}");
         }
-        for first in [
-            "HTTP/1.1",
-            "HTTP/1.1 20",
-            "HTTP/1.1 2000 x",
-            "HTTP/1.1 020 x",
-            "HTTP/2 200 x",
-            "ICY 200 OK",
-        ] {
+        for first in ["HTTP/1.1", "HTTP/1.1 20", "HTTP/1.1 2000 x", "HTTP/1.1 020 x", "HTTP/2 200 x", "ICY 200 OK"] {
             let head = format!("{first}\r\n\r\n");
-            assert_eq!(
-                read_response(head.as_bytes()),
-                Err(Violation::RequestLine),
-                "{first}"
-            );
+            assert_eq!(read_response(head.as_bytes()), Err(Violation::RequestLine), "{first}");
         }
         let head = b"HTTP/1.1 200 x\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert_eq!(read_response(head), Err(Violation::BothLengths));

@@ -66,49 +66,27 @@ impl Volume {
     fn open_with(method: Method, ipc_dir: &Path) -> Result<Self, VolumeError> {
         let path = ipc_dir.to_owned();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root =
-            rustix::fs::open(ipc_dir, flags, Mode::empty()).map_err(|error| VolumeError::Open {
-                path: path.clone(),
-                source: error.into(),
-            })?;
-        let tools_error = |error: Errno| VolumeError::Tools {
-            path: path.clone(),
-            source: error.into(),
-        };
+        let root = rustix::fs::open(ipc_dir, flags, Mode::empty())
+            .map_err(|error| VolumeError::Open { path: path.clone(), source: error.into() })?;
+        let tools_error = |error: Errno| VolumeError::Tools { path: path.clone(), source: error.into() };
         let made = match rustix::fs::mkdirat(&root, names::TOOLS, Mode::from(0o770)) {
             // Where nothing may be made there may still be one.
             made @ (Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM)) => made,
             Err(error) => return Err(tools_error(error)),
         };
-        let tools = beneath::open(
-            method,
-            root.as_fd(),
-            names::TOOLS,
-            OFlags::RDONLY | OFlags::DIRECTORY,
-            Mode::empty(),
-        );
         let tools =
-            tools.map_err(
-                |error| match kind_behind(error, root.as_fd(), names::TOOLS) {
-                    Some(kind) => VolumeError::ToolsKind {
-                        path: path.clone(),
-                        kind,
-                    },
-                    // Why it could not be made says more than that it is not there.
-                    None if error == Errno::NOENT => tools_error(made.err().unwrap_or(error)),
-                    None => tools_error(error),
-                },
-            )?;
+            beneath::open(method, root.as_fd(), names::TOOLS, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        let tools = tools.map_err(|error| match kind_behind(error, root.as_fd(), names::TOOLS) {
+            Some(kind) => VolumeError::ToolsKind { path: path.clone(), kind },
+            // Why it could not be made says more than that it is not there.
+            None if error == Errno::NOENT => tools_error(made.err().unwrap_or(error)),
+            None => tools_error(error),
+        })?;
         if made.is_ok() {
             // The umask has taken the group's right to write, which the other side may need.
             let _ = rustix::fs::fchmod(&tools, Mode::from(0o770));
         }
-        Ok(Self(Arc::new(Inner {
-            path,
-            root,
-            tools,
-            method,
-        })))
+        Ok(Self(Arc::new(Inner { path, root, tools, method })))
     }
 
     /// The path it was opened by, for messages.
@@ -124,13 +102,7 @@ impl Volume {
     /// When the entry cannot be looked at.
     pub fn done(&self) -> Result<Done, VolumeError> {
         let root = self.0.root.as_fd();
-        match beneath::open(
-            self.0.method,
-            root,
-            names::DONE,
-            OFlags::PATH,
-            Mode::empty(),
-        ) {
+        match beneath::open(self.0.method, root, names::DONE, OFlags::PATH, Mode::empty()) {
             Ok(file) => match rustix::fs::fstat(&file).map(|stat| FileKind::of(stat.st_mode)) {
                 Ok(FileKind::File) => Ok(Done::Yes),
                 Ok(kind) => Ok(Done::Foreign(kind)),
@@ -149,12 +121,7 @@ impl Volume {
     /// # Errors
     /// When it cannot be written, for one because something else than a file is in its place.
     pub fn write_done(&self) -> Result<(), VolumeError> {
-        self.write_in(
-            self.0.root.as_fd(),
-            names::DONE,
-            b"done\n",
-            Existing::Replace,
-        )
+        self.write_in(self.0.root.as_fd(), names::DONE, b"done\n", Existing::Replace)
     }
 
     /// That `tools` is still the directory that was opened.
@@ -166,9 +133,9 @@ impl Volume {
         let there = rustix::fs::statat(&self.0.root, names::TOOLS, AtFlags::SYMLINK_NOFOLLOW);
         match (ours, there) {
             (Ok(ours), Ok(there)) if identity(&ours) == identity(&there) => Ok(()),
-            (_, Err(Errno::NOENT | Errno::NOTDIR)) | (Ok(_), Ok(_)) => Err(VolumeError::Gone {
-                path: self.0.path.clone(),
-            }),
+            (_, Err(Errno::NOENT | Errno::NOTDIR)) | (Ok(_), Ok(_)) => {
+                Err(VolumeError::Gone { path: self.0.path.clone() })
+            }
             (Err(error), _) | (_, Err(error)) => Err(look_error(names::TOOLS, error)),
         }
     }
@@ -191,11 +158,7 @@ impl Volume {
     /// Reads a file of `tools`, if it is a regular one with one name and at most `cap` bytes. Never waits.
     ///
     /// What was read is one moment's content. The answer has who the file was in any case that gets as far as that.
-    pub(crate) fn read(
-        &self,
-        name: &str,
-        cap: usize,
-    ) -> (Option<Opened>, Result<Vec<u8>, ReadProblem>) {
+    pub(crate) fn read(&self, name: &str, cap: usize) -> (Option<Opened>, Result<Vec<u8>, ReadProblem>) {
         let tools = self.0.tools.as_fd();
         let opened = beneath::open(self.0.method, tools, name, OFlags::RDONLY, Mode::empty());
         let file = match opened {
@@ -248,12 +211,7 @@ impl Volume {
     }
 
     /// Puts a whole file in its place in `tools`, or nothing.
-    pub(crate) fn write(
-        &self,
-        name: &str,
-        content: &[u8],
-        existing: Existing,
-    ) -> Result<(), VolumeError> {
+    pub(crate) fn write(&self, name: &str, content: &[u8], existing: Existing) -> Result<(), VolumeError> {
         self.write_in(self.0.tools.as_fd(), name, content, existing)
     }
 
@@ -265,10 +223,7 @@ impl Volume {
         existing: Existing,
     ) -> Result<(), VolumeError> {
         self.try_write(directory, name, content, existing)
-            .map_err(|error| VolumeError::Write {
-                name: name.to_owned(),
-                source: error.into(),
-            })
+            .map_err(|error| VolumeError::Write { name: name.to_owned(), source: error.into() })
     }
 
     fn try_write(
@@ -280,8 +235,7 @@ impl Volume {
     ) -> Result<(), Errno> {
         let (temporary, file) = self.create_temporary(directory)?;
         // Not synced: the volume does not outlive the run, and a reader sees what is in the kernel's cache.
-        let placed = write_all(file.as_fd(), content)
-            .and_then(|()| place(directory, &temporary, name, existing));
+        let placed = write_all(file.as_fd(), content).and_then(|()| place(directory, &temporary, name, existing));
         if placed.is_err() {
             let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
         }

@@ -90,11 +90,7 @@ impl Watch {
                 Err(error) => (None, Some(PollReason::Unavailable(error))),
             }
         };
-        Self {
-            descriptor,
-            polling,
-            deaf: mode == WatchMode::Deaf,
-        }
+        Self { descriptor, polling, deaf: mode == WatchMode::Deaf }
     }
 
     /// Adds a directory. Where that fails, polling it is.
@@ -122,18 +118,12 @@ impl Watch {
     }
 
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor
-            .as_ref()
-            .map(|descriptor| descriptor.as_fd())
+        self.descriptor.as_ref().map(|descriptor| descriptor.as_fd())
     }
 
     /// How often to look; `safety` where events come.
     pub(crate) fn interval(&self, safety: Duration) -> Duration {
-        if self.polling.is_some() {
-            POLL_INTERVAL
-        } else {
-            safety
-        }
+        if self.polling.is_some() { POLL_INTERVAL } else { safety }
     }
 
     /// Takes what one read gives and says whether that was anything. The buffer bounds how much it is.
@@ -149,10 +139,8 @@ impl Watch {
                 Ok(event) => {
                     any = true;
                     let flags = event.events();
-                    let itself = ReadFlags::IGNORED
-                        | ReadFlags::UNMOUNT
-                        | ReadFlags::DELETE_SELF
-                        | ReadFlags::MOVE_SELF;
+                    let itself =
+                        ReadFlags::IGNORED | ReadFlags::UNMOUNT | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
                     if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
                         take(Notice::Overflow);
                     } else if flags.intersects(itself) {
@@ -208,12 +196,7 @@ mod tests {
 
     #[test]
     fn file_systems_of_other_machines_are_polled_and_those_of_this_one_are_not() {
-        let shared = [
-            (0x6969, "NFS"),
-            (0x0102_1997, "9p"),
-            (0x6573_5546, "FUSE"),
-            (0xff53_4d42, "SMB"),
-        ];
+        let shared = [(0x6969, "NFS"), (0x0102_1997, "9p"), (0x6573_5546, "FUSE"), (0xff53_4d42, "SMB")];
         for (kind, name) in shared {
             assert_eq!(silent_kind(kind), Some(name));
         }
@@ -225,11 +208,8 @@ mod tests {
 
     #[test]
     fn a_reason_says_what_to_do() {
-        for reason in [
-            PollReason::Unavailable(Errno::MFILE),
-            PollReason::Unavailable(Errno::NOSPC),
-            PollReason::Silent,
-        ] {
+        for reason in [PollReason::Unavailable(Errno::MFILE), PollReason::Unavailable(Errno::NOSPC), PollReason::Silent]
+        {
             assert!(reason.to_string().contains("; hint: "), "{reason}");
         }
     }

@@ -41,8 +41,8 @@ use sympozium_api::{AgentRun, AgentSpec};
 pub use env::parameter_variable;
 pub use finding::{MAX_FINDINGS, Reason, Subject};
 pub use input::{
-    Agents, Amounts, Candidates, ContainerAmounts, Facts, Input, PackCandidates, PackObject,
-    Rights, Settings, wanted_packs, wanted_policy,
+    Agents, Amounts, Candidates, ContainerAmounts, Facts, Input, PackCandidates, PackObject, Rights, Settings,
+    wanted_packs, wanted_policy,
 };
 pub use model::{Endpoints, ResolvedModel, resolved_model};
 pub use objects::{admit_agent, admit_agent_author, admit_pack, admit_policy};
@@ -168,15 +168,7 @@ fn decide<'a>(
     if !reasons.is_empty() {
         return Decision::Denied(Denied { reasons, warnings });
     }
-    Decision::Admitted(Box::new(Admitted {
-        run,
-        warnings,
-        policy,
-        packs,
-        tools,
-        volumes,
-        amounts,
-    }))
+    Decision::Admitted(Box::new(Admitted { run, warnings, policy, packs, tools, volumes, amounts }))
 }
 
 /// What the families of rules look at.
@@ -193,9 +185,6 @@ struct Case<'c, 'a> {
 
 fn run_subject(input: &Input<'_>) -> Subject {
     let metadata = &input.run.metadata;
-    let name = metadata
-        .name
-        .as_deref()
-        .or(metadata.generate_name.as_deref());
+    let name = metadata.name.as_deref().or(metadata.generate_name.as_deref());
     Subject::new("AgentRun", Some(input.namespace), name.unwrap_or_default())
 }

@@ -16,11 +16,7 @@ pub fn written(span: Duration) -> String {
     let seconds = span.as_secs();
     let nanoseconds = span.subsec_nanos();
     let mut text = String::new();
-    for (unit, amount) in [
-        ("h", seconds / 3600),
-        ("m", seconds / 60 % 60),
-        ("s", seconds % 60),
-    ] {
+    for (unit, amount) in [("h", seconds / 3600), ("m", seconds / 60 % 60), ("s", seconds % 60)] {
         if amount != 0 {
             text.push_str(&format!("{amount}{unit}"));
         }
@@ -28,9 +24,5 @@ pub fn written(span: Duration) -> String {
     if nanoseconds != 0 {
         text.push_str(&format!("{nanoseconds}ns"));
     }
-    if text.is_empty() {
-        "0s".to_owned()
-    } else {
-        text
-    }
+    if text.is_empty() { "0s".to_owned() } else { text }
 }

@@ -15,10 +15,7 @@ pub fn looks_like_a_credential(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIALS"]
         .iter()
-        .any(|word| {
-            name.split(['_', '-', '.'])
-                .any(|part| part == *word || part.ends_with("PASSWORD"))
-        })
+        .any(|word| name.split(['_', '-', '.']).any(|part| part == *word || part.ends_with("PASSWORD")))
         || name.ends_with("APIKEY")
 }
 
@@ -172,23 +169,10 @@ mod tests {
 
     #[test]
     fn credentials_are_noticed() {
-        for name in [
-            "OPENAI_API_KEY",
-            "gh_token",
-            "DB_PASSWORD",
-            "PGPASSWORD",
-            "CLIENT_SECRET",
-            "MYAPIKEY",
-        ] {
+        for name in ["OPENAI_API_KEY", "gh_token", "DB_PASSWORD", "PGPASSWORD", "CLIENT_SECRET", "MYAPIKEY"] {
             assert!(looks_like_a_credential(name), "{name}");
         }
-        for name in [
-            "API_URL",
-            "KEYBOARD",
-            "TOKENIZER",
-            "SECRETARY",
-            "MAX_TOKENS",
-        ] {
+        for name in ["API_URL", "KEYBOARD", "TOKENIZER", "SECRETARY", "MAX_TOKENS"] {
             assert!(!looks_like_a_credential(name), "{name}");
         }
     }

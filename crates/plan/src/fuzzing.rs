@@ -3,10 +3,7 @@
 //! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
 //! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
 
-#![expect(
-    clippy::expect_used,
-    reason = "a broken property is told by a panic, as in a test"
-)]
+#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
 
 use std::collections::BTreeSet;
 
@@ -15,9 +12,7 @@ use sympozium_api::duration::DurationText;
 use sympozium_api::run_plan::Gate;
 
 use crate::duration::written;
-use crate::image::{
-    Image, InvalidImage, InvalidRegistry, MAX_NAME_BYTES, MAX_REFERENCE_BYTES, Registry,
-};
+use crate::image::{Image, InvalidImage, InvalidRegistry, MAX_NAME_BYTES, MAX_REFERENCE_BYTES, Registry};
 use crate::plan::agent_view;
 use crate::quantity::{Amount, MAX_QUANTITY_BYTES};
 use crate::render::{RenderSettings, render};
@@ -26,12 +21,8 @@ use crate::render::{RenderSettings, render};
 pub type Target = fn(data: &[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
-pub const TARGETS: &[(&str, Target)] = &[
-    ("duration", duration),
-    ("image_reference", image_reference),
-    ("quantity", quantity),
-    ("run_plan", run_plan),
-];
+pub const TARGETS: &[(&str, Target)] =
+    &[("duration", duration), ("image_reference", image_reference), ("quantity", quantity), ("run_plan", run_plan)];
 
 /// What is read has one full form, of plain characters, that means the same; and a registry allows it exactly if it is
 /// its host.
@@ -125,11 +116,7 @@ pub fn run_plan(data: &[u8]) {
     }
     // Without the texts most are refused; what is not names no object twice.
     if let Ok(rendered) = render(&plan, &[], &RenderSettings::default()) {
-        let names: BTreeSet<_> = rendered
-            .objects
-            .iter()
-            .map(|it| (it.object.kind(), it.object.name()))
-            .collect();
+        let names: BTreeSet<_> = rendered.objects.iter().map(|it| (it.object.kind(), it.object.name())).collect();
         assert_eq!(names.len(), rendered.objects.len());
     }
 }

@@ -114,9 +114,7 @@ impl Host {
         match self {
             Self::Name(name) => {
                 name.contains('.')
-                    && !LOCAL_DOMAINS
-                        .iter()
-                        .any(|domain| is_at_or_below(name, domain))
+                    && !LOCAL_DOMAINS.iter().any(|domain| is_at_or_below(name, domain))
                     && !name.ends_with(".svc")
             }
             Self::Address(address) => Range::of(*address) == Range::Public,
@@ -125,16 +123,8 @@ impl Host {
 }
 
 /// Domains of one machine, one cluster or one site.
-const LOCAL_DOMAINS: &[&str] = &[
-    "cluster.local",
-    "home.arpa",
-    "internal",
-    "lan",
-    "local",
-    "localdomain",
-    "localhost",
-    "svc",
-];
+const LOCAL_DOMAINS: &[&str] =
+    &["cluster.local", "home.arpa", "internal", "lan", "local", "localdomain", "localhost", "svc"];
 
 /// Names of metadata services.
 const METADATA_NAMES: &[&str] = &[
@@ -175,9 +165,7 @@ impl Destination {
             (Hosts::One(one), Hosts::One(other)) => one == other,
             (Hosts::Below(domain), Hosts::One(Host::Name(name))) => is_below(name, domain),
             (Hosts::Below(domain), Hosts::Below(other)) => is_at_or_below(other, domain),
-            (Hosts::Below(_), Hosts::One(Host::Address(_))) | (Hosts::One(_), Hosts::Below(_)) => {
-                false
-            }
+            (Hosts::Below(_), Hosts::One(Host::Address(_))) | (Hosts::One(_), Hosts::Below(_)) => false,
         };
         hosts && (self.port.is_none() || self.port == other.port)
     }
@@ -199,10 +187,7 @@ impl Destination {
     }
 
     fn any_port(&self) -> Self {
-        Self {
-            hosts: self.hosts.clone(),
-            port: None,
-        }
+        Self { hosts: self.hosts.clone(), port: None }
     }
 }
 
@@ -259,10 +244,7 @@ impl Endpoint {
 
 fn parse_port(port: &str) -> Option<u16> {
     let plain = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    plain
-        .then(|| port.parse().ok())
-        .flatten()
-        .filter(|port| *port != 0)
+    plain.then(|| port.parse().ok()).flatten().filter(|port| *port != 0)
 }
 
 /// A name in lower case. Names that end in a number are none: resolvers take `127.1` and `0x7f.1` for addresses.
@@ -291,9 +273,7 @@ fn name(text: &str) -> Result<String, InvalidHost> {
 }
 
 fn is_below(name: &str, domain: &str) -> bool {
-    name.strip_suffix(domain)
-        .and_then(|rest| rest.strip_suffix('.'))
-        .is_some_and(|rest| !rest.is_empty())
+    name.strip_suffix(domain).and_then(|rest| rest.strip_suffix('.')).is_some_and(|rest| !rest.is_empty())
 }
 
 fn is_at_or_below(name: &str, domain: &str) -> bool {

@@ -99,12 +99,7 @@ impl Image {
         if host.is_default() && !repository.contains('/') {
             repository = format!("{DEFAULT_ORGANISATION}/{repository}");
         }
-        let image = Self {
-            host,
-            repository,
-            tag,
-            digest,
-        };
+        let image = Self { host, repository, tag, digest };
         if image.name_bytes() > MAX_NAME_BYTES {
             return Err(InvalidImage::TooLong(MAX_NAME_BYTES));
         }
@@ -162,9 +157,7 @@ impl Host {
                 (name.to_owned(), port)
             }
         };
-        let port = port
-            .map(|port| parse_port(port).ok_or_else(invalid))
-            .transpose()?;
+        let port = port.map(|port| parse_port(port).ok_or_else(invalid)).transpose()?;
         let name = match name.as_str() {
             OLD_DEFAULT_HOST if port.is_none() => DEFAULT_HOST.to_owned(),
             _ => name,
@@ -198,9 +191,7 @@ fn split_tag(name: &str) -> Result<(&str, Option<String>), InvalidImage> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let good = tag.len() <= MAX_TAG_BYTES
         && tag.bytes().next().is_some_and(word)
-        && tag
-            .bytes()
-            .all(|byte| word(byte) || matches!(byte, b'.' | b'-'));
+        && tag.bytes().all(|byte| word(byte) || matches!(byte, b'.' | b'-'));
     if !good {
         return Err(InvalidImage::Tag(shown(tag)));
     }
@@ -209,10 +200,7 @@ fn split_tag(name: &str) -> Result<(&str, Option<String>), InvalidImage> {
 
 /// The first part is a host when it could not be a repository's: it has a dot or a port, is an address, or `localhost`.
 fn split_host(name: &str) -> Result<(Host, &str), InvalidImage> {
-    let default = || Host {
-        name: DEFAULT_HOST.to_owned(),
-        port: None,
-    };
+    let default = || Host { name: DEFAULT_HOST.to_owned(), port: None };
     match name.split_once('/') {
         Some((first, rest)) if is_host(first) => Ok((Host::parse(first)?, rest)),
         Some(_) => Ok((default(), name)),
@@ -234,9 +222,7 @@ fn is_host_name(name: &str) -> bool {
 }
 
 fn is_host_label(label: &str) -> bool {
-    let edge = |byte: Option<u8>| {
-        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-    };
+    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     label.len() <= 63
         && edge(label.bytes().next())
         && edge(label.bytes().next_back())
@@ -246,9 +232,7 @@ fn is_host_label(label: &str) -> bool {
 fn parse_port(port: &str) -> Option<u16> {
     let plain = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     // One text per port, so that an allowed `host:5000` cannot be written as `host:05000`.
-    (plain && !port.starts_with('0'))
-        .then(|| port.parse().ok())
-        .flatten()
+    (plain && !port.starts_with('0')).then(|| port.parse().ok()).flatten()
 }
 
 fn parse_repository(repository: &str) -> Result<String, InvalidImage> {
@@ -264,28 +248,19 @@ fn parse_repository(repository: &str) -> Result<String, InvalidImage> {
 fn is_component(component: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = component.as_bytes();
-    let edges =
-        bytes.first().copied().is_some_and(is_word) && bytes.last().copied().is_some_and(is_word);
+    let edges = bytes.first().copied().is_some_and(is_word) && bytes.last().copied().is_some_and(is_word);
     edges
         && component
             .split(|letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit())
-            .all(|between| {
-                matches!(between, "" | "." | "_" | "__") || between.bytes().all(|byte| byte == b'-')
-            })
+            .all(|between| matches!(between, "" | "." | "_" | "__") || between.bytes().all(|byte| byte == b'-'))
 }
 
 fn parse_digest(digest: &str) -> Result<String, InvalidImage> {
     let invalid = || InvalidImage::Digest(shown(digest));
     let (algorithm, sum) = digest.split_once(':').ok_or_else(invalid)?;
     let good = ALGORITHMS.contains(&(algorithm, sum.len()))
-        && sum
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));
-    if good {
-        Ok(digest.to_owned())
-    } else {
-        Err(invalid())
-    }
+        && sum.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));
+    if good { Ok(digest.to_owned()) } else { Err(invalid()) }
 }
 
 /// A hostile text, cut to what a message can show.

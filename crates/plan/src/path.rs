@@ -4,22 +4,11 @@
 pub const MAX_PATH_BYTES: usize = 1024;
 
 /// Directories that belong to us or to the kernel: in no container is anything mounted at, above or below them.
-pub const RESERVED: &[&str] = &[
-    "/dev",
-    "/ipc",
-    "/opt/sympozium",
-    "/proc",
-    "/run",
-    "/skills",
-    "/sys",
-    "/tmp",
-    "/var/run",
-    "/workspace",
-];
+pub const RESERVED: &[&str] =
+    &["/dev", "/ipc", "/opt/sympozium", "/proc", "/run", "/skills", "/sys", "/tmp", "/var/run", "/workspace"];
 
 /// Directories of our own images' programs. In the container of a pack they are the pack's.
-pub const RESERVED_IN_OURS: &[&str] =
-    &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
+pub const RESERVED_IN_OURS: &[&str] = &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
 
 /// Whose image a container has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +23,7 @@ pub enum Container {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPlace {
     /// Not a plain path from the root.
-    #[error(
-        "`{0}` is not a plain path from the root (no `.`, `..`, `//`, `:` or control characters)"
-    )]
+    #[error("`{0}` is not a plain path from the root (no `.`, `..`, `//`, `:` or control characters)")]
     Form(String),
     /// In the way of something of ours.
     #[error("`{path}` covers or lies below `{reserved}`, which is not for volumes")]
@@ -64,10 +51,7 @@ pub fn check_place(path: &str, container: Container) -> Result<(), InvalidPlace>
     };
     let mut reserved = RESERVED.iter().chain(ours);
     match reserved.find(|reserved| overlap(path, reserved)) {
-        Some(reserved) => Err(InvalidPlace::Reserved {
-            path: crate::text::shown(path).into_owned(),
-            reserved,
-        }),
+        Some(reserved) => Err(InvalidPlace::Reserved { path: crate::text::shown(path).into_owned(), reserved }),
         None => Ok(()),
     }
 }
@@ -80,24 +64,16 @@ pub fn overlap(left: &str, right: &str) -> bool {
 /// Whether a plain path is another or lies below it.
 pub fn is_at_or_below(path: &str, directory: &str) -> bool {
     let directory = directory.trim_end_matches('/');
-    path.strip_prefix(directory)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Whether a path is absolute and means the same to everybody: no empty, `.` or `..` components but a last slash.
 pub fn is_plain(path: &str) -> bool {
-    let components = path
-        .strip_prefix('/')
-        .map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    let components = path.strip_prefix('/').map(|rest| rest.strip_suffix('/').unwrap_or(rest));
     path.len() <= MAX_PATH_BYTES
-        && components.is_some_and(|components| {
-            components
-                .split('/')
-                .all(|component| !matches!(component, "" | "." | ".."))
-        })
-        && path
-            .chars()
-            .all(|letter| letter != ':' && letter != '\\' && !letter.is_control())
+        && components
+            .is_some_and(|components| components.split('/').all(|component| !matches!(component, "" | "." | "..")))
+        && path.chars().all(|letter| letter != ':' && letter != '\\' && !letter.is_control())
 }
 
 /// Whether a path below a volume is plain and does not leave it.
@@ -126,27 +102,11 @@ mod tests {
         ] {
             assert_eq!(check_place(path, Container::Ours), Ok(()), "{path}");
         }
-        for path in [
-            "",
-            "data",
-            "/..",
-            "/a/../ipc",
-            "/a/./b",
-            "//ipc",
-            "/a//b",
-            "/a:b",
-            "/a\nb",
-            "/a\\b",
-            "/",
-            "/a/..",
-            "./a",
-        ] {
+        for path in
+            ["", "data", "/..", "/a/../ipc", "/a/./b", "//ipc", "/a//b", "/a:b", "/a\nb", "/a\\b", "/", "/a/..", "./a"]
+        {
             let shown = path.replace('\n', "\u{fffd}");
-            assert_eq!(
-                check_place(path, Container::Ours),
-                Err(InvalidPlace::Form(shown)),
-                "{path:?}"
-            );
+            assert_eq!(check_place(path, Container::Ours), Err(InvalidPlace::Form(shown)), "{path:?}");
         }
         for (path, reserved) in [
             ("/ipc", "/ipc"),
@@ -164,10 +124,7 @@ mod tests {
             ("/etc/passwd", "/etc"),
             ("/usr/local/bin", "/usr"),
         ] {
-            let expected = InvalidPlace::Reserved {
-                path: path.into(),
-                reserved,
-            };
+            let expected = InvalidPlace::Reserved { path: path.into(), reserved };
             assert_eq!(check_place(path, Container::Ours), Err(expected), "{path}");
         }
     }

@@ -19,8 +19,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::digest::NoJson;
 use sympozium_api::names::{Digest, ImageRef, NamespaceName, ObjectName, RunName, Uid};
 use sympozium_api::run_plan::{
-    ApprovalPlan, Format, IsolationPlan, MAX_BYTES, PlacementPlan, RunIdentity, SubagentPlan,
-    TaskPlan, Workload,
+    ApprovalPlan, Format, IsolationPlan, MAX_BYTES, PlacementPlan, RunIdentity, SubagentPlan, TaskPlan, Workload,
 };
 use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
 use sympozium_api::skill_pack::Skill;
@@ -78,18 +77,10 @@ pub struct Images {
 
 impl Default for PlanSettings {
     fn default() -> Self {
-        let ours = |name: &str| {
-            ImageRef::new(format!(
-                "ghcr.io/sympozium-ai/sympozium/{name}:{}",
-                env!("CARGO_PKG_VERSION")
-            ))
-        };
+        let ours =
+            |name: &str| ImageRef::new(format!("ghcr.io/sympozium-ai/sympozium/{name}:{}", env!("CARGO_PKG_VERSION")));
         Self {
-            images: Images {
-                agent: ours("agent-runner"),
-                bridge: ours("ipc-bridge"),
-                sidecar: ours("skill-sidecar"),
-            },
+            images: Images { agent: ours("agent-runner"), bridge: ours("ipc-bridge"), sidecar: ours("skill-sidecar") },
             limits: Limits::default(),
         }
     }
@@ -114,9 +105,7 @@ impl PlanError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::NoUid => "create the run first, or give its manifest a `metadata.uid`",
-            Self::TooLarge(_) => {
-                "use fewer packs, or make prompts, variables and descriptions of tools shorter"
-            }
+            Self::TooLarge(_) => "use fewer packs, or make prompts, variables and descriptions of tools shorter",
             Self::Json(_) => "remove numbers from schemas of tools that JSON does not have",
         }
     }
@@ -138,11 +127,7 @@ impl PlanError {
 /// # Errors
 ///
 /// When the run has no UID, or so much is in it that the plan cannot be stored.
-pub fn plan<'a>(
-    input: &Input<'a>,
-    admitted: &Admitted<'a>,
-    settings: &PlanSettings,
-) -> Result<Planned<'a>, PlanError> {
+pub fn plan<'a>(input: &Input<'a>, admitted: &Admitted<'a>, settings: &PlanSettings) -> Result<Planned<'a>, PlanError> {
     let run = run_identity(input, admitted)?;
     let spec = &admitted.run.spec;
     let isolation = isolation(admitted);
@@ -174,11 +159,7 @@ pub fn plan<'a>(
         limits: settings.limits.run.clone(),
         deadlines,
         placement: PlacementPlan {
-            node_selector: spec
-                .model
-                .as_ref()
-                .map(|it| it.node_selector.clone())
-                .unwrap_or_default(),
+            node_selector: spec.model.as_ref().map(|it| it.node_selector.clone()).unwrap_or_default(),
             image_pull_secrets: spec.image_pull_secrets.clone(),
         },
         cleanup: spec.cleanup,
@@ -187,12 +168,7 @@ pub fn plan<'a>(
     if bytes.len() > MAX_BYTES {
         return Err(PlanError::TooLarge(bytes.len()));
     }
-    Ok(Planned {
-        digest: RunPlan::digest_of(&bytes),
-        plan,
-        bytes,
-        texts: skills::texts(admitted),
-    })
+    Ok(Planned { digest: RunPlan::digest_of(&bytes), plan, bytes, texts: skills::texts(admitted) })
 }
 
 fn run_identity(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<RunIdentity, PlanError> {
@@ -219,9 +195,7 @@ fn run_identity(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<RunIdentit
 fn workload(admitted: &Admitted<'_>) -> Workload {
     let sandbox = admitted.run.spec.agent_sandbox.as_ref();
     match sandbox.filter(|it| it.enabled) {
-        Some(sandbox) => Workload::Sandbox {
-            warm_pool: sandbox.warm_pool_ref.clone(),
-        },
+        Some(sandbox) => Workload::Sandbox { warm_pool: sandbox.warm_pool_ref.clone() },
         None => Workload::Job,
     }
 }
@@ -229,11 +203,8 @@ fn workload(admitted: &Admitted<'_>) -> Workload {
 fn isolation(admitted: &Admitted<'_>) -> IsolationPlan {
     let spec = &admitted.run.spec;
     let isolation = &admitted.policy.isolation;
-    let asked = spec
-        .sandbox
-        .as_ref()
-        .and_then(|it| it.security_context.as_ref())
-        .and_then(|it| it.seccomp_profile.clone());
+    let asked =
+        spec.sandbox.as_ref().and_then(|it| it.security_context.as_ref()).and_then(|it| it.seccomp_profile.clone());
     let seccomp = asked.unwrap_or_else(|| match &isolation.seccomp {
         // Admission sees to it that one is left.
         Allowed::Only(filters) => filters.first().map_or_else(runtime_default, profile),
@@ -253,14 +224,12 @@ fn runtime_default() -> SeccompProfile {
 
 fn profile(filter: &Seccomp) -> SeccompProfile {
     match filter {
-        Seccomp::RuntimeDefault => SeccompProfile {
-            type_: SeccompProfileType::RuntimeDefault,
-            localhost_profile: None,
-        },
-        Seccomp::Localhost(file) => SeccompProfile {
-            type_: SeccompProfileType::Localhost,
-            localhost_profile: Some(file.clone()),
-        },
+        Seccomp::RuntimeDefault => {
+            SeccompProfile { type_: SeccompProfileType::RuntimeDefault, localhost_profile: None }
+        }
+        Seccomp::Localhost(file) => {
+            SeccompProfile { type_: SeccompProfileType::Localhost, localhost_profile: Some(file.clone()) }
+        }
     }
 }
 

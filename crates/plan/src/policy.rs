@@ -198,18 +198,11 @@ impl EffectivePolicy {
             let (isolation, amounts) = Isolation::of(sandbox);
             policy.isolation = isolation;
             for (field, error) in amounts {
-                note(
-                    format!("sandboxPolicy.{field}"),
-                    error.to_string(),
-                    "it allows nothing",
-                );
+                note(format!("sandboxPolicy.{field}"), error.to_string(), "it allows nothing");
             }
             if let Some(agent_sandbox) = &sandbox.agent_sandbox_policy
                 && let Some(class) = &agent_sandbox.default_runtime_class
-                && !policy
-                    .isolation
-                    .runtime_classes
-                    .covers(&class.as_str().to_owned())
+                && !policy.isolation.runtime_classes.covers(&class.as_str().to_owned())
             {
                 let why = "it is not one of `allowedRuntimeClasses`".to_owned();
                 note(
@@ -222,11 +215,7 @@ impl EffectivePolicy {
                 && isolation::Seccomp::of(profile).is_none()
             {
                 let why = "it is not a filter; `RuntimeDefault` is one".to_owned();
-                note(
-                    "sandboxPolicy.seccompProfile".to_owned(),
-                    why,
-                    "it allows nothing",
-                );
+                note("sandboxPolicy.seccompProfile".to_owned(), why, "it allows nothing");
             }
         }
         if let Some(subagents) = &spec.subagent_policy {
@@ -268,36 +257,24 @@ impl EffectivePolicy {
             policy.event_bus = network.allow_event_bus;
             policy.name_lookup = network.allow_dns;
             for (index, why) in hosts {
-                note(
-                    format!("networkPolicy.allowedEgress[{index}]"),
-                    why,
-                    "it allows nothing",
-                );
+                note(format!("networkPolicy.allowedEgress[{index}]"), why, "it allows nothing");
             }
         }
         if let Some(models) = &spec.model_policy {
             let namespaces = models.allowed_namespaces.as_ref();
-            policy.model_namespaces = Allowed::listed(
-                namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned())),
-            );
+            policy.model_namespaces =
+                Allowed::listed(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned())));
             let names = models.allowed_models.as_ref();
-            policy.models =
-                Allowed::listed(names.map(|it| it.iter().map(|name| ModelPattern::new(name))));
+            policy.models = Allowed::listed(names.map(|it| it.iter().map(|name| ModelPattern::new(name))));
         }
-        if let Some(registries) = spec
-            .image_policy
-            .as_ref()
-            .and_then(|it| it.allowed_registries.as_ref())
-        {
+        if let Some(registries) = spec.image_policy.as_ref().and_then(|it| it.allowed_registries.as_ref()) {
             let mut entries = Vec::new();
             for (index, entry) in registries.iter().enumerate() {
                 match Registry::parse(entry) {
                     Ok(entry) => entries.push(entry),
-                    Err(error) => note(
-                        format!("imagePolicy.allowedRegistries[{index}]"),
-                        error.to_string(),
-                        "it allows nothing",
-                    ),
+                    Err(error) => {
+                        note(format!("imagePolicy.allowedRegistries[{index}]"), error.to_string(), "it allows nothing")
+                    }
                 }
             }
             policy.registries = Allowed::only(entries);
@@ -321,9 +298,7 @@ impl EffectivePolicy {
             self.grants = grants;
         }
         let mounts = match &spec.sandbox_policy {
-            Some(SandboxPolicy {
-                allow_host_mounts, ..
-            }) => *allow_host_mounts,
+            Some(SandboxPolicy { allow_host_mounts, .. }) => *allow_host_mounts,
             None => role == Role::Floor,
         };
         match &spec.host_access_policy {
@@ -332,8 +307,7 @@ impl EffectivePolicy {
         }
         if let Some(packs) = &spec.pack_policy {
             let names = packs.allowed_packs.as_ref();
-            self.packs =
-                Allowed::listed(names.map(|it| it.iter().map(|name| name.as_str().to_owned())));
+            self.packs = Allowed::listed(names.map(|it| it.iter().map(|name| name.as_str().to_owned())));
             self.system_packs = packs.allow_system_packs;
             self.shadowing = packs.allow_shadowing;
         }
@@ -353,11 +327,7 @@ impl EffectivePolicy {
             max_concurrent: least(self.max_concurrent, other.max_concurrent),
             gates: self.gates.meet(&other.gates),
             closed: self.closed.union(&other.closed).copied().collect(),
-            closed_unknown: self
-                .closed_unknown
-                .union(&other.closed_unknown)
-                .cloned()
-                .collect(),
+            closed_unknown: self.closed_unknown.union(&other.closed_unknown).cloned().collect(),
             reach: self.reach.meet(&other.reach),
             endpoints: self.endpoints.meet(&other.endpoints),
             event_bus: self.event_bus && other.event_bus,
@@ -365,11 +335,7 @@ impl EffectivePolicy {
             model_namespaces: self.model_namespaces.meet(&other.model_namespaces),
             models: self.models.meet(&other.models),
             registries: self.registries.meet(&other.registries),
-            denied_hook_resources: self
-                .denied_hook_resources
-                .union(&other.denied_hook_resources)
-                .cloned()
-                .collect(),
+            denied_hook_resources: self.denied_hook_resources.union(&other.denied_hook_resources).cloned().collect(),
             grants: self.grants.meet(&other.grants),
             host: self.host.meet(&other.host),
             packs: self.packs.meet(&other.packs),
@@ -388,18 +354,12 @@ impl EffectivePolicy {
 impl PolicyDefaults {
     /// What the named policy fills in, and where it is silent the floor.
     pub fn of(floor: Option<&SympoziumPolicySpec>, named: Option<&SympoziumPolicySpec>) -> Self {
-        let parts: Vec<&SandboxPolicy> = [named, floor]
-            .into_iter()
-            .flatten()
-            .filter_map(|spec| spec.sandbox_policy.as_ref())
-            .collect();
+        let parts: Vec<&SandboxPolicy> =
+            [named, floor].into_iter().flatten().filter_map(|spec| spec.sandbox_policy.as_ref()).collect();
         let agent_sandbox = |part: &&SandboxPolicy| part.agent_sandbox_policy.clone();
         Self {
             sandbox_image: parts.iter().find_map(|part| part.default_image.clone()),
-            runtime_class: parts
-                .iter()
-                .filter_map(agent_sandbox)
-                .find_map(|part| part.default_runtime_class),
+            runtime_class: parts.iter().filter_map(agent_sandbox).find_map(|part| part.default_runtime_class),
             seccomp: parts.iter().find_map(|part| part.seccomp_profile.clone()),
         }
     }

@@ -59,9 +59,7 @@ impl Amount {
         if text.len() > MAX_QUANTITY_BYTES {
             return Err(form());
         }
-        let end = text
-            .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
-            .unwrap_or(text.len());
+        let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
         let (digits, decimals) = digits(number).ok_or_else(form)?;
         let suffix = Suffix::parse(suffix).ok_or_else(form)?;
@@ -250,28 +248,14 @@ mod tests {
     #[test]
     fn what_is_no_amount() {
         for text in [
-            "", ".", "-1", "+1", "1.2.3", "1 Gi", "Gi", "1gi", "1KI", "1ki", "1mi", "1K", "0x10",
-            "1e", "1e+", "1e1.5", "1_000", "٣", "1Gi ", "NaN", "inf",
+            "", ".", "-1", "+1", "1.2.3", "1 Gi", "Gi", "1gi", "1KI", "1ki", "1mi", "1K", "0x10", "1e", "1e+", "1e1.5",
+            "1_000", "٣", "1Gi ", "NaN", "inf",
         ] {
-            assert_eq!(
-                Amount::parse(text),
-                Err(InvalidAmount::Form(text.into())),
-                "{text}"
-            );
+            assert_eq!(Amount::parse(text), Err(InvalidAmount::Form(text.into())), "{text}");
         }
-        for text in [
-            "8Ei",
-            "10E",
-            "9223372036854775808",
-            "1e19",
-            "1e999999999999",
-            "99999999999999999999999999999999",
-        ] {
-            assert_eq!(
-                Amount::parse(text),
-                Err(InvalidAmount::TooMuch(text.into())),
-                "{text}"
-            );
+        for text in ["8Ei", "10E", "9223372036854775808", "1e19", "1e999999999999", "99999999999999999999999999999999"]
+        {
+            assert_eq!(Amount::parse(text), Err(InvalidAmount::TooMuch(text.into())), "{text}");
         }
         let long = "1".repeat(MAX_QUANTITY_BYTES + 1);
         assert_eq!(Amount::parse(&long), Err(InvalidAmount::Form(long)));

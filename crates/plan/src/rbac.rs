@@ -62,28 +62,15 @@ impl From<&sympozium_api::rbac::RbacRule> for Rule {
 impl std::fmt::Display for Rule {
     /// As a person would say it: `get secrets`, with the group where it is not the core's.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let resources = if self.resources.is_empty() {
-            &self.non_resource_urls
-        } else {
-            &self.resources
-        };
+        let resources = if self.resources.is_empty() { &self.non_resource_urls } else { &self.resources };
         let text = format!("{} {}", self.verbs.join(","), resources.join(","));
         write!(f, "{}", crate::text::shown(&text))?;
-        let groups: Vec<&str> = self
-            .api_groups
-            .iter()
-            .map(String::as_str)
-            .filter(|it| !it.is_empty())
-            .collect();
+        let groups: Vec<&str> = self.api_groups.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
         if !groups.is_empty() {
             write!(f, " of {}", crate::text::shown(&groups.join(",")))?;
         }
         if !self.resource_names.is_empty() {
-            write!(
-                f,
-                " named {}",
-                crate::text::shown(&self.resource_names.join(","))
-            )?;
+            write!(f, " named {}", crate::text::shown(&self.resource_names.join(",")))?;
         }
         Ok(())
     }

@@ -212,11 +212,7 @@ pub enum RenderError {
 /// # Errors
 ///
 /// When the plan asks for what this release or the cluster does not have, or does not hold together.
-pub fn render(
-    plan: &RunPlan,
-    texts: &[PackTexts<'_>],
-    settings: &RenderSettings,
-) -> Result<Rendered, RenderError> {
+pub fn render(plan: &RunPlan, texts: &[PackTexts<'_>], settings: &RenderSettings) -> Result<Rendered, RenderError> {
     if plan.task.mode == RunMode::Server {
         return Err(RenderError::ServerMode);
     }
@@ -242,10 +238,7 @@ pub fn render(
     };
     output.add(Stage::Workload, workload);
     if plan.parts.iter().any(|part| part.role.is_after()) {
-        output.add(
-            Stage::AfterRun,
-            job::after(&run, pod::afterwards(&run, texts)?),
-        );
+        output.add(Stage::AfterRun, job::after(&run, pod::afterwards(&run, texts)?));
     }
     output.finish(digest)
 }
@@ -259,10 +252,7 @@ struct Output {
 
 impl Output {
     fn add(&mut self, stage: Stage, object: impl Into<Object>) {
-        self.objects.push(Item {
-            stage,
-            object: object.into(),
-        });
+        self.objects.push(Item { stage, object: object.into() });
     }
 
     /// An object that would be made twice is a plan that does not hold together.
@@ -270,17 +260,10 @@ impl Output {
         let mut seen = BTreeSet::new();
         for Item { object, .. } in &self.objects {
             if !seen.insert((object.kind(), object.name())) {
-                return Err(RenderError::Twice {
-                    kind: object.kind(),
-                    name: object.name().to_owned(),
-                });
+                return Err(RenderError::Twice { kind: object.kind(), name: object.name().to_owned() });
             }
         }
-        Ok(Rendered {
-            digest,
-            objects: self.objects,
-            skeletons: self.skeletons,
-        })
+        Ok(Rendered { digest, objects: self.objects, skeletons: self.skeletons })
     }
 }
 
@@ -288,8 +271,6 @@ impl Rendered {
     /// The objects of one stage, in order.
     pub fn stage(&self, stage: Stage) -> impl Iterator<Item = &Object> {
         let items = self.objects.iter();
-        items
-            .filter(move |item| item.stage == stage)
-            .map(|item| &item.object)
+        items.filter(move |item| item.stage == stage).map(|item| &item.object)
     }
 }

@@ -7,19 +7,13 @@ pub const MAX_SHOWN: usize = 80;
 
 /// A text as a message may repeat it: cut, and without characters that could move a cursor or reverse a line.
 pub fn shown(text: &str) -> Cow<'_, str> {
-    let plain = |letter: char| {
-        letter == ' '
-            || (letter.is_ascii() && letter.is_ascii_graphic())
-            || letter.is_alphanumeric()
-    };
+    let plain =
+        |letter: char| letter == ' ' || (letter.is_ascii() && letter.is_ascii_graphic()) || letter.is_alphanumeric();
     if text.len() <= MAX_SHOWN && text.chars().all(plain) {
         return Cow::Borrowed(text);
     }
-    let mut shown: String = text
-        .chars()
-        .take(MAX_SHOWN)
-        .map(|letter| if plain(letter) { letter } else { '\u{fffd}' })
-        .collect();
+    let mut shown: String =
+        text.chars().take(MAX_SHOWN).map(|letter| if plain(letter) { letter } else { '\u{fffd}' }).collect();
     if text.chars().nth(MAX_SHOWN).is_some() {
         shown.push('…');
     }
@@ -38,10 +32,7 @@ pub fn is_label_key(text: &str) -> bool {
         None => (None, text),
     };
     let is_domain = |domain: &str| {
-        domain.len() <= MAX_DOMAIN_BYTES
-            && sympozium_api::names::ObjectName::new(domain)
-                .check()
-                .is_ok()
+        domain.len() <= MAX_DOMAIN_BYTES && sympozium_api::names::ObjectName::new(domain).check().is_ok()
     };
     !name.is_empty() && is_label_value(name) && domain.is_none_or(is_domain)
 }
@@ -51,10 +42,7 @@ pub fn is_label_value(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    bytes.len() <= MAX_LABEL_BYTES
-        && bytes.iter().all(|byte| plain(*byte))
-        && ends(bytes.first())
-        && ends(bytes.last())
+    bytes.len() <= MAX_LABEL_BYTES && bytes.iter().all(|byte| plain(*byte)) && ends(bytes.first()) && ends(bytes.last())
 }
 
 /// Most bytes of a key of a Secret or ConfigMap.
@@ -63,19 +51,12 @@ const MAX_KEY_BYTES: usize = 253;
 /// Whether a text can be a key of a Secret or ConfigMap.
 pub fn is_key(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    !text.is_empty()
-        && text.len() <= MAX_KEY_BYTES
-        && text.bytes().all(plain)
-        && text != "."
-        && !text.starts_with("..")
+    !text.is_empty() && text.len() <= MAX_KEY_BYTES && text.bytes().all(plain) && text != "." && !text.starts_with("..")
 }
 
 /// `a`, `a and b`, `a, b and c`, each in backticks.
 pub fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
-    let words: Vec<String> = words
-        .into_iter()
-        .map(|word| format!("`{}`", shown(word.as_ref())))
-        .collect();
+    let words: Vec<String> = words.into_iter().map(|word| format!("`{}`", shown(word.as_ref()))).collect();
     match words.as_slice() {
         [] => "nothing".to_owned(),
         [only] => only.clone(),
@@ -91,10 +72,7 @@ mod tests {
     fn what_is_shown_is_short_and_harmless() {
         assert_eq!(shown("ghcr.io/org"), "ghcr.io/org");
         assert_eq!(shown("größe"), "größe");
-        assert_eq!(
-            shown("a\u{1b}[31m\n\u{202e}b"),
-            "a\u{fffd}[31m\u{fffd}\u{fffd}b"
-        );
+        assert_eq!(shown("a\u{1b}[31m\n\u{202e}b"), "a\u{fffd}[31m\u{fffd}\u{fffd}b");
         assert_eq!(shown(&"x".repeat(MAX_SHOWN)).len(), MAX_SHOWN);
         assert_eq!(shown(&"x".repeat(500)).chars().count(), MAX_SHOWN + 1);
     }

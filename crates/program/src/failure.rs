@@ -23,10 +23,7 @@ impl Failure {
     /// The same, with this to try next where there is something.
     #[must_use]
     pub fn or_hint(self, hint: Option<String>) -> Self {
-        Self {
-            hint: self.hint.or(hint),
-            ..self
-        }
+        Self { hint: self.hint.or(hint), ..self }
     }
 
     /// Writes it to stderr, and gives the exit code.

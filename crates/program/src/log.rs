@@ -71,13 +71,7 @@ pub fn start_logging(arguments: &LogArguments) {
             .with_target(false)
             .with_current_span(false)
             .with_span_list(false);
-        tracing::subscriber::set_global_default(
-            subscriber
-                .json()
-                .flatten_event(true)
-                .event_format(format)
-                .finish(),
-        )
+        tracing::subscriber::set_global_default(subscriber.json().flatten_event(true).event_format(format).finish())
     } else {
         tracing::subscriber::set_global_default(subscriber.compact().finish())
     };

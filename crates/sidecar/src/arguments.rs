@@ -76,12 +76,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct IpcArguments {
     /// The shared volume.
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "SYMPOZIUM_IPC_DIR",
-        default_value = "/ipc"
-    )]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_IPC_DIR", default_value = "/ipc")]
     pub ipc_dir: PathBuf,
     /// The longest a command may run; requests for more get this [seconds].
     #[arg(
@@ -128,23 +123,13 @@ Callers send a token in the header X-Skill-Token. It is the value of SKILL_TOKEN
 file that SKILL_TOKEN_FILE names; each line is a caller of its own, who sees only its own tasks.")]
 pub struct ServeArguments {
     /// Where callers connect.
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "SYMPOZIUM_LISTEN",
-        default_value = "127.0.0.1:8080"
-    )]
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
     /// Where /healthz and /metrics are also answered, without a token: for kubelet and Prometheus.
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_PROBE_LISTEN")]
     pub probe_listen: Option<SocketAddr>,
     /// The directory whose programs are skills.
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "SYMPOZIUM_SKILLS_DIR",
-        default_value = "/usr/local/bin"
-    )]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_SKILLS_DIR", default_value = "/usr/local/bin")]
     pub skills_dir: PathBuf,
     /// Serve without a token whoever can connect; on a loopback address only.
     #[arg(long)]
@@ -179,12 +164,7 @@ pub struct ServeArguments {
 #[derive(Debug, Args)]
 pub struct HealthcheckArguments {
     /// Ask the server that listens here [default: as SYMPOZIUM_LISTEN says].
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "SYMPOZIUM_LISTEN",
-        default_value = "127.0.0.1:8080"
-    )]
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
     /// Ask the executor of this volume instead, as is the default when SYMPOZIUM_SKILL_PACK is set.
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_IPC_DIR")]
@@ -201,28 +181,13 @@ pub struct HealthcheckArguments {
 #[derive(Debug, Args)]
 pub struct SandboxArguments {
     /// The directory for files of the run: writable, and where commands start.
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "SYMPOZIUM_WORKSPACE",
-        default_value = "/workspace"
-    )]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_WORKSPACE", default_value = "/workspace")]
     pub workspace: PathBuf,
     /// Further directories that commands may write to [default: the writable volumes mounted in the container].
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "SYMPOZIUM_WRITABLE",
-        value_delimiter = ':'
-    )]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_WRITABLE", value_delimiter = ':')]
     pub writable: Vec<PathBuf>,
     /// Paths that commands must not see, besides the executor's own.
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "SYMPOZIUM_HIDDEN",
-        value_delimiter = ':'
-    )]
+    #[arg(long, value_name = "PATH", env = "SYMPOZIUM_HIDDEN", value_delimiter = ':')]
     pub hidden: Vec<PathBuf>,
     /// All that commands may read besides what they may write, where the files around them are not a container's: then they
     /// write to the workspace, the scratch space and --writable alone, and see no processes [default: everything that is not
@@ -263,14 +228,10 @@ fn minimum(word: &str) -> Result<Minimum, String> {
     if word == "none" {
         return Ok(Minimum::None);
     }
-    Guarantee::ALL
-        .into_iter()
-        .find(|guarantee| guarantee.as_str() == word)
-        .map(Minimum::Guarantee)
-        .ok_or_else(|| {
-            let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
-            format!("it is none of {known}, none")
-        })
+    Guarantee::ALL.into_iter().find(|guarantee| guarantee.as_str() == word).map(Minimum::Guarantee).ok_or_else(|| {
+        let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
+        format!("it is none of {known}, none")
+    })
 }
 
 /// The sockets that commands may open.
@@ -338,10 +299,7 @@ mod tests {
     fn guarantees_are_known_by_their_names() {
         assert_eq!(minimum("none"), Ok(Minimum::None));
         for guarantee in Guarantee::ALL {
-            assert_eq!(
-                minimum(guarantee.as_str()),
-                Ok(Minimum::Guarantee(guarantee))
-            );
+            assert_eq!(minimum(guarantee.as_str()), Ok(Minimum::Guarantee(guarantee)));
         }
         assert_eq!(
             minimum("files"),

@@ -77,19 +77,12 @@ fn assert_strict(head: &[u8]) {
         let lines = lines.iter().map(|line| line.to_ascii_lowercase());
         lines.filter(|line| line.starts_with(&start)).count()
     };
-    assert!(
-        named("content-length") + named("transfer-encoding") <= 1,
-        "{text:?}"
-    );
+    assert!(named("content-length") + named("transfer-encoding") <= 1, "{text:?}");
     assert!(named("host") <= 1, "{text:?}");
     let odd = |line: &&&str| line.starts_with([' ', '\t']) || !line.contains(':');
     let headers = &lines[1..lines.len() - 2];
     assert_eq!(headers.iter().find(odd), None, "{text:?}");
-    let spaced = |line: &&&str| {
-        line.split(':')
-            .next()
-            .is_some_and(|name| name.contains([' ', '\t']))
-    };
+    let spaced = |line: &&&str| line.split(':').next().is_some_and(|name| name.contains([' ', '\t']));
     assert_eq!(headers.iter().find(spaced), None, "{text:?}");
 }
 
@@ -121,11 +114,7 @@ struct Steps<'a> {
 }
 
 impl AsyncRead for Steps<'_> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.data.is_empty() {
             return Poll::Pending;
         }
@@ -150,11 +139,7 @@ pub fn http_body(data: &[u8]) {
     assert!(call.args.len() <= MAX_ARGS);
     assert!(call.args.iter().all(|argument| !argument.contains('\0')));
     let mut names: Vec<_> = call.env.iter().map(|(name, _)| name.as_str()).collect();
-    assert!(
-        names
-            .iter()
-            .all(|name| name.len() > 6 && name.starts_with("SKILL_"))
-    );
+    assert!(names.iter().all(|name| name.len() > 6 && name.starts_with("SKILL_")));
     names.sort_unstable();
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
     if data.trim_ascii().is_empty() {
@@ -163,9 +148,7 @@ pub fn http_body(data: &[u8]) {
     }
     // The same by a parser that knows nothing of calls.
     let value: Value = serde_json::from_slice(data).unwrap_or_default();
-    let args: Vec<_> = (value["args"].as_array().into_iter().flatten())
-        .filter_map(Value::as_str)
-        .collect();
+    let args: Vec<_> = (value["args"].as_array().into_iter().flatten()).filter_map(Value::as_str).collect();
     assert_eq!(call.args, args);
     assert_eq!(call.stdin, value["stdin"].as_str().unwrap_or_default());
     let env = value["env"].as_object().map_or(0, serde_json::Map::len);
@@ -174,10 +157,7 @@ pub fn http_body(data: &[u8]) {
     assert_eq!(call.timeout.as_secs(), seconds.min(MAX_TIMEOUT.as_secs()));
     let fields = value.as_object().map_or(0, |fields| {
         let known = ["args", "env", "stdin", "timeout"];
-        fields
-            .keys()
-            .filter(|field| !known.contains(&field.as_str()))
-            .count()
+        fields.keys().filter(|field| !known.contains(&field.as_str())).count()
     });
     assert_eq!(fields, 0);
 }

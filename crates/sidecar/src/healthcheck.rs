@@ -27,12 +27,8 @@ pub fn run(arguments: &HealthcheckArguments) -> Result<(), Failure> {
         (None, None) => None,
     };
     match directory {
-        Some(directory) => ask(directory, pack, timeout).map_err(|error| {
-            Failure::new(
-                error,
-                "look at the log of the container whose executor this is",
-            )
-        }),
+        Some(directory) => ask(directory, pack, timeout)
+            .map_err(|error| Failure::new(error, "look at the log of the container whose executor this is")),
         None => serve::healthcheck(arguments.listen, timeout),
     }
 }
@@ -41,13 +37,7 @@ pub fn run(arguments: &HealthcheckArguments) -> Result<(), Failure> {
 pub fn ping(pack: Option<&str>) -> String {
     // A pack's name is a Kubernetes name; whatever else there is must not lead elsewhere.
     let word: String = (pack.unwrap_or_default().chars())
-        .map(|letter| {
-            if letter.is_ascii_alphanumeric() {
-                letter
-            } else {
-                '-'
-            }
-        })
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
         .take(128)
         .collect();
     format!(".healthcheck-{word}")
@@ -59,13 +49,8 @@ fn ask(directory: &Path, pack: Option<&str>, timeout: Duration) -> anyhow::Resul
         .with_context(|| format!("{} cannot be opened", directory.display()))?;
     let name = ping(pack);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(
-        &volume,
-        &name,
-        flags | OFlags::NONBLOCK,
-        Mode::from_raw_mode(0o660),
-    )
-    .with_context(|| format!("{} cannot be written to", directory.display()))?;
+    rustix::fs::openat(&volume, &name, flags | OFlags::NONBLOCK, Mode::from_raw_mode(0o660))
+        .with_context(|| format!("{} cannot be written to", directory.display()))?;
     let deadline = Instant::now() + timeout;
     loop {
         match rustix::fs::statat(&volume, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -77,9 +62,5 @@ fn ask(directory: &Path, pack: Option<&str>, timeout: Duration) -> anyhow::Resul
     }
     // Nobody will; the next probe makes its own.
     let _ = rustix::fs::unlinkat(&volume, &name, AtFlags::empty());
-    bail!(
-        "no executor answered on {} within {} s",
-        directory.display(),
-        timeout.as_secs()
-    );
+    bail!("no executor answered on {} within {} s", directory.display(), timeout.as_secs());
 }

@@ -15,16 +15,13 @@ use anyhow::{Context as _, anyhow};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use sympozium_exec::{Cancel, Executor, RunError};
 use sympozium_ipc::inbox::{AnswerError, LEASE_GRACE};
 use sympozium_ipc::message::{ExecRequest, ExecResult};
 use sympozium_ipc::watch::SAFETY_INTERVAL;
-use sympozium_ipc::{
-    Arrival, Claimed, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode,
-};
+use sympozium_ipc::{Arrival, Claimed, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode};
 use sympozium_program::{Failure, start_logging};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -40,10 +37,7 @@ use crate::{runtime, sandbox};
 pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
     start_logging(&arguments.log);
     let volume = Volume::open(&arguments.ipc_dir).map_err(|error| {
-        Failure::new(
-            error,
-            "mount the volume that is shared with the run there, or name another with --ipc-dir",
-        )
+        Failure::new(error, "mount the volume that is shared with the run there, or name another with --ipc-dir")
     })?;
     let directory = std::fs::canonicalize(&arguments.ipc_dir)
         .with_context(|| format!("{} cannot be resolved", arguments.ipc_dir.display()))?;
@@ -239,9 +233,7 @@ struct Gone;
 
 /// What is said of a request that somebody claimed and did not answer.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the executor that took this request ended without an answer; the command may have run, in part or in whole"
-)]
+#[error("the executor that took this request ended without an answer; the command may have run, in part or in whole")]
 struct Unanswered;
 
 impl Work {
@@ -295,8 +287,7 @@ impl Ping {
     fn new(ipc_dir: &Path, pack: Option<&str>) -> anyhow::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
-            volume: rustix::fs::open(ipc_dir, flags, Mode::empty())
-                .context("the volume is gone")?,
+            volume: rustix::fs::open(ipc_dir, flags, Mode::empty()).context("the volume is gone")?,
             name: healthcheck::ping(pack),
         })
     }
@@ -352,14 +343,9 @@ impl Alarm {
     /// Takes the place of what was set before.
     fn set(&self, time: Instant) -> io::Result<()> {
         // All zero would mean never.
-        let left = time
-            .saturating_duration_since(Instant::now())
-            .max(Duration::from_nanos(1));
+        let left = time.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
             it_value: Timespec::try_from(left).map_err(io::Error::other)?,
         };
         if let Some(timer) = &self.0.0 {

@@ -38,17 +38,10 @@ pub fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Healthcheck(arguments) => healthcheck::run(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Arguments::command(),
-                "skill-sidecar",
-                &mut io::stdout(),
-            );
+            clap_complete::generate(shell, &mut Arguments::command(), "skill-sidecar", &mut io::stdout());
             Ok(())
         }
-        Command::Man => {
-            manual(&mut io::stdout()).map_err(|error| anyhow::Error::from(error).into())
-        }
+        Command::Man => manual(&mut io::stdout()).map_err(|error| anyhow::Error::from(error).into()),
     };
     outcome.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
 }
@@ -57,10 +50,7 @@ pub fn main() -> ExitCode {
 fn manual(out: &mut dyn io::Write) -> io::Result<()> {
     let program = Arguments::command();
     clap_mangen::Man::new(program.clone()).render(out)?;
-    for command in program
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-    {
+    for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = format!("skill-sidecar {}", command.get_name());
         writeln!(out, ".SH \"{}\"", name.to_uppercase())?;
         let page = clap_mangen::Man::new(command.clone().bin_name(name));
@@ -115,12 +105,7 @@ mod tests {
     fn every_shell_gets_completions_for_every_command() {
         for shell in Shell::value_variants() {
             let mut script = Vec::new();
-            clap_complete::generate(
-                *shell,
-                &mut Arguments::command(),
-                "skill-sidecar",
-                &mut script,
-            );
+            clap_complete::generate(*shell, &mut Arguments::command(), "skill-sidecar", &mut script);
             let script = String::from_utf8(script).unwrap();
             for command in Arguments::command().get_subcommands() {
                 assert!(script.contains(command.get_name()), "{shell}: {script}");

@@ -34,10 +34,7 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 ///
 /// # Errors
 /// When such a path lies where commands may write: whoever can write to a directory can move what is in it.
-pub fn config(
-    arguments: &SandboxArguments,
-    private: impl IntoIterator<Item = PathBuf>,
-) -> Result<Config, Failure> {
+pub fn config(arguments: &SandboxArguments, private: impl IntoIterator<Item = PathBuf>) -> Result<Config, Failure> {
     let profile = arguments.profile.resolve();
     let mut config = Config::new(profile);
     if let Some(words) = &arguments.minimum_isolation {
@@ -67,11 +64,7 @@ pub fn config(
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         volumes(&mounts, &config.view.hidden)
     } else {
-        arguments
-            .writable
-            .iter()
-            .map(|path| absolute(path))
-            .collect()
+        arguments.writable.iter().map(|path| absolute(path)).collect()
     };
     let workspace = &absolute(&arguments.workspace);
     let scratch = &absolute(&arguments.scratch);
@@ -88,11 +81,7 @@ pub fn config(
     config.search_path = search_path(config.environment.get("PATH"));
     match exposed(&config) {
         Some((hidden, writable)) => Err(Failure::new(
-            anyhow!(
-                "{} is not for commands, but they may write to {}",
-                hidden.display(),
-                writable.display()
-            ),
+            anyhow!("{} is not for commands, but they may write to {}", hidden.display(), writable.display()),
             "put it where commands cannot write; /tmp, /var/tmp and /dev/shm are theirs",
         )),
         None => Ok(config),
@@ -138,9 +127,7 @@ fn floor(words: &[Minimum]) -> Floor {
 
 /// The absolute directories of `PATH`.
 fn search_path(path: Option<&std::ffi::OsStr>) -> Vec<PathBuf> {
-    std::env::split_paths(path.unwrap_or_default())
-        .filter(|directory| directory.is_absolute())
-        .collect()
+    std::env::split_paths(path.unwrap_or_default()).filter(|directory| directory.is_absolute()).collect()
 }
 
 /// The writable volumes that `mountinfo` tells of: whoever wrote the pod mounted them to be written to.
@@ -182,9 +169,7 @@ fn unescape(field: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
-        let digits = after
-            .get(..3)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
         match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) if first == b'\\' => {
                 bytes.push(byte);
@@ -211,13 +196,9 @@ mod tests {
             std::fs::create_dir_all(&path).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        let (data, read_only, covered, ipc) =
-            (path("my data"), path("ro"), path("over"), path("ipc"));
+        let (data, read_only, covered, ipc) = (path("my data"), path("ro"), path("over"), path("ipc"));
         let line = |point: &str, options: &str| {
-            format!(
-                "36 35 98:0 / {} {options} - tmpfs none rw\n",
-                point.replace(' ', "\\040")
-            )
+            format!("36 35 98:0 / {} {options} - tmpfs none rw\n", point.replace(' ', "\\040"))
         };
         let text = [
             line("/", "rw,relatime"),
@@ -237,13 +218,9 @@ mod tests {
 
     #[test]
     fn escapes_of_mount_points_are_undone() {
-        for (field, path) in [
-            ("/a", "/a"),
-            ("/a\\040b", "/a b"),
-            ("/a\\134040", "/a\\040"),
-            ("/a\\04", "/a\\04"),
-            ("/a\\", "/a\\"),
-        ] {
+        for (field, path) in
+            [("/a", "/a"), ("/a\\040b", "/a b"), ("/a\\134040", "/a\\040"), ("/a\\04", "/a\\04"), ("/a\\", "/a\\")]
+        {
             assert_eq!(unescape(field), PathBuf::from(path), "{field}");
         }
     }

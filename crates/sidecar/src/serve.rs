@@ -65,17 +65,13 @@ pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
 
 /// As [`run`], with a change to the executor: measurements leave layers out.
 #[doc(hidden)]
-pub fn run_with(
-    arguments: &ServeArguments,
-    change: impl FnOnce(Config) -> Config,
-) -> Result<(), Failure> {
+pub fn run_with(arguments: &ServeArguments, change: impl FnOnce(Config) -> Config) -> Result<(), Failure> {
     start_logging(&arguments.log);
     let token_file = std::env::var_os(TOKEN_FILE).map(PathBuf::from);
     let token_file = token_file.filter(|path| !path.as_os_str().is_empty());
     let tokens = tokens(arguments, token_file.as_deref())?;
     let max_concurrent = usize::from(arguments.max_concurrent);
-    let max_connections =
-        descriptors::make_room(usize::from(arguments.max_connections), max_concurrent)?;
+    let max_connections = descriptors::make_room(usize::from(arguments.max_connections), max_concurrent)?;
 
     let private = token_file.as_deref().map_or_else(Vec::new, secret_paths);
     let mut config = sandbox::config(&arguments.sandbox, private)?;
@@ -83,18 +79,14 @@ pub fn run_with(
     config.max_concurrent = max_concurrent;
     let executor = sandbox::executor(change(config))?;
 
-    let runtime =
-        runtime(max_concurrent + FURTHER_THREADS).context("the runtime cannot be started")?;
+    let runtime = runtime(max_concurrent + FURTHER_THREADS).context("the runtime cannot be started")?;
     let served = runtime.block_on(serve(arguments, tokens, executor, max_connections));
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
     served
 }
 
 /// The tokens that are asked for; none when that is what was asked for, and nobody else can connect.
-fn tokens(
-    arguments: &ServeArguments,
-    token_file: Option<&Path>,
-) -> Result<Option<Tokens>, Failure> {
+fn tokens(arguments: &ServeArguments, token_file: Option<&Path>) -> Result<Option<Tokens>, Failure> {
     let token = match std::env::var(TOKEN) {
         Ok(token) => Some(token),
         Err(std::env::VarError::NotPresent) => None,
@@ -107,15 +99,10 @@ fn tokens(
     match (tokens.count(), arguments.insecure) {
         (0, false) => Err(Failure::new(
             anyhow!("no token is configured"),
-            format!(
-                "set {TOKEN} or {TOKEN_FILE}; or pass --insecure to serve every program on this machine"
-            ),
+            format!("set {TOKEN} or {TOKEN_FILE}; or pass --insecure to serve every program on this machine"),
         )),
         (0, true) if !is_local => Err(Failure::new(
-            anyhow!(
-                "--insecure would let everybody who reaches {} execute skills",
-                arguments.listen
-            ),
+            anyhow!("--insecure would let everybody who reaches {} execute skills", arguments.listen),
             format!("listen on 127.0.0.1, or set {TOKEN}"),
         )),
         (0, true) => {
@@ -144,9 +131,7 @@ fn tokens(
 fn secret_paths(file: &Path) -> Vec<PathBuf> {
     let mut paths = vec![file.to_owned()];
     paths.extend(file.canonicalize());
-    let volume = file
-        .parent()
-        .filter(|volume| volume.join("..data").exists());
+    let volume = file.parent().filter(|volume| volume.join("..data").exists());
     paths.extend(volume.map(Path::to_owned));
     paths.dedup();
     paths
@@ -179,26 +164,13 @@ async fn serve(
     log_skills(&site).await;
 
     let listener = listen(arguments.listen, Side::Callers).await?;
-    let callers = Requests::new(
-        routes::callers(Arc::clone(&site)),
-        Arc::clone(&metrics),
-        Side::Callers,
-    );
+    let callers = Requests::new(routes::callers(Arc::clone(&site)), Arc::clone(&metrics), Side::Callers);
     let limit = Arc::new(Connections::new(max_connections));
     let mut servers = tokio::task::JoinSet::new();
-    servers.spawn(connections::serve(
-        listener,
-        limit,
-        callers,
-        closing.clone(),
-    ));
+    servers.spawn(connections::serve(listener, limit, callers, closing.clone()));
     if let Some(address) = arguments.probe_listen {
         let listener = listen(address, Side::Probes).await?;
-        let probes = Requests::new(
-            routes::probes(Arc::clone(&site)),
-            Arc::clone(&metrics),
-            Side::Probes,
-        );
+        let probes = Requests::new(routes::probes(Arc::clone(&site)), Arc::clone(&metrics), Side::Probes);
         let limit = Arc::new(Connections::new(MAX_PROBE_CONNECTIONS));
         servers.spawn(connections::serve(listener, limit, probes, closing));
     }
@@ -218,11 +190,7 @@ async fn serve(
     close.send_replace(true);
     let all_closed = async { while servers.join_next().await.is_some() {} };
     tokio::pin!(all_closed);
-    let grace = if ended.is_ok() {
-        SHUTDOWN_GRACE
-    } else {
-        Duration::ZERO
-    };
+    let grace = if ended.is_ok() { SHUTDOWN_GRACE } else { Duration::ZERO };
     if tokio::time::timeout(grace, &mut all_closed).await.is_err() {
         tracing::warn!("calls that still run are ended");
         cancel.send_replace(true);
@@ -253,12 +221,8 @@ async fn log_skills(site: &Site) {
 async fn listen(address: SocketAddr, side: Side) -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address}"));
-    let listener = listener.map_err(|error| {
-        Failure::new(
-            error,
-            "is the port in use, or reserved? choose another address",
-        )
-    })?;
+    let listener =
+        listener.map_err(|error| Failure::new(error, "is the port in use, or reserved? choose another address"))?;
     let address = listener.local_addr().context("the socket has no address")?;
     match side {
         Side::Callers => tracing::info!(%address, "listening for callers"),

@@ -98,8 +98,7 @@ fn rerun(programs: &[(&str, &Path)]) -> anyhow::Result<(bool, String)> {
         .env(ENTERED, "1")
         .env(probe::PROBE, probe)
         .output()?;
-    let text =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     // A filter that matches nothing is a success too.
     let ran = text[0].contains("1 passed");
     Ok((output.status.success() && ran, text.concat()))
@@ -111,9 +110,9 @@ fn rerun(programs: &[(&str, &Path)]) -> anyhow::Result<(bool, String)> {
 ///
 /// When the file cannot be copied.
 pub fn readable_copy(path: &Path, directory: &Path) -> anyhow::Result<PathBuf> {
-    let is_open = path.ancestors().all(|step| {
-        fs::metadata(step).is_ok_and(|metadata| metadata.permissions().mode() & 0o005 == 0o005)
-    });
+    let is_open = path
+        .ancestors()
+        .all(|step| fs::metadata(step).is_ok_and(|metadata| metadata.permissions().mode() & 0o005 == 0o005));
     if is_open {
         return Ok(path.to_owned());
     }

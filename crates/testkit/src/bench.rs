@@ -46,10 +46,7 @@ pub struct Suite {
 impl Suite {
     /// A suite is called like its bench target.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            rows: Vec::new(),
-        }
+        Self { name: name.to_owned(), rows: Vec::new() }
     }
 
     /// Adds a number. What is not a number meets nothing.
@@ -77,8 +74,7 @@ impl Suite {
             Some(directory) => PathBuf::from(directory),
             None => target_directory().join("bench"),
         };
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("making {}", directory.display()))?;
+        fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
         let path = directory.join(format!("{}.json", self.name));
         let text = serde_json::to_string_pretty(&self.rows).context("writing the rows as JSON")?;
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;

@@ -118,8 +118,7 @@ mod tests {
     #[test]
     fn a_sample_can_be_repeated_by_the_command_that_it_names() {
         let command = repeat_command("sympozium-exec", "killed::at_any_moment");
-        let behind =
-            "cargo test --package sympozium-exec --test it -- --exact killed::at_any_moment";
+        let behind = "cargo test --package sympozium-exec --test it -- --exact killed::at_any_moment";
         let name = if is_full() { FULL } else { SEED };
         assert!(command.starts_with(&format!("{name}=")), "{command}");
         assert!(command.ends_with(behind), "{command}");

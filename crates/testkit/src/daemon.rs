@@ -47,11 +47,7 @@ impl Daemon {
         let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let other = file.try_clone().context("sharing the log")?;
         command.stdin(Stdio::null()).stdout(other).stderr(file);
-        Ok(Self {
-            child: command.spawn().context("starting the program")?,
-            probes,
-            log: log.to_owned(),
-        })
+        Ok(Self { child: command.spawn().context("starting the program")?, probes, log: log.to_owned() })
     }
 
     /// Its process.

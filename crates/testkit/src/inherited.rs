@@ -2,10 +2,7 @@
 //!
 //! A job in the background of a shell script ignores `SIGINT` and `SIGQUIT`, one under `nohup` ignores `SIGHUP`, and a process
 //! keeps across `execve` what it ignores (signal(7)).
-#![expect(
-    unsafe_code,
-    reason = "dispositions of signals are read and reset by the C library"
-)]
+#![expect(unsafe_code, reason = "dispositions of signals are read and reset by the C library")]
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -63,8 +60,5 @@ fn ignored() -> Vec<libc::c_int> {
                 && action.assume_init().sa_sigaction == libc::SIG_IGN
         }
     };
-    (1..=LAST_SIGNAL)
-        .filter(|signal| *signal != libc::SIGPIPE)
-        .filter(is_ignored)
-        .collect()
+    (1..=LAST_SIGNAL).filter(|signal| *signal != libc::SIGPIPE).filter(is_ignored).collect()
 }

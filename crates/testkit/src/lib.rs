@@ -42,10 +42,7 @@ use std::time::{Duration, Instant};
 ///
 /// It starts as from a shell in the foreground, whoever started the tests: no signal is ignored, and neither the locale nor
 /// the width of somebody's terminal is inherited.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where tests start a program around sympozium-exec"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one place where tests start a program around sympozium-exec")]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     inherited::reset(&mut command);
@@ -80,8 +77,7 @@ pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bo
 /// assert!(was_in_time);
 /// ```
 pub fn growing(first: Duration) -> impl Iterator<Item = Duration> {
-    std::iter::successors(Some(first), |last| Some(*last * GROWTH))
-        .take_while(|limit| *limit <= LONGEST_LIMIT)
+    std::iter::successors(Some(first), |last| Some(*last * GROWTH)).take_while(|limit| *limit <= LONGEST_LIMIT)
 }
 
 /// From one deadline of [`growing`] to the next.

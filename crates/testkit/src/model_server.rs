@@ -96,10 +96,7 @@ impl Default for Settings {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             tls_host: None,
             key: None,
-            routes: vec![
-                ("/v1/chat/completions".into(), Format::OpenAi),
-                ("/v1/messages".into(), Format::Anthropic),
-            ],
+            routes: vec![("/v1/chat/completions".into(), Format::OpenAi), ("/v1/messages".into(), Format::Anthropic)],
         }
     }
 }
@@ -140,8 +137,7 @@ impl Settings {
 
     /// Starts the server; it listens when this returns.
     pub fn start(self) -> anyhow::Result<ModelServer> {
-        let listener = TcpListener::bind(self.address)
-            .with_context(|| format!("cannot listen on {}", self.address))?;
+        let listener = TcpListener::bind(self.address).with_context(|| format!("cannot listen on {}", self.address))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let tls = self.tls_host.as_deref().map(tls::acceptor).transpose()?;
@@ -151,10 +147,8 @@ impl Settings {
             None => format!("http://{address}"),
         };
         let shared = Arc::new(Shared::new(&self));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .context("cannot make a runtime")?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().build().context("cannot make a runtime")?;
         let (stop, stopped) = oneshot::channel();
         let serving = shared.clone();
         let thread = std::thread::Builder::new()
@@ -168,14 +162,7 @@ impl Settings {
                 });
             })
             .context("cannot start a thread")?;
-        Ok(ModelServer {
-            address,
-            url,
-            authority,
-            shared,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(ModelServer { address, url, authority, shared, stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -292,10 +279,7 @@ struct Script {
 
 impl Default for Script {
     fn default() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            default: Arc::new(Reply::text("Hello from the model server.")),
-        }
+        Self { queue: VecDeque::new(), default: Arc::new(Reply::text("Hello from the model server.")) }
     }
 }
 
@@ -346,12 +330,7 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
     }
 }
 
-async fn greet(
-    stream: TcpStream,
-    acceptor: Option<TlsAcceptor>,
-    shared: Arc<Shared>,
-    connection: u64,
-) {
+async fn greet(stream: TcpStream, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>, connection: u64) {
     match acceptor {
         None => serve(stream, shared, connection).await,
         Some(acceptor) => {
@@ -365,11 +344,7 @@ async fn greet(
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, shared: Arc<Shared>, connection: u64) {
     let control = Control::default();
-    let service = Arc::new(Service {
-        shared,
-        control: control.clone(),
-        connection,
-    });
+    let service = Arc::new(Service { shared, control: control.clone(), connection });
     let earlier = AtomicU64::new(0);
     let answer = service_fn(move |request| {
         let service = service.clone();

@@ -59,14 +59,8 @@ mod tests {
     #[test]
     fn a_merge_patch_removes_merges_and_replaces() {
         let mut object = json!({ "a": { "b": 1, "c": 2 }, "d": [1, 2] });
-        merge(
-            &mut object,
-            &json!({ "a": { "b": null, "e": { "f": 3 } }, "d": [4] }),
-        );
-        assert_eq!(
-            object,
-            json!({ "a": { "c": 2, "e": { "f": 3 } }, "d": [4] })
-        );
+        merge(&mut object, &json!({ "a": { "b": null, "e": { "f": 3 } }, "d": [4] }));
+        assert_eq!(object, json!({ "a": { "c": 2, "e": { "f": 3 } }, "d": [4] }));
     }
 
     #[test]
@@ -77,11 +71,7 @@ mod tests {
         assert_eq!(lost(&before, &after), Vec::<String>::new());
         assert_eq!(
             lost(&before, &json!({ "a": 2, "b": [{}], "e": {} })),
-            [
-                ".a: 1 became Some(Number(2))",
-                ".b[0].c: 2 became None",
-                ".e.f: 3 became None",
-            ]
+            [".a: 1 became Some(Number(2))", ".b[0].c: 2 became None", ".e.f: 3 became None",]
         );
     }
 }

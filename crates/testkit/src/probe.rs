@@ -59,10 +59,7 @@ impl Findings {
     pub fn of(&self, attempt: &str) -> &Finding {
         match self.0.iter().find(|finding| finding.attempt == attempt) {
             Some(finding) => finding,
-            None => panic!(
-                "the probe did not report on `{attempt}`; it reported {:#?}",
-                self.0
-            ),
+            None => panic!("the probe did not report on `{attempt}`; it reported {:#?}", self.0),
         }
     }
 
@@ -73,15 +70,9 @@ impl Findings {
     /// With all that were possible, and what the probe saw.
     #[track_caller]
     pub fn assert_refused<'a>(&self, attempts: impl IntoIterator<Item = &'a str>) {
-        let possible: Vec<_> = attempts
-            .into_iter()
-            .map(|name| self.of(name))
-            .filter(|finding| finding.possible)
-            .collect();
-        assert!(
-            possible.is_empty(),
-            "the sandbox let the probe: {possible:#?}"
-        );
+        let possible: Vec<_> =
+            attempts.into_iter().map(|name| self.of(name)).filter(|finding| finding.possible).collect();
+        assert!(possible.is_empty(), "the sandbox let the probe: {possible:#?}");
     }
 
     /// Asserts that every one of these attempts was made, and worked.
@@ -91,15 +82,9 @@ impl Findings {
     /// With all that were refused, and why.
     #[track_caller]
     pub fn assert_possible<'a>(&self, attempts: impl IntoIterator<Item = &'a str>) {
-        let refused: Vec<_> = attempts
-            .into_iter()
-            .map(|name| self.of(name))
-            .filter(|finding| !finding.possible)
-            .collect();
-        assert!(
-            refused.is_empty(),
-            "the sandbox stopped what it should allow: {refused:#?}"
-        );
+        let refused: Vec<_> =
+            attempts.into_iter().map(|name| self.of(name)).filter(|finding| !finding.possible).collect();
+        assert!(refused.is_empty(), "the sandbox stopped what it should allow: {refused:#?}");
     }
 
     /// All findings, in the order of the attempts.

@@ -19,30 +19,20 @@ pub fn new_marker() -> String {
 pub fn with_marker(marker: &str) -> Vec<i32> {
     all()
         .filter(|pid| {
-            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
-                line.split(|&byte| byte == 0)
-                    .any(|word| word == marker.as_bytes())
-            })
+            fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.split(|&byte| byte == 0).any(|word| word == marker.as_bytes()))
         })
         .collect()
 }
 
 /// The children of `parent` that have ended and that nobody has waited for.
 pub fn zombies_of(parent: i32) -> Vec<i32> {
-    all()
-        .filter(|&pid| {
-            state_and_parent(pid).is_some_and(|(state, of)| state == 'Z' && of == parent)
-        })
-        .collect()
+    all().filter(|&pid| state_and_parent(pid).is_some_and(|(state, of)| state == 'Z' && of == parent)).collect()
 }
 
 /// The living children of `parent`.
 pub fn children_of(parent: i32) -> Vec<i32> {
-    all()
-        .filter(|&pid| {
-            state_and_parent(pid).is_some_and(|(state, of)| state != 'Z' && of == parent)
-        })
-        .collect()
+    all().filter(|&pid| state_and_parent(pid).is_some_and(|(state, of)| state != 'Z' && of == parent)).collect()
 }
 
 /// `root` and its living descendants.
@@ -77,19 +67,14 @@ pub fn sleeps(pid: i32) -> u64 {
         .flatten()
         .filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok())
         .filter_map(|status| {
-            let line =
-                (status.lines()).find(|line| line.starts_with("voluntary_ctxt_switches:"))?;
+            let line = (status.lines()).find(|line| line.starts_with("voluntary_ctxt_switches:"))?;
             line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
         })
         .sum()
 }
 
 fn all() -> impl Iterator<Item = i32> {
-    fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn state_and_parent(pid: i32) -> Option<(char, i32)> {

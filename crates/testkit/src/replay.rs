@@ -4,10 +4,7 @@
 //! `make fuzz` searches with coverage; this holds what it found, and notices in every `make test` when a property
 //! breaks. A target belongs to the crate that its program in `fuzz/fuzz_targets` calls.
 
-#![expect(
-    clippy::expect_used,
-    reason = "only tests call this, and a missing file is told by a panic as there"
-)]
+#![expect(clippy::expect_used, reason = "only tests call this, and a missing file is told by a panic as there")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,9 +35,7 @@ pub fn check_layout(library: &str, targets: &[(&str, Target)]) {
     let names = |directory: &str| -> BTreeSet<String> {
         let entries = fs::read_dir(fuzz_directory().join(directory)).expect("it is checked in");
         let names = entries.map(|entry| entry.expect("it is readable").path());
-        names
-            .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-            .collect()
+        names.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
     };
     let program = |name: &str| {
         let path = fuzz_directory().join(format!("fuzz_targets/{name}.rs"));
@@ -53,10 +48,8 @@ pub fn check_layout(library: &str, targets: &[(&str, Target)]) {
     let ours: BTreeSet<String> = all.iter().filter(calls).cloned().collect();
     assert_eq!(ours, targets);
     let manifest = fs::read_to_string(fuzz_directory().join("Cargo.toml")).expect("it is there");
-    let programs = manifest.lines().filter_map(|line| {
-        line.strip_prefix("path = \"fuzz_targets/")?
-            .strip_suffix(".rs\"")
-    });
+    let programs =
+        manifest.lines().filter_map(|line| line.strip_prefix("path = \"fuzz_targets/")?.strip_suffix(".rs\""));
     assert_eq!(programs.map(str::to_owned).collect::<BTreeSet<_>>(), all);
     for name in &targets {
         let program = program(name);
@@ -96,9 +89,7 @@ fn first_find(&(name, target): &(&str, Target)) -> Option<String> {
             };
             if let Err(why) = holds(target, &input) {
                 let input = input.escape_ascii();
-                return Some(format!(
-                    "{name}: {seed}, mutation {mutation}: {why}\n  input: b\"{input}\""
-                ));
+                return Some(format!("{name}: {seed}, mutation {mutation}: {why}\n  input: b\"{input}\""));
             }
         }
     }
@@ -130,9 +121,7 @@ fn corpus(target: &str) -> (Vec<Input>, Vec<Input>) {
         .map(|(name, path)| (name, fs::read(path).expect("it is readable")))
         .collect();
     inputs.sort();
-    inputs
-        .into_iter()
-        .partition(|(name, _)| !name.starts_with(FOUND))
+    inputs.into_iter().partition(|(name, _)| !name.starts_with(FOUND))
 }
 
 /// SplitMix64, as in the probe.
@@ -142,9 +131,7 @@ impl Dice {
     /// The names are part of it, so that a new seed changes nothing for the others.
     fn new(target: &str, seed: &str) -> Self {
         let names = target.bytes().chain(seed.bytes());
-        Self(names.fold(mutation_seed(), |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(u64::from(byte))
-        }))
+        Self(names.fold(mutation_seed(), |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte))))
     }
 
     fn next(&mut self) -> u64 {

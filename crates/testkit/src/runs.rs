@@ -57,10 +57,7 @@ const SERVED_MODEL: &str = "served";
 pub fn generated(seed: u64) -> Vec<Value> {
     let mut dice = Dice(seed);
     let mut names = hostile_names();
-    let mut wanted = Wanted {
-        attested: dice.one_in(4),
-        ..Wanted::default()
-    };
+    let mut wanted = Wanted { attested: dice.one_in(4), ..Wanted::default() };
     let mut packs = Vec::new();
     for _ in 0..dice.below(5) {
         let name = names.swap_remove(dice.below(names.len()));
@@ -79,18 +76,10 @@ pub fn generated(seed: u64) -> Vec<Value> {
             }),
         ),
     ];
-    objects.extend(
-        packs
-            .iter()
-            .map(|(name, spec)| object("SkillPack", name, spec.clone())),
-    );
+    objects.extend(packs.iter().map(|(name, spec)| object("SkillPack", name, spec.clone())));
     let model = &objects[0]["spec"]["model"]["modelRef"];
     if model == SERVED_MODEL {
-        let mut model = object(
-            "Model",
-            SERVED_MODEL,
-            json!({ "source": { "url": "https://example.org/m.gguf" } }),
-        );
+        let mut model = object("Model", SERVED_MODEL, json!({ "source": { "url": "https://example.org/m.gguf" } }));
         if dice.one_in(2) {
             model["status"] = json!({ "endpoint": "http://elsewhere.team.svc:9000/v1" });
         }
@@ -98,11 +87,8 @@ pub fn generated(seed: u64) -> Vec<Value> {
     }
     let policy = policy(&mut dice, &packs, &wanted);
     objects.push(object("SympoziumPolicy", "p", policy));
-    let mut floor = object(
-        "SympoziumPolicy",
-        "floor",
-        json!({ "rbacPolicy": { "clusterRBACNamespaces": [NAMESPACE] } }),
-    );
+    let mut floor =
+        object("SympoziumPolicy", "floor", json!({ "rbacPolicy": { "clusterRBACNamespaces": [NAMESPACE] } }));
     if wanted.attested && dice.one_in(2) {
         floor["spec"]["sandboxPolicy"] = json!({ "minimumIsolation": ["filesystem", "network"] });
     }
@@ -120,17 +106,9 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-fn run(
-    dice: &mut Dice,
-    name: &str,
-    seed: u64,
-    packs: &[(String, Value)],
-    wanted: &mut Wanted,
-) -> Value {
-    let mut skills: Vec<Value> = packs
-        .iter()
-        .map(|(name, _)| json!({ "skillPackRef": name, "params": { "region": "here" } }))
-        .collect();
+fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)], wanted: &mut Wanted) -> Value {
+    let mut skills: Vec<Value> =
+        packs.iter().map(|(name, _)| json!({ "skillPackRef": name, "params": { "region": "here" } })).collect();
     if dice.one_in(5) {
         skills.push(json!({ "configMapRef": "notes" }));
     }
@@ -207,7 +185,8 @@ fn model(dice: &mut Dice, wanted: &mut Wanted) -> Value {
 }
 
 fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
-    let mut skill = json!({ "name": "main", "description": "Does things.", "content": format!("# {name}\nDo things.\n") });
+    let mut skill =
+        json!({ "name": "main", "description": "Does things.", "content": format!("# {name}\nDo things.\n") });
     if dice.one_in(3) {
         skill["files"] = json!([
             { "path": "scripts/do.sh", "content": "#!/bin/sh\necho done\n", "executable": true },
@@ -221,8 +200,7 @@ fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
     if dice.one_in(5) {
         return spec;
     }
-    let mut sidecar =
-        json!({ "image": "ghcr.io/example/skill:1", "mountWorkspace": dice.one_in(2) });
+    let mut sidecar = json!({ "image": "ghcr.io/example/skill:1", "mountWorkspace": dice.one_in(2) });
     if wanted.attested || dice.one_in(3) {
         sidecar["executor"] = json!("injected");
     }
@@ -230,11 +208,11 @@ fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
         sidecar["rbac"] = json!([reading(dice)]);
     }
     if dice.one_in(3) {
-        sidecar["clusterRBAC"] =
-            json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"] }]);
+        sidecar["clusterRBAC"] = json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"] }]);
     }
     if dice.one_in(2) {
-        sidecar["egress"] = json!([{ "host": dice.of(&["api.github.com", "*.example.com"]) }, { "host": "example.org", "port": 5432 }]);
+        sidecar["egress"] =
+            json!([{ "host": dice.of(&["api.github.com", "*.example.com"]) }, { "host": "example.org", "port": 5432 }]);
     }
     if dice.one_in(2) {
         sidecar["secretRef"] = json!(format!("secret-{}", dice.below(3)));
@@ -264,9 +242,7 @@ fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
         volumes.push(json!({ "name": "mixed", "projected": { "sources": [
             { "configMap": { "name": "settings" } }, { "secret": { "name": "projected-secret" } },
         ] } }));
-        mounts.push(
-            json!({ "name": "mixed", "mountPath": "/mixed", "subPath": "part", "readOnly": true }),
-        );
+        mounts.push(json!({ "name": "mixed", "mountPath": "/mixed", "subPath": "part", "readOnly": true }));
     }
     if dice.one_in(12) {
         volumes.push(json!({ "name": "node", "hostPath": { "path": "/srv/data" } }));
@@ -289,10 +265,7 @@ fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
         wanted.node = true;
     }
     if dice.one_in(3) {
-        let tool = format!("tool_{}", name.replace(['-', '.'], "_"))
-            .chars()
-            .take(60)
-            .collect::<String>();
+        let tool = format!("tool_{}", name.replace(['-', '.'], "_")).chars().take(60).collect::<String>();
         sidecar["tools"] = json!([{
             "name": format!("{tool}_{}", name.len() % 10), "description": "Acts.", "exec": ["act"], "positionalArgs": ["what"],
             "parameters": { "type": "object", "properties": { "what": { "type": "string" } }, "required": ["what"] },
@@ -305,9 +278,7 @@ fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
 fn policy(dice: &mut Dice, packs: &[(String, Value)], wanted: &Wanted) -> Value {
     let mut spec = json!({});
     if dice.one_in(2) {
-        let mut rules = vec![
-            json!({ "tool": "execute_command", "action": dice.of(&["ask", "deny", "allow"]) }),
-        ];
+        let mut rules = vec![json!({ "tool": "execute_command", "action": dice.of(&["ask", "deny", "allow"]) })];
         if let Some((name, _)) = packs.first().filter(|_| dice.one_in(2)) {
             rules.push(json!({ "tool": format!("{name}/*"), "action": "ask" }));
         }

@@ -31,11 +31,8 @@ pub fn record(what: &str) {
     };
     // One write of a whole line to a file opened for appending is not torn by other tests.
     let line = format!("{}\t{package}/{test}\n", what.replace(['\t', '\n'], " "));
-    let written = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(&path)
-        .and_then(|mut file| file.write_all(line.as_bytes()));
+    let written =
+        OpenOptions::new().append(true).create(true).open(&path).and_then(|mut file| file.write_all(line.as_bytes()));
     if let Err(error) = written {
         // A skip that is not counted would look like a pass.
         panic!("cannot record a skip in {}: {error}", path.display());

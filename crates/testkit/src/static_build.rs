@@ -127,10 +127,7 @@ fn build(cargo: &mut Command, what: &str, profile: &str) -> anyhow::Result<PathB
 /// The target that this machine's compiler builds for by default.
 fn host_target() -> anyhow::Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = crate::command(rustc)
-        .arg("-vV")
-        .output()
-        .context("starting rustc")?;
+    let output = crate::command(rustc).arg("-vV").output().context("starting rustc")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("`rustc -vV` names no host")

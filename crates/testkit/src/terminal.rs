@@ -1,8 +1,5 @@
 //! A terminal as a person has it in front of them: a pseudo-terminal whose other end is drawn, typed on and resized.
-#![expect(
-    unsafe_code,
-    reason = "pseudo-terminals have no safe wrapper among the features that we build"
-)]
+#![expect(unsafe_code, reason = "pseudo-terminals have no safe wrapper among the features that we build")]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -75,12 +72,7 @@ impl Terminal {
                 seen.raw.extend_from_slice(&bytes[..count]);
             }
         });
-        let terminal = Self {
-            master,
-            path,
-            _slave: slave,
-            seen,
-        };
+        let terminal = Self { master, path, _slave: slave, seen };
         terminal.set_size(rows, columns)?;
         Ok(terminal)
     }
@@ -123,12 +115,7 @@ impl Terminal {
     }
 
     fn set_size(&self, rows: u16, columns: u16) -> io::Result<()> {
-        let size = libc::winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: the call reads a structure that outlives it, of a descriptor that is open.
         match unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) } {
             0 => Ok(()),
@@ -147,9 +134,7 @@ impl Terminal {
         let seen = lock(&self.seen);
         let screen = seen.parser.screen();
         let (_, columns) = screen.size();
-        let last = screen
-            .rows(0, columns.get())
-            .filter(|it| !it.trim().is_empty());
+        let last = screen.rows(0, columns.get()).filter(|it| !it.trim().is_empty());
         last.last().unwrap_or_default()
     }
 
@@ -180,11 +165,7 @@ impl Terminal {
 }
 
 fn open(path: &str, flags: libc::c_int) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NOCTTY | flags)
-        .open(path)
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY | flags).open(path)
 }
 
 /// A terminal has at least one row and one column.

@@ -16,16 +16,9 @@ fn main() -> Result<()> {
     let mut suite = Suite::new("kube");
     // The first one builds what is missing, which is not what is measured.
     start("node")?;
-    let mut seconds = (0..STARTS)
-        .map(|_| start("node"))
-        .collect::<Result<Vec<f64>>>()?;
+    let mut seconds = (0..STARTS).map(|_| start("node")).collect::<Result<Vec<f64>>>()?;
     seconds.sort_by(f64::total_cmp);
-    suite.row(
-        "warm start of a node",
-        seconds[STARTS / 2],
-        "s",
-        Target::AtMost(NODE_SECONDS),
-    );
+    suite.row("warm start of a node", seconds[STARTS / 2], "s", Target::AtMost(NODE_SECONDS));
     suite.write()?;
     Ok(())
 }
@@ -36,17 +29,9 @@ fn start(tier: &str) -> Result<f64> {
     let started = Instant::now();
     let up = kube(&["up", "--name", &name, "--tier", tier, "--no-helm"])?;
     let seconds = started.elapsed().as_secs_f64();
-    ensure!(
-        up.status.success(),
-        "{}",
-        String::from_utf8_lossy(&up.stderr)
-    );
+    ensure!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
     let down = kube(&["down", "--name", &name])?;
-    ensure!(
-        down.status.success(),
-        "{}",
-        String::from_utf8_lossy(&down.stderr)
-    );
+    ensure!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
     Ok(seconds)
 }
 

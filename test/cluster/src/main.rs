@@ -59,18 +59,12 @@ fn connect(address: &str) -> io::Result<String> {
     connection.set_read_timeout(Some(Duration::from_millis(500)))?;
     let mut buffer = [0; 256];
     let read = connection.read(&mut buffer).unwrap_or(0);
-    Ok(format!(
-        "connected: {}",
-        String::from_utf8_lossy(&buffer[..read]).trim()
-    ))
+    Ok(format!("connected: {}", String::from_utf8_lossy(&buffer[..read]).trim()))
 }
 
 /// The addresses of a name, as programs look them up: by `/etc/resolv.conf`, search list and all.
 fn resolve(name: &str) -> io::Result<String> {
-    let mut addresses: Vec<String> = (name, 0)
-        .to_socket_addrs()?
-        .map(|it| it.ip().to_string())
-        .collect();
+    let mut addresses: Vec<String> = (name, 0).to_socket_addrs()?.map(|it| it.ip().to_string()).collect();
     addresses.sort();
     addresses.dedup();
     Ok(addresses.join(" "))
@@ -133,29 +127,18 @@ fn pass_on(from: &mut impl io::Read, to: &mut impl io::Write) -> io::Result<()> 
 /// Waits for the event of a file that another container creates. Looking is not allowed: only the event counts.
 fn await_event(folder: &str, name: &str) -> io::Result<String> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-    inotify::add_watch(
-        &watch,
-        folder,
-        inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO,
-    )?;
+    inotify::add_watch(&watch, folder, inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO)?;
     // The partner begins when it sees this.
     std::fs::write(format!("{folder}/watching"), "")?;
     let deadline = Instant::now() + PARTNER_PATIENCE;
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = inotify::Reader::new(&watch, &mut buffer);
     while Instant::now() < deadline {
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&second))?;
         loop {
             match reader.next() {
-                Ok(event)
-                    if event
-                        .file_name()
-                        .is_some_and(|file| file.to_bytes() == name.as_bytes()) =>
-                {
+                Ok(event) if event.file_name().is_some_and(|file| file.to_bytes() == name.as_bytes()) => {
                     return Ok(format!("event for {name}"));
                 }
                 Ok(_) => {}

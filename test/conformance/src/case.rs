@@ -192,8 +192,7 @@ pub struct ResultExpected {
 ///
 /// When one cannot be read, or is not what a case must be.
 pub fn load_all(directory: &Path) -> anyhow::Result<Vec<Case>> {
-    let entries =
-        fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let mut cases = Vec::new();
     for entry in entries {
         let path = entry?.path();
@@ -214,11 +213,7 @@ fn load(directory: &Path) -> anyhow::Result<Case> {
         bail!("there is no {MANIFESTS}");
     }
     spec.check()?;
-    Ok(Case {
-        name,
-        directory: directory.to_owned(),
-        spec,
-    })
+    Ok(Case { name, directory: directory.to_owned(), spec })
 }
 
 impl Case {
@@ -247,9 +242,7 @@ impl CaseSpec {
     /// Whether most of its time is spent waiting.
     pub fn waits(&self) -> bool {
         let nothing = |decision: &DecisionToGive| decision.says == PersonSays::Nothing;
-        self.meanwhile.is_some()
-            || self.decisions.iter().any(nothing)
-            || self.expect.outcome == OutcomeKind::TimedOut
+        self.meanwhile.is_some() || self.decisions.iter().any(nothing) || self.expect.outcome == OutcomeKind::TimedOut
     }
 
     /// Whether it makes sense: what is written for one outcome is not written for another.
@@ -308,7 +301,8 @@ mod tests {
 
     #[test]
     fn a_case_that_makes_no_sense_is_refused() {
-        let good = "{about: x, expect: {outcome: succeeded, answer: good, receipts: {calls: [], model: [], ended: done}}}";
+        let good =
+            "{about: x, expect: {outcome: succeeded, answer: good, receipts: {calls: [], model: [], ended: done}}}";
         assert!(of(good).is_ok(), "{:?}", of(good));
         for bad in [
             "{about: x, expect: {outcome: succeeded, receipts: {calls: [], model: [], ended: done}}}",

@@ -148,22 +148,12 @@ impl Grants {
                 None => *name == tool.tool,
             });
             let found = found.map_or("absent", |tool| tool.gate.as_str());
-            compare(
-                &format!("the gate of {name}"),
-                found.to_owned(),
-                gate.clone(),
-            );
+            compare(&format!("the gate of {name}"), found.to_owned(), gate.clone());
         }
         if let Some(reach) = &self.reach {
             let parts = granted.parts.iter().filter(|part| !part.reaches.is_empty());
-            let found: BTreeMap<_, _> = parts
-                .map(|it| (it.part.clone(), it.reaches.clone()))
-                .collect();
-            compare(
-                "what is reached",
-                format!("{found:?}"),
-                format!("{reach:?}"),
-            );
+            let found: BTreeMap<_, _> = parts.map(|it| (it.part.clone(), it.reaches.clone())).collect();
+            compare("what is reached", format!("{found:?}"), format!("{reach:?}"));
         }
         if let Some(secrets) = &self.secrets {
             let found: BTreeMap<String, BTreeMap<String, String>> = (granted.secrets.iter())
@@ -181,16 +171,10 @@ impl Grants {
             let part = granted.parts.iter().find(|part| part.part == *name);
             let found: Option<BTreeMap<_, _>> = part.map(|part| {
                 let mounts = part.mounts.iter();
-                mounts
-                    .map(|it| (it.path.clone(), it.access.clone()))
-                    .collect()
+                mounts.map(|it| (it.path.clone(), it.access.clone())).collect()
             });
             let wanted = Some(mounts.clone());
-            compare(
-                &format!("mounts of {name}"),
-                format!("{found:?}"),
-                format!("{wanted:?}"),
-            );
+            compare(&format!("mounts of {name}"), format!("{found:?}"), format!("{wanted:?}"));
         }
         if let Some(floor) = &self.floor {
             let found = &granted.isolation.floor;

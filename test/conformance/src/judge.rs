@@ -29,12 +29,9 @@ pub fn judge(case: &Case, seen: &Seen, backend: &dyn Backend) -> Vec<String> {
         for problem in text.map(|it| it.problems(&seen.text)).unwrap_or_default() {
             problems.push(format!("what it says {problem}"));
         }
-        let [found, wanted]: [BTreeSet<_>; 2] =
-            [&seen.rules, &expect.rules].map(|it| it.iter().collect());
+        let [found, wanted]: [BTreeSet<_>; 2] = [&seen.rules, &expect.rules].map(|it| it.iter().collect());
         if found != wanted {
-            problems.push(format!(
-                "it is denied by {found:?}, and should be by {wanted:?}"
-            ));
+            problems.push(format!("it is denied by {found:?}, and should be by {wanted:?}"));
         }
     }
     problems.extend(seen.leftovers.iter().map(|it| format!("left over: {it}")));
@@ -48,10 +45,7 @@ pub fn judge(case: &Case, seen: &Seen, backend: &dyn Backend) -> Vec<String> {
         (None, _) => problems.push("nothing is kept of the run".to_owned()),
         (Some(kept), _) => {
             let usual = backend.guarantees();
-            let enforced = expect
-                .isolation
-                .get(backend.name())
-                .map_or(usual, Vec::as_slice);
+            let enforced = expect.isolation.get(backend.name()).map_or(usual, Vec::as_slice);
             match judge_kept(expect, kept, enforced) {
                 Ok(more) => problems.extend(more),
                 Err(error) => problems.push(format!("{error:#}")),
@@ -61,11 +55,7 @@ pub fn judge(case: &Case, seen: &Seen, backend: &dyn Backend) -> Vec<String> {
     problems
 }
 
-fn judge_kept(
-    expect: &Expectation,
-    kept: &Kept,
-    enforced: &[Guarantee],
-) -> anyhow::Result<Vec<String>> {
+fn judge_kept(expect: &Expectation, kept: &Kept, enforced: &[Guarantee]) -> anyhow::Result<Vec<String>> {
     let mut problems = Vec::new();
     let plan = RunPlan::read(&kept.plan).context("the plan that is kept cannot be read")?;
     let granted = Granted::read(serde_json::to_value(explain(&plan))?)?;
@@ -77,8 +67,7 @@ fn judge_kept(
     let lines = std::str::from_utf8(&kept.receipts).context("the receipts are no text")?;
     let head = kept.head.clone().map(Digest::new);
     let digest = RunPlan::digest_of(&kept.plan);
-    let verified =
-        verify(lines.lines(), &digest, head.as_ref()).context("the chain of receipts is broken")?;
+    let verified = verify(lines.lines(), &digest, head.as_ref()).context("the chain of receipts is broken")?;
     let told = told(&verified.receipts);
     let began = !verified.receipts.is_empty() || told.ended != NEVER;
     if began {
@@ -93,12 +82,9 @@ fn judge_kept(
     }
 
     if let Some(expected) = &expect.results {
-        let [found, wanted]: [BTreeSet<&String>; 2] =
-            [kept.results.keys().collect(), expected.keys().collect()];
+        let [found, wanted]: [BTreeSet<&String>; 2] = [kept.results.keys().collect(), expected.keys().collect()];
         if found != wanted {
-            problems.push(format!(
-                "the model was told of the calls {found:?}, and should have been of {wanted:?}"
-            ));
+            problems.push(format!("the model was told of the calls {found:?}, and should have been of {wanted:?}"));
         }
         for (id, expected) in expected {
             let Some(ResultSeen { failed, text }) = kept.results.get(id) else {
@@ -108,11 +94,7 @@ fn judge_kept(
             if *failed != expected.failed {
                 wrong.push(format!("failed: {failed}; the text is {text:?}"));
             }
-            problems.extend(
-                wrong
-                    .iter()
-                    .map(|problem| format!("the result of {id} {problem}")),
-            );
+            problems.extend(wrong.iter().map(|problem| format!("the result of {id} {problem}")));
         }
     }
 
@@ -122,10 +104,7 @@ fn judge_kept(
                 (None, None) => {}
                 (Some(_), None) => problems.push(format!("{path} is in the workspace")),
                 (None, Some(_)) => {
-                    problems.push(format!(
-                        "{path} is not in the workspace, which has {:?}",
-                        files.keys()
-                    ));
+                    problems.push(format!("{path} is not in the workspace, which has {:?}", files.keys()));
                 }
                 (Some(found), Some(expected)) => {
                     let found = String::from_utf8_lossy(found);
@@ -142,15 +121,10 @@ fn judge_kept(
 /// is done twice, and nothing follows the end.
 fn always(receipts: &[Receipt]) -> Vec<String> {
     let mut problems = Vec::new();
-    if !matches!(
-        receipts.first().map(|it| &it.event),
-        Some(Event::Started { .. })
-    ) {
+    if !matches!(receipts.first().map(|it| &it.event), Some(Event::Started { .. })) {
         problems.push("the first receipt is not that of the start".to_owned());
     }
-    let ends = receipts
-        .iter()
-        .position(|it| matches!(it.event, Event::Ended { .. }));
+    let ends = receipts.iter().position(|it| matches!(it.event, Event::Ended { .. }));
     if ends.is_some_and(|at| at + 1 != receipts.len()) {
         problems.push("there are receipts after the end".to_owned());
     }
@@ -178,21 +152,12 @@ fn always(receipts: &[Receipt]) -> Vec<String> {
 }
 
 /// Whether every command of a skill was held by what must be enforced: by its executor, or around the part as a whole.
-fn isolation(
-    receipts: &[Receipt],
-    plan: &RunPlan,
-    kept: &Kept,
-    enforced: &[Guarantee],
-) -> Vec<String> {
+fn isolation(receipts: &[Receipt], plan: &RunPlan, kept: &Kept, enforced: &[Guarantee]) -> Vec<String> {
     let mut packs = BTreeMap::new();
     let mut problems = Vec::new();
     for receipt in receipts {
         match &receipt.event {
-            Event::Called {
-                call,
-                pack: Some(pack),
-                ..
-            } => {
+            Event::Called { call, pack: Some(pack), .. } => {
                 packs.insert(*call, pack.as_str());
             }
             Event::Acted {
@@ -206,13 +171,8 @@ fn isolation(
                 let part = plan.parts.iter().find(|part| part.role.pack() == pack);
                 let around = part.and_then(|part| kept.around.get(&part.name.0));
                 let own = isolation.iter().flat_map(|it| &it.guarantees);
-                let live: BTreeSet<&str> = own
-                    .chain(around.into_iter().flatten())
-                    .map(String::as_str)
-                    .collect();
-                let missing: Vec<_> = (enforced.iter())
-                    .filter(|wanted| !live.contains(wanted.as_str()))
-                    .collect();
+                let live: BTreeSet<&str> = own.chain(around.into_iter().flatten()).map(String::as_str).collect();
+                let missing: Vec<_> = (enforced.iter()).filter(|wanted| !live.contains(wanted.as_str())).collect();
                 if isolation.is_none() || !missing.is_empty() {
                     problems.push(format!(
                         "call {call} was held by {isolation:?}, its part by {around:?}; {missing:?} should be enforced too"

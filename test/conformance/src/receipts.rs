@@ -44,13 +44,7 @@ pub fn told(receipts: &[Receipt]) -> Told {
         let mut say = |call: u64, word: String| calls.entry(call).or_default().1.push(word);
         match &receipt.event {
             Event::Started { .. } => {}
-            Event::Called {
-                call,
-                tool,
-                pack,
-                decided,
-                ..
-            } => {
+            Event::Called { call, tool, pack, decided, .. } => {
                 say(*call, decided_word(*decided).to_owned());
                 let name = match pack {
                     Some(pack) => format!("{tool} of {pack}"),
@@ -60,12 +54,9 @@ pub fn told(receipts: &[Receipt]) -> Told {
             }
             Event::Asked { call, .. } => say(*call, "asked".to_owned()),
             Event::Answered { call, decided, .. } => say(*call, decided_word(*decided).to_owned()),
-            Event::Acted {
-                call, by, outcome, ..
-            } => say(
-                *call,
-                format!("{} by {}", outcome_word(outcome), actor(*by)),
-            ),
+            Event::Acted { call, by, outcome, .. } => {
+                say(*call, format!("{} by {}", outcome_word(outcome), actor(*by)))
+            }
             Event::Model { status, error, .. } => model.push(match (status, error) {
                 (Some(status), None) => status.to_string(),
                 _ => "failed".to_owned(),
@@ -74,13 +65,7 @@ pub fn told(receipts: &[Receipt]) -> Told {
         }
     }
     let calls = calls.into_values();
-    Told {
-        calls: calls
-            .map(|(name, words)| format!("{name}: {}", words.join(", ")))
-            .collect(),
-        model,
-        ended,
-    }
+    Told { calls: calls.map(|(name, words)| format!("{name}: {}", words.join(", "))).collect(), model, ended }
 }
 
 impl ReceiptsExpected {
@@ -88,24 +73,16 @@ impl ReceiptsExpected {
     pub fn problems(&self, told: &Told) -> Vec<String> {
         let mut problems = Vec::new();
         if self.calls != told.calls {
-            problems.push(format!(
-                "the receipts say of the calls {:#?}, and should say {:#?}",
-                told.calls, self.calls
-            ));
+            problems.push(format!("the receipts say of the calls {:#?}, and should say {:#?}", told.calls, self.calls));
         }
         if let Some(model) = &self.model
             && *model != told.model
         {
-            problems.push(format!(
-                "the receipts say of the model {:?}, and should say {model:?}",
-                told.model
-            ));
+            problems.push(format!("the receipts say of the model {:?}, and should say {model:?}", told.model));
         }
         if self.ended != told.ended {
-            problems.push(format!(
-                "the receipts say that the run ended {:?}, and should say {:?}",
-                told.ended, self.ended
-            ));
+            problems
+                .push(format!("the receipts say that the run ended {:?}, and should say {:?}", told.ended, self.ended));
         }
         problems
     }

@@ -70,15 +70,12 @@ struct Line {
 pub fn results(transcript: &str) -> anyhow::Result<BTreeMap<String, ResultSeen>> {
     let mut results = BTreeMap::new();
     for line in transcript.lines() {
-        let line: Line = serde_json::from_str(line)
-            .with_context(|| format!("a line of the transcript cannot be read: {line}"))?;
+        let line: Line =
+            serde_json::from_str(line).with_context(|| format!("a line of the transcript cannot be read: {line}"))?;
         if line.kind != "result" {
             continue;
         }
-        let seen = ResultSeen {
-            failed: line.failed,
-            text: line.text.unwrap_or_default(),
-        };
+        let seen = ResultSeen { failed: line.failed, text: line.text.unwrap_or_default() };
         let id = line.id;
         if results.insert(id.clone(), seen).is_some() {
             anyhow::bail!("the call {id} has two results");
@@ -93,10 +90,6 @@ pub fn results(transcript: &str) -> anyhow::Result<BTreeMap<String, ResultSeen>>
 ///
 /// When one cannot be read.
 pub fn receipts(lines: &[u8]) -> anyhow::Result<Vec<Receipt>> {
-    let lines = lines
-        .split(|byte| *byte == b'\n')
-        .filter(|line| !line.is_empty());
-    lines
-        .map(|line| serde_json::from_slice(line).context("a receipt cannot be read"))
-        .collect()
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).context("a receipt cannot be read")).collect()
 }

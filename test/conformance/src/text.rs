@@ -45,10 +45,7 @@ impl Expected {
         if let Some(matches) = &parts.matches {
             Regex::new(matches).with_context(|| format!("`{matches}` is no regular expression"))?;
         }
-        if parts.contains.is_empty()
-            && parts.lacks.is_empty()
-            && parts.matches.is_none()
-            && parts.most_bytes.is_none()
+        if parts.contains.is_empty() && parts.lacks.is_empty() && parts.matches.is_none() && parts.most_bytes.is_none()
         {
             bail!("an expectation of a text that says nothing");
         }

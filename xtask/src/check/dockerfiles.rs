@@ -40,30 +40,19 @@ pub fn check(
     let mut user = None;
     let (mut copied, mut builds) = (Vec::new(), false);
     for (number, instruction) in instructions(&source.text) {
-        let (keyword, rest) = instruction
-            .split_once(char::is_whitespace)
-            .unwrap_or((&instruction, ""));
+        let (keyword, rest) = instruction.split_once(char::is_whitespace).unwrap_or((&instruction, ""));
         let mut words: Vec<&str> = rest.split_whitespace().collect();
         let mut say = |what: String| problems.push(format!("{}:{number}: {what}", source.path));
         match keyword.to_ascii_uppercase().as_str() {
-            "ARG" => arguments.extend(
-                rest.split_once('=')
-                    .map(|(name, value)| (name.to_owned(), value.to_owned())),
-            ),
+            "ARG" => arguments.extend(rest.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))),
             "FROM" => {
                 user = None;
                 let image = filled(words.first().unwrap_or(&""), &arguments);
                 let is_stage = stages.contains(&image);
                 // A port may stand before the last slash; a tag comes after it.
-                let tag = image
-                    .rsplit('/')
-                    .next()
-                    .and_then(|last| last.split_once(':'))
-                    .map(|(_, tag)| tag);
+                let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
                 if !is_stage && !tag.is_some_and(|tag| !tag.is_empty() && tag != "latest") {
-                    say(format!(
-                        "`{image}` has no fixed tag; name one, by ARG if it should be changeable"
-                    ));
+                    say(format!("`{image}` has no fixed tag; name one, by ARG if it should be changeable"));
                 }
                 if let [_, keyword, stage] = words[..]
                     && keyword.eq_ignore_ascii_case("as")
@@ -82,16 +71,9 @@ pub fn check(
                 for file in words {
                     copied.push(file.trim_end_matches('/').to_owned());
                     if file.contains("://") {
-                        say(format!(
-                            "`{file}` is fetched without a checksum; use RUN with `{CHECKSUM}`"
-                        ));
-                    } else if from.is_none()
-                        && !exists(&directory.join(file))
-                        && !exists(Path::new(file))
-                    {
-                        say(format!(
-                            "`{file}` is neither beside this file nor in the repository's root"
-                        ));
+                        say(format!("`{file}` is fetched without a checksum; use RUN with `{CHECKSUM}`"));
+                    } else if from.is_none() && !exists(&directory.join(file)) && !exists(Path::new(file)) {
+                        say(format!("`{file}` is neither beside this file nor in the repository's root"));
                     }
                 }
             }
@@ -102,9 +84,7 @@ pub fn check(
                     say(format!("the shell cannot read it: {error}"));
                 }
                 if fetches(rest) && !rest.contains(CHECKSUM) {
-                    say(format!(
-                        "something is fetched and not compared with `{CHECKSUM}`"
-                    ));
+                    say(format!("something is fetched and not compared with `{CHECKSUM}`"));
                 }
             }
             "USER" => user = Some(rest.trim().to_owned()),
@@ -113,21 +93,13 @@ pub fn check(
     }
     if builds {
         // Cargo reads the manifest of every member, whatever is built.
-        let missing = MEMBERS
-            .iter()
-            .filter(|member| !copied.iter().any(|it| it == *member));
+        let missing = MEMBERS.iter().filter(|member| !copied.iter().any(|it| it == *member));
         for member in missing {
-            problems.push(format!(
-                "{}: cargo needs every member of the workspace; copy `{member}/`",
-                source.path
-            ));
+            problems.push(format!("{}: cargo needs every member of the workspace; copy `{member}/`", source.path));
         }
     }
     if !user.as_deref().is_some_and(|user| USERS.contains(&user)) {
-        problems.push(format!(
-            "{}: the last stage must end as USER 1000:1000",
-            source.path
-        ));
+        problems.push(format!("{}: the last stage must end as USER 1000:1000", source.path));
     }
     problems
 }
@@ -171,15 +143,8 @@ mod tests {
     use super::*;
 
     fn problems(text: &str) -> Vec<String> {
-        let source = Source {
-            path: "examples/a/Dockerfile".into(),
-            text: text.into(),
-        };
-        let exists = |path: &Path| {
-            ["examples/a/here", "images/script.sh"]
-                .iter()
-                .any(|known| Path::new(known) == path)
-        };
+        let source = Source { path: "examples/a/Dockerfile".into(), text: text.into() };
+        let exists = |path: &Path| ["examples/a/here", "images/script.sh"].iter().any(|known| Path::new(known) == path);
         check(&source, exists, super::super::syntax_error)
     }
 
@@ -189,10 +154,7 @@ mod tests {
                     FROM ${BASE}\nCOPY --from=tools --chmod=0755 /usr/bin/x /usr/local/bin/x\nCOPY here images/script.sh /usr/local/bin/\n\
                     RUN [\"/bin/x\", \"(\"]\nUSER 1000:1000\nENTRYPOINT [\"/x\"]\n";
         assert_eq!(problems(text), Vec::<String>::new());
-        let source = Source {
-            path: "docs/Dockerfiles.md".into(),
-            text: "no Dockerfile".into(),
-        };
+        let source = Source { path: "docs/Dockerfiles.md".into(), text: "no Dockerfile".into() };
         assert_eq!(check(&source, |_| false, |_| None), Vec::<String>::new());
     }
 
@@ -200,9 +162,7 @@ mod tests {
     #[test]
     fn every_member_is_known() {
         let manifest = include_str!("../../../Cargo.toml");
-        let members = manifest
-            .lines()
-            .find_map(|line| line.strip_prefix("members = "));
+        let members = manifest.lines().find_map(|line| line.strip_prefix("members = "));
         let members: Vec<&str> = members.unwrap().split('"').skip(1).step_by(2).collect();
         for member in members {
             let folder = member.split('/').next().unwrap();
@@ -214,14 +174,9 @@ mod tests {
     fn what_builds_has_the_whole_workspace() {
         let build = "FROM a:1\nCOPY here /x\nRUN cargo build --package x\nUSER 1000\n";
         let expected = |folder: &str| {
-            format!(
-                "examples/a/Dockerfile: cargo needs every member of the workspace; copy `{folder}/`"
-            )
+            format!("examples/a/Dockerfile: cargo needs every member of the workspace; copy `{folder}/`")
         };
-        assert_eq!(
-            problems(build),
-            MEMBERS.iter().map(|it| expected(it)).collect::<Vec<_>>()
-        );
+        assert_eq!(problems(build), MEMBERS.iter().map(|it| expected(it)).collect::<Vec<_>>());
         let other = "FROM a:1\nRUN cargo install x\nUSER 1000\n";
         assert_eq!(problems(other), Vec::<String>::new());
     }
@@ -229,33 +184,15 @@ mod tests {
     #[test]
     fn each_rule_is_held() {
         for (line, part) in [
-            (
-                "FROM alpine\nUSER 1000",
-                "Dockerfile:1: `alpine` has no fixed tag",
-            ),
+            ("FROM alpine\nUSER 1000", "Dockerfile:1: `alpine` has no fixed tag"),
             ("FROM host:5000/alpine\nUSER 1000", "no fixed tag"),
             ("FROM alpine:latest\nUSER 1000", "no fixed tag"),
             ("ARG T=latest\nFROM alpine:${T}\nUSER 1000", "no fixed tag"),
-            (
-                "FROM a:1\nCOPY missing /x\nUSER 1000",
-                "Dockerfile:2: `missing` is neither",
-            ),
-            (
-                "FROM a:1\nCOPY --from=build /a /b\nUSER 1000",
-                "no stage before this is called `build`",
-            ),
-            (
-                "FROM a:1\nADD https://example.org/x /x\nUSER 1000",
-                "without a checksum",
-            ),
-            (
-                "FROM a:1\nRUN if true\nUSER 1000",
-                "the shell cannot read it",
-            ),
-            (
-                "FROM a:1\nRUN curl -o x https://example.org/x\nUSER 1000",
-                "not compared",
-            ),
+            ("FROM a:1\nCOPY missing /x\nUSER 1000", "Dockerfile:2: `missing` is neither"),
+            ("FROM a:1\nCOPY --from=build /a /b\nUSER 1000", "no stage before this is called `build`"),
+            ("FROM a:1\nADD https://example.org/x /x\nUSER 1000", "without a checksum"),
+            ("FROM a:1\nRUN if true\nUSER 1000", "the shell cannot read it"),
+            ("FROM a:1\nRUN curl -o x https://example.org/x\nUSER 1000", "not compared"),
             ("FROM a:1\nUSER root", "must end as USER 1000"),
             ("FROM a:1\nUSER 1000\nFROM b:1", "must end as USER 1000"),
         ] {

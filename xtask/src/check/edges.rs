@@ -16,55 +16,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sympozium-ipc", &["sympozium-api"]),
     ("sympozium-exec", &["sympozium-api"]),
     ("sympozium-program", &[]),
-    (
-        "sympozium-sidecar",
-        &[
-            "sympozium-api",
-            "sympozium-ipc",
-            "sympozium-exec",
-            "sympozium-program",
-        ],
-    ),
-    (
-        "sympozium-agent",
-        &[
-            "sympozium-api",
-            "sympozium-ipc",
-            "sympozium-exec",
-            "sympozium-program",
-        ],
-    ),
-    (
-        "sympozium-bridge",
-        &[
-            "sympozium-api",
-            "sympozium-ipc",
-            "sympozium-exec",
-            "sympozium-program",
-        ],
-    ),
-    (
-        "sympozium-gateway",
-        &[
-            "sympozium-api",
-            "sympozium-plan",
-            "sympozium-ipc",
-            "sympozium-program",
-        ],
-    ),
-    (
-        "sympozium-controller",
-        &[
-            "sympozium-api",
-            "sympozium-plan",
-            "sympozium-ipc",
-            "sympozium-program",
-        ],
-    ),
-    (
-        "sympozium-server",
-        &["sympozium-api", "sympozium-plan", "sympozium-program"],
-    ),
+    ("sympozium-sidecar", &["sympozium-api", "sympozium-ipc", "sympozium-exec", "sympozium-program"]),
+    ("sympozium-agent", &["sympozium-api", "sympozium-ipc", "sympozium-exec", "sympozium-program"]),
+    ("sympozium-bridge", &["sympozium-api", "sympozium-ipc", "sympozium-exec", "sympozium-program"]),
+    ("sympozium-gateway", &["sympozium-api", "sympozium-plan", "sympozium-ipc", "sympozium-program"]),
+    ("sympozium-controller", &["sympozium-api", "sympozium-plan", "sympozium-ipc", "sympozium-program"]),
+    ("sympozium-server", &["sympozium-api", "sympozium-plan", "sympozium-program"]),
     ("sympozium", ANY),
     ("sympozium-cluster-tests", &[]),
     ("sympozium-conformance", ANY),
@@ -79,12 +36,7 @@ const ANY: &[&str] = &["*"];
 const RESTRICTED: &[(&[&str], &[&str])] = &[
     (
         &["kube", "kube-client", "kube-core", "kube-runtime"],
-        &[
-            "sympozium-controller",
-            "sympozium-gateway",
-            "sympozium-server",
-            "sympozium",
-        ],
+        &["sympozium-controller", "sympozium-gateway", "sympozium-server", "sympozium"],
     ),
     (
         &["k8s-openapi"],
@@ -106,19 +58,8 @@ const WITHOUT_CLIENT: &[&str] = &["derive"];
 const IN_ONE_CRATE: &[&str] = &["rmcp", "async-nats", "reqwest"];
 /// These do no I/O, read no clock and draw no randomness.
 const PURE: &[&str] = &["sympozium-api", "sympozium-plan"];
-const IMPURE: &[&str] = &[
-    "tokio",
-    "async-std",
-    "rand",
-    "fastrand",
-    "getrandom",
-    "reqwest",
-    "hyper",
-    "ureq",
-    "rustix",
-    "nix",
-    "libc",
-];
+const IMPURE: &[&str] =
+    &["tokio", "async-std", "rand", "fastrand", "getrandom", "reqwest", "hyper", "ureq", "rustix", "nix", "libc"];
 /// Must not come with the pure crates by way of others either.
 const IMPURE_BY_WAY: &[&str] = &["kube-client", "tokio", "hyper", "reqwest", "rustls"];
 const TOOLING: &[&str] = &["sympozium-testkit", "xtask"];
@@ -146,26 +87,12 @@ struct Dependency {
 }
 
 pub fn check() -> anyhow::Result<Vec<String>> {
-    let metadata = output(&mut cargo(&[
-        "metadata",
-        "--format-version=1",
-        "--no-deps",
-        "--locked",
-    ]))
-    .map_err(|error| {
-        hinted(
-            format!("{error:#}"),
-            "is Cargo.lock up to date? `cargo build` updates it",
-        )
-    })?;
+    let metadata = output(&mut cargo(&["metadata", "--format-version=1", "--no-deps", "--locked"]))
+        .map_err(|error| hinted(format!("{error:#}"), "is Cargo.lock up to date? `cargo build` updates it"))?;
     let metadata: Metadata = serde_json::from_str(&metadata)?;
     let mut problems = problems(&metadata.packages);
     for name in PURE {
-        if metadata
-            .packages
-            .iter()
-            .any(|package| package.name == *name)
-        {
+        if metadata.packages.iter().any(|package| package.name == *name) {
             problems.extend(by_way(name, &everything_below(name)?));
         }
     }
@@ -174,22 +101,11 @@ pub fn check() -> anyhow::Result<Vec<String>> {
 
 /// The names of all crates that a crate is built from, when it is built alone.
 fn everything_below(name: &str) -> anyhow::Result<String> {
-    output(&mut cargo(&[
-        "tree",
-        "--package",
-        name,
-        "--edges=normal",
-        "--prefix=none",
-        "--format={p}",
-        "--locked",
-    ]))
+    output(&mut cargo(&["tree", "--package", name, "--edges=normal", "--prefix=none", "--format={p}", "--locked"]))
 }
 
 fn by_way(package: &str, tree: &str) -> Vec<String> {
-    let below: BTreeSet<_> = tree
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
+    let below: BTreeSet<_> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
     IMPURE_BY_WAY
         .iter()
         .filter(|name| below.contains(*name))
@@ -201,20 +117,14 @@ fn problems(packages: &[Package]) -> Vec<String> {
     let mut problems = Vec::new();
     for package in packages {
         let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == package.name) else {
-            problems.push(format!(
-                "{}: a new crate; give it a place in xtask/src/check/edges.rs",
-                package.name
-            ));
+            problems.push(format!("{}: a new crate; give it a place in xtask/src/check/edges.rs", package.name));
             continue;
         };
         for dependency in &package.dependencies {
             if dependency.kind.as_deref() != Some("dev")
                 && let Some(why) = forbidden(&package.name, allowed, dependency)
             {
-                problems.push(format!(
-                    "{} must not depend on {}: {why}",
-                    package.name, dependency.name
-                ));
+                problems.push(format!("{} must not depend on {}: {why}", package.name, dependency.name));
             }
         }
     }
@@ -222,19 +132,11 @@ fn problems(packages: &[Package]) -> Vec<String> {
         let users: Vec<_> = packages
             .iter()
             .filter(|package| !TOOLING.contains(&package.name.as_str()))
-            .filter(|package| {
-                package
-                    .dependencies
-                    .iter()
-                    .any(|found| found.kind.is_none() && found.name == *single)
-            })
+            .filter(|package| package.dependencies.iter().any(|found| found.kind.is_none() && found.name == *single))
             .map(|package| package.name.as_str())
             .collect();
         if users.len() > 1 {
-            problems.push(format!(
-                "{single} is used by {}; one crate should wrap it",
-                users.join(" and ")
-            ));
+            problems.push(format!("{single} is used by {}; one crate should wrap it", users.join(" and ")));
         }
     }
     problems
@@ -255,15 +157,10 @@ fn forbidden(package: &str, allowed: &[&str], used: &Dependency) -> Option<&'sta
     }
     if dependency == "kube" && KINDS.contains(&package) {
         let clientless = !used.uses_default_features
-            && used
-                .features
-                .iter()
-                .all(|feature| WITHOUT_CLIENT.contains(&feature.as_str()));
+            && used.features.iter().all(|feature| WITHOUT_CLIENT.contains(&feature.as_str()));
         return (!clientless).then_some("for the derive only: no default features, no client");
     }
-    let restricted = RESTRICTED
-        .iter()
-        .find(|(names, _)| names.contains(&dependency));
+    let restricted = RESTRICTED.iter().find(|(names, _)| names.contains(&dependency));
     if let Some((_, users)) = restricted
         && !users.contains(&package)
         && !TOOLING.contains(&package)
@@ -296,18 +193,9 @@ mod tests {
     fn edges_that_point_down_are_fine() {
         let packages = [
             package("sympozium-api", &[("serde", None), ("k8s-openapi", None)]),
-            package(
-                "sympozium-plan",
-                &[("sympozium-api", None), ("sympozium-testkit", Some("dev"))],
-            ),
-            package(
-                "sympozium-agent",
-                &[("sympozium-ipc", None), ("tokio", None)],
-            ),
-            package(
-                "sympozium",
-                &[("sympozium-agent", None), ("kube", None), ("reqwest", None)],
-            ),
+            package("sympozium-plan", &[("sympozium-api", None), ("sympozium-testkit", Some("dev"))]),
+            package("sympozium-agent", &[("sympozium-ipc", None), ("tokio", None)]),
+            package("sympozium", &[("sympozium-agent", None), ("kube", None), ("reqwest", None)]),
             package("sympozium-testkit", &[("kube", None), ("reqwest", None)]),
         ];
         assert_eq!(problems(&packages), Vec::<String>::new());
@@ -322,16 +210,11 @@ mod tests {
             problems(&[api])
         };
         assert_eq!(with(false, &["derive"]), Vec::<String>::new());
-        let refused = [
-            "sympozium-api must not depend on kube: for the derive only: no default features, no client",
-        ];
+        let refused = ["sympozium-api must not depend on kube: for the derive only: no default features, no client"];
         assert_eq!(with(true, &["derive"]), refused);
         assert_eq!(with(false, &["derive", "client"]), refused);
         assert_eq!(
-            by_way(
-                "sympozium-api",
-                "sympozium-api v0.1.0\nkube v5.0.0\ntokio v1.0.0 (*)\n"
-            ),
+            by_way("sympozium-api", "sympozium-api v0.1.0\nkube v5.0.0\ntokio v1.0.0 (*)\n"),
             ["sympozium-api must not be built from tokio, by way of others either"]
         );
     }
@@ -347,15 +230,10 @@ mod tests {
             ("sympozium-plan", "tokio"),
             ("sympozium", "sympozium-testkit"),
         ] {
-            assert_eq!(
-                problems(&[package(name, &[(dependency, None)])]).len(),
-                1,
-                "{name} -> {dependency}"
-            );
+            assert_eq!(problems(&[package(name, &[(dependency, None)])]).len(), 1, "{name} -> {dependency}");
         }
         assert_eq!(problems(&[package("sympozium-new", &[])]).len(), 1);
-        let both = ["sympozium-agent", "sympozium-gateway"]
-            .map(|name| package(name, &[("reqwest", None)]));
+        let both = ["sympozium-agent", "sympozium-gateway"].map(|name| package(name, &[("reqwest", None)]));
         assert_eq!(
             problems(&both),
             ["reqwest is used by sympozium-agent and sympozium-gateway; one crate should wrap it"]

@@ -9,23 +9,13 @@ use crate::process::{cargo, output};
 
 /// A library and its features, one line each.
 fn features(edges: &str) -> anyhow::Result<BTreeSet<String>> {
-    let words = [
-        "tree",
-        "--workspace",
-        "--locked",
-        "--prefix=none",
-        "--no-dedupe",
-        "--format={p} [{f}]",
-    ];
+    let words = ["tree", "--workspace", "--locked", "--prefix=none", "--no-dedupe", "--format={p} [{f}]"];
     let printed = output(cargo(&words).args(["--edges", edges]))?;
     Ok(printed.lines().map(str::to_owned).collect())
 }
 
 pub fn check() -> anyhow::Result<Vec<String>> {
-    Ok(compare(
-        &features("normal,build")?,
-        &features("normal,build,dev")?,
-    ))
+    Ok(compare(&features("normal,build")?, &features("normal,build,dev")?))
 }
 
 /// What programs are built from must be among what tests are built from.
@@ -50,11 +40,7 @@ mod tests {
     #[test]
     fn a_library_with_more_features_in_tests_is_named() {
         let set = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect();
-        let programs = set(&[
-            "a v1.0.0 [std]",
-            "b v1.0.0 []",
-            "sympozium-testkit v0.1.0 []",
-        ]);
+        let programs = set(&["a v1.0.0 [std]", "b v1.0.0 []", "sympozium-testkit v0.1.0 []"]);
         let tests = set(&["a v1.0.0 [std,time]", "b v1.0.0 []", "c v1.0.0 []"]);
         let problems = compare(&programs, &tests);
         assert_eq!(problems.len(), 1);

@@ -15,10 +15,7 @@ pub fn check(source: &Source, exists: impl Fn(&Path) -> bool) -> Vec<String> {
             continue;
         };
         if !exists(&path) {
-            problems.push(format!(
-                "{}:{number}: the link to `{target}` leads nowhere",
-                source.path
-            ));
+            problems.push(format!("{}:{number}: the link to `{target}` leads nowhere", source.path));
         }
     }
     problems
@@ -59,10 +56,7 @@ fn resolve(document: &str, target: &str) -> Option<PathBuf> {
     }
     let base = match file.strip_prefix('/') {
         Some(from_root) => PathBuf::from(from_root),
-        None => Path::new(document)
-            .parent()
-            .unwrap_or(Path::new(""))
-            .join(file),
+        None => Path::new(document).parent().unwrap_or(Path::new("")).join(file),
     };
     let mut path = PathBuf::new();
     for component in base.components() {
@@ -88,23 +82,14 @@ mod tests {
     fn links_are_followed_from_the_document() {
         let text = "[a](b.md) [b](../x.md#part) ![p](p.png \"title\") [out](https://example.org/y)\n\
                     [here](#part) `[not](code.md)`\n```\n[nor](block.md)\n```\n[last](/root.md)\n";
-        let source = Source {
-            path: "docs/a.md".into(),
-            text: text.into(),
-        };
+        let source = Source { path: "docs/a.md".into(), text: text.into() };
         let asked = std::cell::RefCell::new(Vec::new());
         let problems = check(&source, |path| {
             asked.borrow_mut().push(path.to_string_lossy().into_owned());
             false
         });
-        assert_eq!(
-            *asked.borrow(),
-            ["docs/b.md", "x.md", "docs/p.png", "root.md"]
-        );
-        assert_eq!(
-            problems[3],
-            "docs/a.md:6: the link to `/root.md` leads nowhere"
-        );
+        assert_eq!(*asked.borrow(), ["docs/b.md", "x.md", "docs/p.png", "root.md"]);
+        assert_eq!(problems[3], "docs/a.md:6: the link to `/root.md` leads nowhere");
     }
 
     #[test]

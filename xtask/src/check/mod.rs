@@ -41,10 +41,7 @@ pub fn run() -> anyhow::Result<()> {
     if !problems.is_empty() {
         bail!("{} problems", problems.len());
     }
-    line(&format!(
-        "checked {} files and the dependency edges: nothing wrong",
-        sources.len()
-    ));
+    line(&format!("checked {} files and the dependency edges: nothing wrong", sources.len()));
     Ok(())
 }
 
@@ -65,14 +62,8 @@ fn syntax_error(script: &str) -> Option<String> {
 
 /// The files that git tracks, and those that it would: a problem should show before the commit.
 fn sources() -> anyhow::Result<Vec<Source>> {
-    let listed = output(command("git").args([
-        "ls-files",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-        "-z",
-    ]))
-    .context("listing the project's files")?;
+    let listed = output(command("git").args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]))
+        .context("listing the project's files")?;
     let paths = listed.split('\0').filter(|path| !path.is_empty());
     Ok(paths.filter_map(read).collect())
 }
@@ -80,8 +71,5 @@ fn sources() -> anyhow::Result<Vec<Source>> {
 /// `None` for what is no text, or deleted but not yet committed.
 fn read(path: &str) -> Option<Source> {
     let text = fs::read(Path::new(workspace_root()).join(path)).ok()?;
-    Some(Source {
-        path: path.to_owned(),
-        text: String::from_utf8(text).ok()?,
-    })
+    Some(Source { path: path.to_owned(), text: String::from_utf8(text).ok()? })
 }

@@ -44,24 +44,8 @@ mod tests {
     fn each_word_is_found_and_the_lock_file_is_exempt() {
         for (word, _) in FORBIDDEN {
             let text = format!("first\nsee {word} there\n");
-            assert_eq!(
-                check(&Source {
-                    path: "README.md".into(),
-                    text: text.clone()
-                })
-                .len(),
-                1,
-                "{word}"
-            );
-            assert_eq!(
-                check(&Source {
-                    path: "Cargo.lock".into(),
-                    text
-                })
-                .len(),
-                0,
-                "{word}"
-            );
+            assert_eq!(check(&Source { path: "README.md".into(), text: text.clone() }).len(), 1, "{word}");
+            assert_eq!(check(&Source { path: "Cargo.lock".into(), text }).len(), 0, "{word}");
         }
     }
 }

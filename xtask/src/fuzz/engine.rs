@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use super::targets::{TARGETS, Target};
 use crate::launch::Role;
 use crate::output::{hinted, note};
-use crate::process::{
-    Ended, Output, command, has_program, output, run as run_program, workspace_root,
-};
+use crate::process::{Ended, Output, command, has_program, output, run as run_program, workspace_root};
 
 /// The version that is installed where there is none.
 const CARGO_FUZZ: &str = "cargo-fuzz@0.13.2";
@@ -80,9 +78,7 @@ impl Engine {
             ));
         };
         if !has_program("cargo-fuzz") {
-            note(&format!(
-                "installing {CARGO_FUZZ}, which takes a few minutes"
-            ));
+            note(&format!("installing {CARGO_FUZZ}, which takes a few minutes"));
             let mut install = command("cargo");
             install.args(["install", "--locked", "--quiet", CARGO_FUZZ]);
             // Not in the workspace, whose configuration is for what we build there.
@@ -92,10 +88,7 @@ impl Engine {
             Some(directory) => workspace_root().join(directory).join("fuzz"),
             None => workspace_root().join("fuzz/target"),
         };
-        Ok(Self {
-            target_directory,
-            triple: triple.to_owned(),
-        })
+        Ok(Self { target_directory, triple: triple.to_owned() })
     }
 
     /// Builds the targets that were chosen.
@@ -109,10 +102,7 @@ impl Engine {
                 .arg(&self.target_directory)
                 // Flags in the environment replace those of .cargo/config.toml, so nothing is linked static here:
                 // AddressSanitizer cannot be. cargo-fuzz adds its own; of the debug information only lines are read.
-                .env(
-                    "RUSTFLAGS",
-                    "-Ctarget-feature=-crt-static -Cdebuginfo=line-tables-only",
-                )
+                .env("RUSTFLAGS", "-Ctarget-feature=-crt-static -Cdebuginfo=line-tables-only")
                 .env_remove("CARGO_ENCODED_RUSTFLAGS");
             build
         };
@@ -156,11 +146,7 @@ impl Engine {
             (_, Some(input)) => Verdict::Found(input),
             (_, None) => Verdict::Broken(log),
         };
-        Ok(Outcome {
-            seconds: started.elapsed().as_secs(),
-            statistics: Statistics::parse(&text),
-            verdict,
-        })
+        Ok(Outcome { seconds: started.elapsed().as_secs(), statistics: Statistics::parse(&text), verdict })
     }
 
     /// Lets libFuzzer say in `control` which features each input of the directories reaches.
@@ -175,11 +161,7 @@ impl Engine {
             .args([seeds(target), self.work_corpus(target)]);
         let name = format!("{target}-merge");
         let (ended, log) = self.run(&merge, &name, Duration::ZERO)?;
-        anyhow::ensure!(
-            ended == Ended::Well,
-            "minimising the corpus of {target} failed; see {}",
-            log.display()
-        );
+        anyhow::ensure!(ended == Ended::Well, "minimising the corpus of {target} failed; see {}", log.display());
         Ok(())
     }
 
@@ -205,12 +187,7 @@ impl Engine {
     }
 
     /// Runs to the end, with what is printed in a file.
-    fn run(
-        &self,
-        program: &Command,
-        name: &str,
-        expected: Duration,
-    ) -> anyhow::Result<(Ended, PathBuf)> {
+    fn run(&self, program: &Command, name: &str, expected: Duration) -> anyhow::Result<(Ended, PathBuf)> {
         let logs = self.target_directory.join("logs");
         fs::create_dir_all(&logs)?;
         let log = logs.join(format!("{name}.log"));
@@ -233,22 +210,14 @@ pub fn seeds(target: &str) -> PathBuf {
 /// not know `+nightly`.
 fn nightly(program: impl AsRef<OsStr>) -> Command {
     let mut rustup = command("rustup");
-    rustup
-        .args(["run", "nightly"])
-        .arg(program)
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env_remove("CARGO");
+    rustup.args(["run", "nightly"]).arg(program).env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
     rustup
 }
 
 /// The host of the nightly toolchain, which is none of those that have a date in their name.
 fn nightly_triple(toolchains: &str) -> Option<&str> {
-    let names = toolchains
-        .lines()
-        .filter_map(|line| line.split_ascii_whitespace().next());
-    names
-        .filter_map(|name| name.strip_prefix("nightly-"))
-        .find(|host| host.starts_with(std::env::consts::ARCH))
+    let names = toolchains.lines().filter_map(|line| line.split_ascii_whitespace().next());
+    names.filter_map(|name| name.strip_prefix("nightly-")).find(|host| host.starts_with(std::env::consts::ARCH))
 }
 
 /// As libFuzzer names inputs that took too long.
@@ -259,10 +228,7 @@ fn is_timeout(input: &Path) -> bool {
 
 /// The file that libFuzzer says it has put the input into. The last one: before it there may be inputs that were only slow.
 fn artifact(log: &str) -> Option<PathBuf> {
-    let line = log
-        .lines()
-        .rev()
-        .find_map(|line| line.split_once("Test unit written to "))?;
+    let line = log.lines().rev().find_map(|line| line.split_once("Test unit written to "))?;
     Some(line.1.trim().into())
 }
 
@@ -291,10 +257,7 @@ impl Coverage {
             let (_, rest) = line.split_once(name)?;
             rest.split_ascii_whitespace().next()?.parse().ok()
         };
-        Some(Self {
-            edges: number(" cov: ")?,
-            features: number(" ft: ")?,
-        })
+        Some(Self { edges: number(" cov: ")?, features: number(" ft: ")? })
     }
 }
 
@@ -310,26 +273,11 @@ INFO: Seed: 1
 
     #[test]
     fn statistics_are_those_of_the_first_and_the_last_line() {
-        let done = format!(
-            "{LOG}#77\tDONE   cov: 15 ft: 21 corp: 2/3b lim: 4 exec/s: 0 rss: 3Mb\nDone 77 runs\n"
-        );
+        let done = format!("{LOG}#77\tDONE   cov: 15 ft: 21 corp: 2/3b lim: 4 exec/s: 0 rss: 3Mb\nDone 77 runs\n");
         let statistics = Statistics::parse(&done);
-        let start = Coverage {
-            edges: 12,
-            features: 13,
-        };
-        let end = Coverage {
-            edges: 15,
-            features: 21,
-        };
-        assert_eq!(
-            statistics,
-            Statistics {
-                executions: 77,
-                start,
-                end
-            }
-        );
+        let start = Coverage { edges: 12, features: 13 };
+        let end = Coverage { edges: 15, features: 21 };
+        assert_eq!(statistics, Statistics { executions: 77, start, end });
         assert_eq!(artifact(&done), None);
     }
 

@@ -44,23 +44,16 @@ impl Report {
         };
         match &self.outcome.verdict {
             Verdict::Nothing => format!("{name}: nothing found"),
-            Verdict::Found(input) => format!(
-                "{name}: reproduce with `make fuzz TARGET={name} INPUT={}`",
-                relative(input)
-            ),
-            Verdict::Stalled => format!(
-                "{name}: the machine was at a stand and the search ended early; fuzz it again"
-            ),
+            Verdict::Found(input) => {
+                format!("{name}: reproduce with `make fuzz TARGET={name} INPUT={}`", relative(input))
+            }
+            Verdict::Stalled => format!("{name}: the machine was at a stand and the search ended early; fuzz it again"),
             Verdict::Broken(log) => format!("{name}: it ended early; see {}", relative(log)),
         }
     }
 
     fn row(&self) -> [String; 8] {
-        let Minimised {
-            before,
-            after,
-            checked_in,
-        } = self.minimised;
+        let Minimised { before, after, checked_in } = self.minimised;
         let statistics = &self.outcome.statistics;
         let (start, end) = (statistics.start, statistics.end);
         [
@@ -78,16 +71,7 @@ impl Report {
 
 /// All of them, with the sums of what can be added up.
 pub fn table(reports: &[Report]) -> String {
-    let head = [
-        "target",
-        "from",
-        "seconds",
-        "executions",
-        "cov",
-        "ft",
-        "corpus",
-        "result",
-    ];
+    let head = ["target", "from", "seconds", "executions", "cov", "ft", "corpus", "result"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(reports.iter().map(|report| report.row().to_vec()));
     output::table(&rows)

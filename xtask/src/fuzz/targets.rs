@@ -40,11 +40,7 @@ pub struct Target {
 }
 
 const fn from(source: Source, package: &'static str, name: &'static str) -> Target {
-    Target {
-        name,
-        package,
-        source,
-    }
+    Target { name, package, source }
 }
 
 /// The most exposed first: a search that is interrupted has seen those.
@@ -123,8 +119,7 @@ mod tests {
     fn every_row_names_the_crate_that_the_manifest_names() {
         let manifest = std::fs::read_to_string(workspace_root().join("fuzz/Cargo.toml")).unwrap();
         for Target { name, package, .. } in TARGETS {
-            let lines =
-                format!("path = \"fuzz_targets/{name}.rs\"\nrequired-features = [\"{package}\"]\n");
+            let lines = format!("path = \"fuzz_targets/{name}.rs\"\nrequired-features = [\"{package}\"]\n");
             assert!(manifest.contains(&lines), "{name} {package}");
         }
     }

@@ -109,18 +109,10 @@ impl Parts {
     /// such as a proxy's, is nothing that our images should trust.
     pub fn find() -> Result<Self> {
         let busybox = busybox()?;
-        let busybox =
-            fs::read(&busybox).with_context(|| format!("reading {}", busybox.display()))?;
-        let certificates = bundle(Path::new(CERTIFICATES)).map_err(|error| {
-            hinted(
-                format!("no certificates: {error:#}"),
-                "apt-get install ca-certificates",
-            )
-        })?;
-        Ok(Self {
-            busybox,
-            certificates,
-        })
+        let busybox = fs::read(&busybox).with_context(|| format!("reading {}", busybox.display()))?;
+        let certificates = bundle(Path::new(CERTIFICATES))
+            .map_err(|error| hinted(format!("no certificates: {error:#}"), "apt-get install ca-certificates"))?;
+        Ok(Self { busybox, certificates })
     }
 
     /// The layer that they make.
@@ -135,15 +127,10 @@ impl Parts {
         // Whatever is in it can be called: it is for those who build on this image.
         tree.add_directory("usr/local/bin", 0o755, 0)?;
         tree.add_file(BUNDLE, 0o644, self.certificates)?;
-        let passwd = format!(
-            "root:x:0:0:root:/nonexistent:/bin/false\n{USER_NAME}:x:{USER}:{USER}:{USER_NAME}:/tmp:/bin/sh\n"
-        );
+        let passwd =
+            format!("root:x:0:0:root:/nonexistent:/bin/false\n{USER_NAME}:x:{USER}:{USER}:{USER_NAME}:/tmp:/bin/sh\n");
         tree.add_file("etc/passwd", 0o644, passwd)?;
-        tree.add_file(
-            "etc/group",
-            0o644,
-            format!("root:x:0:\n{USER_NAME}:x:{USER}:\n"),
-        )?;
+        tree.add_file("etc/group", 0o644, format!("root:x:0:\n{USER_NAME}:x:{USER}:\n"))?;
         tree.add_directory("tmp", 0o1777, 0)?;
         tree.add_directory("workspace", 0o755, USER)?;
         Ok(tree)
@@ -175,20 +162,10 @@ pub fn busybox() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian keeps some programs in sbin, which an ordinary user's path does not name.
     std::env::split_paths(&path)
-        .chain([
-            "/usr/bin".into(),
-            "/bin".into(),
-            "/usr/sbin".into(),
-            "/sbin".into(),
-        ])
+        .chain(["/usr/bin".into(), "/bin".into(), "/usr/sbin".into(), "/sbin".into()])
         .map(|directory| directory.join("busybox"))
         .find(|place| place.is_file())
-        .ok_or_else(|| {
-            hinted(
-                "no busybox on this machine",
-                "apt-get install busybox-static",
-            )
-        })
+        .ok_or_else(|| hinted("no busybox on this machine", "apt-get install busybox-static"))
 }
 
 #[cfg(test)]

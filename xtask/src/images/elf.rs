@@ -15,10 +15,7 @@ pub enum Linking {
 /// Makes sure that a program needs no library, and gives the architecture that it is for, as images name it.
 pub fn static_architecture(program: &[u8]) -> Result<&'static str> {
     let (architecture, linking) = examine(program)?;
-    ensure!(
-        linking == Linking::Static,
-        "not static, and an image has no libraries"
-    );
+    ensure!(linking == Linking::Static, "not static, and an image has no libraries");
     Ok(architecture)
 }
 
@@ -26,10 +23,7 @@ pub fn static_architecture(program: &[u8]) -> Result<&'static str> {
 pub fn examine(program: &[u8]) -> Result<(&'static str, Linking)> {
     ensure!(program.starts_with(b"\x7fELF"), "no ELF program");
     // 64-bit and little-endian, as all that we build for.
-    ensure!(
-        bytes(program, 4)? == [2, 1],
-        "no 64-bit little-endian program"
-    );
+    ensure!(bytes(program, 4)? == [2, 1], "no 64-bit little-endian program");
     let architecture = match u16::from_le_bytes(bytes(program, 0x12)?) {
         0x3e => "amd64",
         0xb7 => "arm64",
@@ -39,9 +33,7 @@ pub fn examine(program: &[u8]) -> Result<(&'static str, Linking)> {
     let size = usize::from(u16::from_le_bytes(bytes(program, 0x36)?));
     let mut linking = Linking::Static;
     for number in 0..usize::from(u16::from_le_bytes(bytes(program, 0x38)?)) {
-        let place = size
-            .checked_mul(number)
-            .and_then(|offset| offset.checked_add(table));
+        let place = size.checked_mul(number).and_then(|offset| offset.checked_add(table));
         let kind = u32::from_le_bytes(bytes(program, place.context("a table beyond the end")?)?);
         if kind == INTERPRETER {
             linking = Linking::Dynamic;
@@ -66,11 +58,7 @@ mod tests {
         assert_eq!(error, "not static, and an image has no libraries");
 
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let expected = if cfg!(target_arch = "aarch64") {
-            "arm64"
-        } else {
-            "amd64"
-        };
+        let expected = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
         assert_eq!(static_architecture(&own).unwrap(), expected);
 
         for cut in [0, 3, 5, 0x30, 0x39, 0x50] {

@@ -50,18 +50,11 @@ struct Binary {
 
 const LICENSE: (&str, &str) = ("LICENSE", "opt/sympozium/LICENSE");
 
-const SIDECAR: Binary = Binary {
-    package: "sympozium-sidecar",
-    name: "skill-sidecar",
-    path: "opt/sympozium/bin/skill-sidecar",
-};
+const SIDECAR: Binary =
+    Binary { package: "sympozium-sidecar", name: "skill-sidecar", path: "opt/sympozium/bin/skill-sidecar" };
 
 /// The image of a built-in pack: the base image of skills with the tools that the pack's skills call.
-const fn skill(
-    name: &'static str,
-    description: &'static str,
-    tools: &'static [Tool],
-) -> Definition {
+const fn skill(name: &'static str, description: &'static str, tools: &'static [Tool]) -> Definition {
     Definition {
         name,
         title: name,
@@ -101,11 +94,7 @@ const IMAGES: &[Definition] = &[
         name: "ipc-bridge",
         title: "ipc-bridge",
         description: "The reference monitor of a run: gates, dispatches and records every call of a tool",
-        binaries: &[Binary {
-            package: "sympozium-bridge",
-            name: "ipc-bridge",
-            path: "opt/sympozium/bin/ipc-bridge",
-        }],
+        binaries: &[Binary { package: "sympozium-bridge", name: "ipc-bridge", path: "opt/sympozium/bin/ipc-bridge" }],
         tools: &[],
         files: &[LICENSE],
         entrypoint: &["/opt/sympozium/bin/ipc-bridge"],
@@ -153,10 +142,7 @@ const IMAGES: &[Definition] = &[
     ),
 ];
 
-const ENVIRONMENT: &[&str] = &[
-    "PATH=/usr/local/bin:/usr/bin:/bin",
-    "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt",
-];
+const ENVIRONMENT: &[&str] = &["PATH=/usr/local/bin:/usr/bin:/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"];
 const WORKING_DIRECTORY: &str = "/workspace";
 /// Ours, busybox's, the C library's that is linked into both, and the certificates'.
 const LICENSES: &str = "Apache-2.0 AND GPL-2.0-only AND LGPL-2.1-or-later AND MPL-2.0";
@@ -221,11 +207,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     match arguments.output {
         Output::Text => {
-            let mut rows = vec![
-                ["image", "digest", "bytes", "archive"]
-                    .map(str::to_owned)
-                    .to_vec(),
-            ];
+            let mut rows = vec![["image", "digest", "bytes", "archive"].map(str::to_owned).to_vec()];
             for (image, archive, path) in &made {
                 rows.push(vec![
                     image.reference.clone(),
@@ -259,25 +241,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn select(names: &[String]) -> Result<Vec<&'static Definition>> {
     let known: Vec<&str> = IMAGES.iter().map(|definition| definition.name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        return Err(hinted(
-            format!("no image is called `{unknown}`"),
-            format!("there are: {}", known.join(", ")),
-        ));
+        return Err(hinted(format!("no image is called `{unknown}`"), format!("there are: {}", known.join(", "))));
     }
-    let is_wanted = |definition: &&Definition| {
-        names.is_empty() || names.iter().any(|name| name == definition.name)
-    };
+    let is_wanted = |definition: &&Definition| names.is_empty() || names.iter().any(|name| name == definition.name);
     Ok(IMAGES.iter().filter(is_wanted).collect())
 }
 
 fn check_reference(what: &str, text: &str, signs: &str) -> Result<()> {
-    let is_fine = text
-        .chars()
-        .all(|letter| letter.is_ascii_alphanumeric() || signs.contains(letter));
-    ensure!(
-        is_fine,
-        "the {what} `{text}` has a character that no reference may have"
-    );
+    let is_fine = text.chars().all(|letter| letter.is_ascii_alphanumeric() || signs.contains(letter));
+    ensure!(is_fine, "the {what} `{text}` has a character that no reference may have");
     Ok(())
 }
 
@@ -287,10 +259,7 @@ pub fn check_static(program: &[u8]) -> Result<()> {
 }
 
 /// The programs of an image with their paths in it, given or built.
-fn programs(
-    definition: &Definition,
-    given: &[(String, PathBuf)],
-) -> Result<Vec<(&'static str, Vec<u8>)>> {
+fn programs(definition: &Definition, given: &[(String, PathBuf)]) -> Result<Vec<(&'static str, Vec<u8>)>> {
     let mut programs = Vec::new();
     for binary in definition.binaries {
         let file = match given.iter().find(|(name, _)| name == binary.name) {
@@ -322,22 +291,14 @@ struct Own {
 }
 
 /// Layers from what changes seldom to what changes often: the base, which images share, tools, and what is ours.
-fn assemble(
-    definition: &Definition,
-    reference: String,
-    parts: Parts,
-    contents: Own,
-) -> Result<Image> {
+fn assemble(definition: &Definition, reference: String, parts: Parts, contents: Own) -> Result<Image> {
     let architecture = elf::static_architecture(&parts.busybox).context("busybox")?;
     let mut layers = vec![parts.layer()?];
     if !contents.tools.is_empty() {
         let mut tools = Tree::default();
         for (path, content) in contents.tools {
             let (of_tool, _) = elf::examine(&content).with_context(|| path.clone())?;
-            ensure!(
-                of_tool == architecture,
-                "{path} is for {of_tool}, busybox for {architecture}"
-            );
+            ensure!(of_tool == architecture, "{path} is for {of_tool}, busybox for {architecture}");
             tools.add_file(&path, 0o755, content)?;
         }
         layers.push(tools);
@@ -345,10 +306,7 @@ fn assemble(
     let mut own = Tree::default();
     for (path, content) in contents.programs {
         let of_program = elf::static_architecture(&content).with_context(|| path.to_owned())?;
-        ensure!(
-            of_program == architecture,
-            "{path} is for {of_program}, busybox for {architecture}"
-        );
+        ensure!(of_program == architecture, "{path} is for {of_program}, busybox for {architecture}");
         own.add_file(path, 0o755, content)?;
     }
     for (source, path) in definition.files {
@@ -361,8 +319,7 @@ fn assemble(
     if !definition.tools.is_empty() {
         licenses.push_str(LICENSES_OF_TOOLS);
     }
-    let annotation =
-        |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
+    let annotation = |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
     let words = |list: &[&str]| list.iter().map(|&word| word.to_owned()).collect();
     Ok(Image {
         reference,

@@ -44,11 +44,7 @@ pub struct Archive {
 impl Image {
     /// Writes the archive. The same image gives the same bytes.
     pub fn to_archive(&self) -> Result<Archive> {
-        let layers = self
-            .layers
-            .iter()
-            .map(Tree::to_tar)
-            .collect::<Result<Vec<_>>>()?;
+        let layers = self.layers.iter().map(Tree::to_tar).collect::<Result<Vec<_>>>()?;
         let config = text(&self.config(&layers));
         let manifest = text(&self.manifest(&config, &layers));
         let index = text(&self.index(&manifest));
@@ -58,11 +54,8 @@ impl Image {
             "RepoTags": [self.reference],
         }]));
 
-        let mut blobs: Vec<(String, &[u8])> = [&config, &manifest]
-            .into_iter()
-            .chain(&layers)
-            .map(|blob| (blob_path(blob), blob.as_slice()))
-            .collect();
+        let mut blobs: Vec<(String, &[u8])> =
+            [&config, &manifest].into_iter().chain(&layers).map(|blob| (blob_path(blob), blob.as_slice())).collect();
         blobs.sort();
         // Two equal layers are one blob.
         blobs.dedup();
@@ -74,10 +67,7 @@ impl Image {
         for (path, content) in blobs {
             append_file(&mut archive, &path, 0o644, content)?;
         }
-        Ok(Archive {
-            digest: format!("sha256:{}", digest(&manifest)),
-            bytes: archive.into_inner()?,
-        })
+        Ok(Archive { digest: format!("sha256:{}", digest(&manifest)), bytes: archive.into_inner()? })
     }
 
     // The names in every object stand in alphabetical order: whether serde_json keeps the order or sorts depends on what
@@ -132,11 +122,8 @@ impl Image {
     }
 
     fn annotations(&self) -> Value {
-        let sorted: std::collections::BTreeMap<_, _> = self
-            .annotations
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
+        let sorted: std::collections::BTreeMap<_, _> =
+            self.annotations.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         json!(sorted)
     }
 }
@@ -163,9 +150,7 @@ fn blob_path(content: &[u8]) -> String {
 fn full_reference(reference: &str) -> String {
     match reference.split_once('/') {
         None => format!("docker.io/library/{reference}"),
-        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => {
-            reference.to_owned()
-        }
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => reference.to_owned(),
         Some(_) => format!("docker.io/{reference}"),
     }
 }

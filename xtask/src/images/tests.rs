@@ -18,23 +18,13 @@ fn sidecar(binary: Vec<u8>) -> Result<Image> {
 }
 
 fn image(definition: &Definition, binary: Vec<u8>) -> Result<Image> {
-    let parts = Parts {
-        busybox: program(0x3e, "busybox"),
-        certificates: b"certificates\n".to_vec(),
-    };
+    let parts = Parts { busybox: program(0x3e, "busybox"), certificates: b"certificates\n".to_vec() };
     let path = definition.binaries[0].path;
     let reference = format!("{}:1", definition.name);
     let tools = definition.tools.iter();
     let own = Own {
         programs: vec![(path, binary)],
-        tools: tools
-            .map(|tool| {
-                (
-                    format!("usr/bin/{}", tool.name()),
-                    program(0x3e, tool.name()),
-                )
-            })
-            .collect(),
+        tools: tools.map(|tool| (format!("usr/bin/{}", tool.name()), program(0x3e, tool.name()))).collect(),
     };
     assemble(definition, reference, parts, own)
 }
@@ -46,10 +36,7 @@ fn listing(tree: &Tree) -> Vec<String> {
     let entries = archive.entries().unwrap().map(|entry| {
         let entry = entry.unwrap();
         let header = entry.header();
-        let target = entry
-            .link_name()
-            .unwrap()
-            .map(|target| format!(" -> {}", target.display()));
+        let target = entry.link_name().unwrap().map(|target| format!(" -> {}", target.display()));
         format!(
             "{:o} {} {}{}",
             header.mode().unwrap(),
@@ -64,9 +51,8 @@ fn listing(tree: &Tree) -> Vec<String> {
 #[test]
 fn the_base_image_has_a_shell_certificates_a_user_and_an_empty_directory_for_skills() {
     let image = sidecar(program(0x3e, "skill-sidecar")).unwrap();
-    let (links, rest): (Vec<_>, Vec<_>) = listing(&image.layers[0])
-        .into_iter()
-        .partition(|line| line.contains(" -> busybox"));
+    let (links, rest): (Vec<_>, Vec<_>) =
+        listing(&image.layers[0]).into_iter().partition(|line| line.contains(" -> busybox"));
     assert!(links.contains(&"777 0 bin/sh -> busybox".to_owned()));
     assert_eq!(
         rest,
@@ -102,10 +88,7 @@ fn the_base_image_has_a_shell_certificates_a_user_and_an_empty_directory_for_ski
     assert_eq!(image.working_directory, "/workspace");
     assert_eq!(image.entrypoint, ["/opt/sympozium/bin/skill-sidecar"]);
     let annotations: BTreeMap<_, _> = image.annotations.into_iter().collect();
-    assert_eq!(
-        annotations["org.opencontainers.image.title"],
-        "skill-sidecar"
-    );
+    assert_eq!(annotations["org.opencontainers.image.title"], "skill-sidecar");
     assert_eq!(annotations.len(), 4);
 }
 
@@ -160,8 +143,7 @@ fn images_of_packs_have_the_programs_that_their_skills_name() {
     for definition in packs {
         let pack = definition.name.strip_prefix("skill-").unwrap();
         let file = workspace_root().join(format!("config/skillpacks/{pack}.yaml"));
-        let pack: serde_json::Value =
-            serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let pack: serde_json::Value = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
         let image = pack["spec"]["sidecar"]["image"].as_str().unwrap();
         assert!(image.contains(&format!("/{}:", definition.name)), "{image}");
         let mut needed: Vec<&str> = Vec::new();
@@ -193,10 +175,7 @@ fn images_of_packs_have_dockerfiles_that_stand_on_the_base_image() {
         let tools: Vec<_> = definition.tools.iter().map(|it| it.name()).collect();
         for line in [
             format!("ARG BASE=skill-sidecar:{}", env!("CARGO_PKG_VERSION")),
-            format!(
-                "RUN apk add --no-cache ca-certificates {} \\",
-                tools.join(" ")
-            ),
+            format!("RUN apk add --no-cache ca-certificates {} \\", tools.join(" ")),
             "COPY --from=base /opt/sympozium/ /opt/sympozium/".to_owned(),
             format!("ENTRYPOINT {:?}", definition.entrypoint),
             "USER 1000:1000".to_owned(),
@@ -214,10 +193,7 @@ fn every_image_has_a_dockerfile_that_agrees_with_the_table() {
         let text = fs::read_to_string(workspace_root().join(&file)).unwrap();
         let binary = &definition.binaries[0];
         for line in [
-            format!(
-                "        --package {} --bin {} \\",
-                binary.package, binary.name
-            ),
+            format!("        --package {} --bin {} \\", binary.package, binary.name),
             format!("COPY --from=build /{} /{}", binary.name, binary.path),
             format!("COPY {} /{}", definition.files[0].0, definition.files[0].1),
             format!("ENTRYPOINT {:?}", definition.entrypoint),
@@ -238,24 +214,15 @@ fn an_image_is_the_same_each_time_and_follows_its_program() {
 #[test]
 fn a_program_that_would_not_start_is_refused() {
     let chain = |binary| format!("{:#}", sidecar(binary).unwrap_err());
-    assert_eq!(
-        chain(program(0xb7, "")),
-        "opt/sympozium/bin/skill-sidecar is for arm64, busybox for amd64"
-    );
-    assert_eq!(
-        chain(b"#!/bin/sh\n".to_vec()),
-        "opt/sympozium/bin/skill-sidecar: no ELF program"
-    );
+    assert_eq!(chain(program(0xb7, "")), "opt/sympozium/bin/skill-sidecar is for arm64, busybox for amd64");
+    assert_eq!(chain(b"#!/bin/sh\n".to_vec()), "opt/sympozium/bin/skill-sidecar: no ELF program");
 }
 
 #[test]
 fn names_are_checked_before_anything_is_built() {
     assert_eq!(select(&[]).unwrap().len(), IMAGES.len());
     assert_eq!(select(&["skill-sidecar".to_owned()]).unwrap().len(), 1);
-    assert_eq!(
-        select(&["sidecar".to_owned()]).unwrap_err().to_string(),
-        "no image is called `sidecar`"
-    );
+    assert_eq!(select(&["sidecar".to_owned()]).unwrap_err().to_string(), "no image is called `sidecar`");
     assert!(check_reference("tag", "1.2_a-b", ".-_").is_ok());
     assert!(check_reference("tag", "1 2", ".-_").is_err());
     assert!(check_reference("tag", "../x", ".-_").is_err());
@@ -265,21 +232,10 @@ fn names_are_checked_before_anything_is_built() {
 fn what_images_are_made_of_is_well_formed() {
     for definition in IMAGES {
         for binary in definition.binaries {
-            assert!(
-                !binary.path.starts_with("usr/local/bin"),
-                "{}: it ships empty",
-                definition.name
-            );
+            assert!(!binary.path.starts_with("usr/local/bin"), "{}: it ships empty", definition.name);
         }
         let entrypoint = definition.entrypoint[0].strip_prefix('/').unwrap();
-        assert!(
-            definition
-                .binaries
-                .iter()
-                .any(|binary| binary.path == entrypoint),
-            "{}",
-            definition.name
-        );
+        assert!(definition.binaries.iter().any(|binary| binary.path == entrypoint), "{}", definition.name);
         for (source, _) in definition.files {
             assert!(workspace_root().join(source).is_file(), "{source}");
         }
@@ -314,15 +270,10 @@ fn the_command_writes_an_archive_whose_root_has_a_working_shell() {
 
     // By Docker's file, and so the other way than the tests of `oci`.
     let unpacked = folder.path().join("unpacked");
-    tar::Archive::new(archive.as_slice())
-        .unpack(&unpacked)
-        .unwrap();
+    tar::Archive::new(archive.as_slice()).unpack(&unpacked).unwrap();
     let manifest: serde_json::Value =
         serde_json::from_slice(&fs::read(unpacked.join("manifest.json")).unwrap()).unwrap();
-    assert_eq!(
-        manifest[0]["RepoTags"],
-        json!(["registry.example.com/team/skill-sidecar:1"])
-    );
+    assert_eq!(manifest[0]["RepoTags"], json!(["registry.example.com/team/skill-sidecar:1"]));
     let root = folder.path().join("root");
     for layer in manifest[0]["Layers"].as_array().unwrap() {
         let layer = fs::read(unpacked.join(layer.as_str().unwrap())).unwrap();
@@ -330,17 +281,11 @@ fn the_command_writes_an_archive_whose_root_has_a_working_shell() {
     }
     let inside = |script: &str| {
         let mut unshare = sympozium_testkit::command("unshare");
-        unshare
-            .args(["--user", "--map-root-user", "chroot"])
-            .arg(&root);
-        unshare
-            .args(["/bin/sh", "-c", script])
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        unshare.args(["--user", "--map-root-user", "chroot"]).arg(&root);
+        unshare.args(["/bin/sh", "-c", script]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         unshare.output()
     };
-    let probe = sympozium_testkit::command("unshare")
-        .args(["--user", "--map-root-user", "true"])
-        .output();
+    let probe = sympozium_testkit::command("unshare").args(["--user", "--map-root-user", "true"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
         sympozium_testkit::skip!("no user namespaces");
     }

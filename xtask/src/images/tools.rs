@@ -37,9 +37,7 @@ impl Tool {
     fn find(self) -> Result<PathBuf> {
         match self {
             Self::Kubectl => {
-                note(
-                    "taking kubectl from the parts of the test cluster, which are built if they are missing",
-                );
+                note("taking kubectl from the parts of the test cluster, which are built if they are missing");
                 crate::kube::kubectl().context("building kubectl")
             }
             Self::Curl | Self::Jq => find_program(self.name()).ok_or_else(|| {
@@ -79,8 +77,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 
 /// What the loader would load with a program, itself included, by the paths at which it looks.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    parse(&output(command("ldd").arg(program))?)
-        .with_context(|| format!("the libraries of {}", program.display()))
+    parse(&output(command("ldd").arg(program))?).with_context(|| format!("the libraries of {}", program.display()))
 }
 
 fn parse(listed: &str) -> Result<Vec<PathBuf>> {
@@ -108,16 +105,10 @@ mod tests {
     fn libraries_are_read_from_what_ldd_prints() {
         let listed = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibjq.so.1 => /lib/x86_64-linux-gnu/libjq.so.1 (0x00007f)\n\
                       \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
-        let expected = [
-            "/lib/x86_64-linux-gnu/libjq.so.1",
-            "/lib64/ld-linux-x86-64.so.2",
-        ];
+        let expected = ["/lib/x86_64-linux-gnu/libjq.so.1", "/lib64/ld-linux-x86-64.so.2"];
         assert_eq!(parse(listed).unwrap(), expected.map(PathBuf::from));
         let missing = parse("\tlibx.so.1 => not found\n").unwrap_err();
-        assert_eq!(
-            missing.to_string(),
-            "`libx.so.1 => not found`: it would not start"
-        );
+        assert_eq!(missing.to_string(), "`libx.so.1 => not found`: it would not start");
     }
 
     /// A tool that is given is taken as it is, and a static one brings nothing.

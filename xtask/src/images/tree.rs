@@ -34,22 +34,11 @@ pub struct Tree {
 impl Tree {
     /// Adds an entry, and the directories above it that are not there.
     pub fn add(&mut self, path: &str, entry: Entry) -> Result<()> {
-        let is_plain = path
-            .split('/')
-            .all(|step| !step.is_empty() && step != "." && step != "..");
-        ensure!(
-            is_plain,
-            "`{path}` is no path in an image: it must be relative and have no empty, `.` or `..` step"
-        );
+        let is_plain = path.split('/').all(|step| !step.is_empty() && step != "." && step != "..");
+        ensure!(is_plain, "`{path}` is no path in an image: it must be relative and have no empty, `.` or `..` step");
         for (slash, _) in path.match_indices('/') {
             let above = &path[..slash];
-            let above = self
-                .entries
-                .entry(above.to_owned())
-                .or_insert(Entry::Directory {
-                    mode: 0o755,
-                    owner: 0,
-                });
+            let above = self.entries.entry(above.to_owned()).or_insert(Entry::Directory { mode: 0o755, owner: 0 });
             ensure!(
                 matches!(above, Entry::Directory { .. }),
                 "`{path}` would lie below something that is no directory"
@@ -96,12 +85,7 @@ impl Tree {
 }
 
 /// Adds a file of root's to an archive.
-pub fn append_file<W: Write>(
-    archive: &mut Builder<W>,
-    path: &str,
-    mode: u32,
-    content: &[u8],
-) -> Result<()> {
+pub fn append_file<W: Write>(archive: &mut Builder<W>, path: &str, mode: u32, content: &[u8]) -> Result<()> {
     let mut header = header(EntryType::Regular, content.len() as u64, mode);
     Ok(archive.append_data(&mut header, path, content)?)
 }
@@ -121,10 +105,7 @@ pub fn header(kind: EntryType, size: u64, mode: u32) -> Header {
 
 /// The SHA-256 of some bytes in hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

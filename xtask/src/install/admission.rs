@@ -29,23 +29,16 @@ struct Policy {
 }
 
 pub fn documents() -> Vec<Document> {
-    [votes(), records(), runs(), run_status(), run_objects()]
-        .into_iter()
-        .flat_map(Policy::documents)
-        .collect()
+    [votes(), records(), runs(), run_status(), run_objects()].into_iter().flat_map(Policy::documents).collect()
 }
 
 /// Who votes on a request for approval, and how.
 fn votes() -> Policy {
     let votes = |object: &str| {
-        format!(
-            "has({object}.status) && has({object}.status.votes) ? dyn({object}.status.votes) : dyn([])"
-        )
+        format!("has({object}.status) && has({object}.status.votes) ? dyn({object}.status.votes) : dyn([])")
     };
     // What stays as it is, once there is a decision; the kind's own rules hold the rest of it.
-    let reason = |object: &str| {
-        format!("has({object}.status.reason) ? dyn({object}.status.reason) : dyn('')")
-    };
+    let reason = |object: &str| format!("has({object}.status.reason) ? dyn({object}.status.reason) : dyn('')");
     Policy {
         name: "sympozium-votes",
         comment: "A vote is the vote of whoever sends it: with their own name, in the name of groups that they are in, once, and\n\
@@ -115,17 +108,11 @@ fn records() -> Policy {
     Policy {
         name: "sympozium-records",
         comment: "Records of runs and requests for approval are the gateway's. A record is never changed.",
-        rules: json!([
-            ours(&["runrecords"], &["CREATE", "UPDATE"]),
-            ours(&["toolapprovals"], &["CREATE"]),
-        ]),
+        rules: json!([ours(&["runrecords"], &["CREATE", "UPDATE"]), ours(&["toolapprovals"], &["CREATE"]),]),
         conditions: exempt(),
         variables: Vec::new(),
         validations: vec![(
-            format!(
-                "request.operation == 'CREATE' && request.userInfo.username == {}",
-                account(GATEWAY)
-            ),
+            format!("request.operation == 'CREATE' && request.userInfo.username == {}", account(GATEWAY)),
             "only the gateway makes records and requests for approval, and nobody changes a record",
         )],
     }
@@ -148,10 +135,7 @@ fn runs() -> Policy {
                   is none of yet: so nobody claims it.",
         rules: json!([ours(&["agentruns", "skillpacks"], &["CREATE", "UPDATE"])]),
         conditions: exempt(),
-        variables: vec![
-            ("author", author("object")),
-            ("authorBefore", author("oldObject")),
-        ],
+        variables: vec![("author", author("object")), ("authorBefore", author("oldObject"))],
         validations: vec![
             (
                 "variables.author == variables.authorBefore".to_owned(),
@@ -183,11 +167,7 @@ fn run_status() -> Policy {
         ],
         validations: vec![
             (
-                format!(
-                    "variables.me in [{}, {}]",
-                    account(CONTROLLER),
-                    account(GATEWAY)
-                ),
+                format!("variables.me in [{}, {}]", account(CONTROLLER), account(GATEWAY)),
                 "the status of a run is written by Sympozium only; to end a run set `spec.cancel`",
             ),
             (
@@ -220,16 +200,11 @@ fn run_objects() -> Policy {
         )
     };
     let mut conditions = vec![
-        (
-            "of-a-run",
-            format!("{} || {}", is_of_a_run("object"), is_of_a_run("oldObject")),
-        ),
+        ("of-a-run", format!("{} || {}", is_of_a_run("object"), is_of_a_run("oldObject"))),
         (
             "not-in-the-system",
             // What is in no namespace has none in the request either.
-            format!(
-                "!has(request.namespace) || !(request.namespace in ['kube-system', '{SYSTEM_NAMESPACE}'])"
-            ),
+            format!("!has(request.namespace) || !(request.namespace in ['kube-system', '{SYSTEM_NAMESPACE}'])"),
         ),
     ];
     conditions.extend(exempt());
@@ -242,23 +217,10 @@ fn run_objects() -> Policy {
                   of these kinds as a matter of course, such as a driver on a claim, is not asked about.",
         rules: json!([
             rule("", &["configmaps", "secrets"], write),
-            rule(
-                "",
-                &["persistentvolumeclaims", "serviceaccounts"],
-                &["CREATE"]
-            ),
+            rule("", &["persistentvolumeclaims", "serviceaccounts"], &["CREATE"]),
             rule("batch", &["jobs"], write),
             rule("networking.k8s.io", &["networkpolicies"], write),
-            rule(
-                "rbac.authorization.k8s.io",
-                &[
-                    "clusterrolebindings",
-                    "clusterroles",
-                    "rolebindings",
-                    "roles"
-                ],
-                write
-            ),
+            rule("rbac.authorization.k8s.io", &["clusterrolebindings", "clusterroles", "rolebindings", "roles"], write),
             rule("agents.x-k8s.io", &["sandboxes"], &["CREATE"]),
         ]),
         conditions,

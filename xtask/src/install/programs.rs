@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use sympozium_api::installation::{
-    CANARY_PORT, CONTROLLER, GATEWAY, GATEWAY_KEYS_SECRET, GATEWAY_PORT, GATEWAY_TLS_SECRET, KEYS,
-    NAME_LABEL, PROBE_PORT,
+    CANARY_PORT, CONTROLLER, GATEWAY, GATEWAY_KEYS_SECRET, GATEWAY_PORT, GATEWAY_TLS_SECRET, KEYS, NAME_LABEL,
+    PROBE_PORT,
 };
 use sympozium_api::labels::{PART_OF, ROLE};
 
@@ -47,11 +47,9 @@ pub fn gateway() -> Vec<Document> {
         { "name": "tls", "mountPath": TLS_DIRECTORY, "readOnly": true },
         { "name": "keys", "mountPath": KEYS_DIRECTORY, "readOnly": true },
     ]);
-    let volume = |name: &str, secret: &str| json!({ "name": name, "secret": { "secretName": secret, "defaultMode": 0o440 } });
-    let volumes = json!([
-        volume("tls", GATEWAY_TLS_SECRET),
-        volume("keys", GATEWAY_KEYS_SECRET),
-    ]);
+    let volume =
+        |name: &str, secret: &str| json!({ "name": name, "secret": { "secretName": secret, "defaultMode": 0o440 } });
+    let volumes = json!([volume("tls", GATEWAY_TLS_SECRET), volume("keys", GATEWAY_KEYS_SECRET),]);
     vec![
         Document::new(
             "The address that runs are told. A run's reports find the replica that knows it, as long as it lives; any other can\n\
@@ -120,12 +118,7 @@ pub fn controller() -> Vec<Document> {
     vec![
         Document::new(
             "Two, of which one works: the other takes the Lease over when it is released or runs out.",
-            deployment(
-                CONTROLLER,
-                &container,
-                &json!([]),
-                &json!({ "type": "RollingUpdate" }),
-            ),
+            deployment(CONTROLLER, &container, &json!([]), &json!({ "type": "RollingUpdate" })),
         ),
         Document::new(
             "Nothing has to reach the controller but what asks for its health and numbers. It reaches the API server, whose address\n\

@@ -46,10 +46,7 @@ pub fn documents() -> Result<Vec<Document>> {
             CONTROLLER,
             "The controller makes what runs need, with the rights of their skills, and takes everything back.",
         ),
-        account(
-            GATEWAY,
-            "The gateway serves runs. It can make no pod and no right, and read no Secret.",
-        ),
+        account(GATEWAY, "The gateway serves runs. It can make no pod and no right, and read no Secret."),
     ];
     documents.extend(cluster_role(
         CONTROLLER,

@@ -35,12 +35,7 @@ fn every_object_is_there_once_and_says_whose_it_is() {
         let namespace = object["metadata"]["namespace"].to_string();
         let key = (object["kind"].to_string(), namespace, name(object));
         assert!(seen.insert(key), "{object}");
-        assert_eq!(
-            object["metadata"]["labels"][PART_OF],
-            PRODUCT,
-            "{}",
-            name(object)
-        );
+        assert_eq!(object["metadata"]["labels"][PART_OF], PRODUCT, "{}", name(object));
     }
     assert_eq!(documents.len(), seen.len());
 }
@@ -98,10 +93,7 @@ fn both_programs_run_with_nothing_that_they_do_not_need() {
                 .as_object()
                 .unwrap()
                 .iter()
-                .all(
-                    |(key, value)| &deployment["spec"]["template"]["metadata"]["labels"][key]
-                        == value
-                )
+                .all(|(key, value)| &deployment["spec"]["template"]["metadata"]["labels"][key] == value)
         );
         assert_eq!(pod["enableServiceLinks"], false);
         let container = &pod["containers"][0];
@@ -129,12 +121,8 @@ fn admission_policies_fail_closed_and_are_asked_about_nothing_else() {
     assert_eq!(bound, policies.iter().map(name).collect());
     for policy in &policies {
         assert_eq!(policy["spec"]["failurePolicy"], "Fail");
-        let rules = policy["spec"]["matchConstraints"]["resourceRules"]
-            .as_array()
-            .unwrap();
-        let ours = rules
-            .iter()
-            .all(|rule| rule["apiGroups"] == json!(["sympozium.ai"]));
+        let rules = policy["spec"]["matchConstraints"]["resourceRules"].as_array().unwrap();
+        let ours = rules.iter().all(|rule| rule["apiGroups"] == json!(["sympozium.ai"]));
         let conditions: Vec<_> = policy["spec"]["matchConditions"]
             .as_array()
             .into_iter()
@@ -142,22 +130,10 @@ fn admission_policies_fail_closed_and_are_asked_about_nothing_else() {
             .map(|it| it["name"].as_str().unwrap())
             .collect();
         if !ours {
-            assert_eq!(
-                conditions,
-                [
-                    "of-a-run",
-                    "not-in-the-system",
-                    "not-a-master",
-                    "not-the-cluster"
-                ]
-            );
+            assert_eq!(conditions, ["of-a-run", "not-in-the-system", "not-a-master", "not-the-cluster"]);
         }
         for rule in rules {
-            assert!(
-                !rule["operations"].to_string().contains("DELETE"),
-                "{}",
-                name(policy)
-            );
+            assert!(!rule["operations"].to_string().contains("DELETE"), "{}", name(policy));
         }
     }
 }

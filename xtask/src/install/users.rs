@@ -18,13 +18,7 @@ const KINDS: &[&str] = &[
     "toolapprovals",
 ];
 /// What an author writes. Not policies: those bound authors.
-const AUTHORED: &[&str] = &[
-    "agents",
-    "models",
-    "skillpacks",
-    "sympoziuminstances",
-    "sympoziumschedules",
-];
+const AUTHORED: &[&str] = &["agents", "models", "skillpacks", "sympoziuminstances", "sympoziumschedules"];
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "delete", "patch", "update"];
 
@@ -56,10 +50,7 @@ pub fn documents() -> Vec<Document> {
              the floor permits grants in the whole cluster those reach beyond the namespace; `edit` does not. Whoever gives this\n\
              role decides that.",
             Aggregated::No,
-            &[
-                rule(KINDS, READ),
-                rule(&["agentruns"], &["create", "delete", "patch", "update"]),
-            ],
+            &[rule(KINDS, READ), rule(&["agentruns"], &["create", "delete", "patch", "update"])],
         ),
         role(
             "sympozium-approver",
@@ -68,10 +59,7 @@ pub fn documents() -> Vec<Document> {
              Added to nothing, and never to `edit`: whoever starts a run has `edit` as a rule, and a run whose author approves its\n\
              actions has no approval at all. Who voted is checked by the admission policies.",
             Aggregated::No,
-            &[
-                rule(KINDS, READ),
-                rule(&["toolapprovals/status"], &["get", "patch", "update"]),
-            ],
+            &[rule(KINDS, READ), rule(&["toolapprovals/status"], &["get", "patch", "update"])],
         ),
         role(
             "sympozium-author",

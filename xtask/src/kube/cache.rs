@@ -34,8 +34,7 @@ pub fn shrink(root: &Root) -> Result<()> {
         builds.sort_by_key(|(used, _)| std::cmp::Reverse(*used));
         for (used, folder) in builds.into_iter().skip(KEPT) {
             if used.elapsed().is_ok_and(|age| age > RECENT) {
-                fs::remove_dir_all(&folder)
-                    .with_context(|| format!("cannot remove {}", folder.display()))?;
+                fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
                 eprintln!("removed {}, which was not used lately", folder.display());
             }
         }
@@ -47,8 +46,7 @@ pub fn shrink(root: &Root) -> Result<()> {
 pub fn clear(root: &Root) -> Result<()> {
     for part in parts::ALL {
         for (_, folder) in builds(root, part.name)? {
-            fs::remove_dir_all(&folder)
-                .with_context(|| format!("cannot remove {}", folder.display()))?;
+            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
         }
     }
     Ok(())
@@ -63,12 +61,9 @@ fn builds(root: &Root, part: &str) -> Result<Vec<(SystemTime, PathBuf)>> {
     let mut builds = Vec::new();
     for path in entries.into_iter().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let key = name
-            .strip_prefix(part)
-            .and_then(|rest| rest.strip_prefix('-'));
+        let key = name.strip_prefix(part).and_then(|rest| rest.strip_prefix('-'));
         // `agent-sandbox` is no build of a part called `agent`: a key is hexadecimal.
-        let is_build =
-            key.is_some_and(|key| key.len() == 16 && key.bytes().all(|it| it.is_ascii_hexdigit()));
+        let is_build = key.is_some_and(|key| key.len() == 16 && key.bytes().all(|it| it.is_ascii_hexdigit()));
         if is_build && path.is_dir() {
             let used = fs::metadata(path.join(USED)).or_else(|_| fs::metadata(&path));
             let used = used.and_then(|it| it.modified());
@@ -91,10 +86,7 @@ mod tests {
             let path = root.parts().join(name);
             fs::create_dir(&path).unwrap();
             note_use(&path);
-            let used = fs::File::options()
-                .write(true)
-                .open(path.join(USED))
-                .unwrap();
+            let used = fs::File::options().write(true).open(path.join(USED)).unwrap();
             used.set_modified(SystemTime::now() - day * days).unwrap();
             path
         };

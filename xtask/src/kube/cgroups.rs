@@ -25,10 +25,7 @@ pub fn create(name: &str) {
 pub fn remove(name: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let left: Vec<_> = places(name)
-            .into_iter()
-            .filter(|place| !remove_tree(place))
-            .collect();
+        let left: Vec<_> = places(name).into_iter().filter(|place| !remove_tree(place)).collect();
         if left.is_empty() {
             return Ok(());
         }
@@ -45,30 +42,20 @@ pub fn all() -> Vec<PathBuf> {
     for hierarchy in hierarchies() {
         let names = fs::read_dir(&hierarchy).into_iter().flatten().flatten();
         found.extend(
-            names
-                .filter(|name| name.file_name().to_string_lossy().starts_with(PREFIX))
-                .map(|name| name.path()),
+            names.filter(|name| name.file_name().to_string_lossy().starts_with(PREFIX)).map(|name| name.path()),
         );
     }
     found
 }
 
 fn places(name: &str) -> Vec<PathBuf> {
-    hierarchies()
-        .into_iter()
-        .map(|hierarchy| hierarchy.join(name))
-        .filter(|place| place.is_dir())
-        .collect()
+    hierarchies().into_iter().map(|hierarchy| hierarchy.join(name)).filter(|place| place.is_dir()).collect()
 }
 
 /// Version 2 alone is mounted at the top; version 1 has one folder per hierarchy there, version 2 among them.
 fn hierarchies() -> Vec<PathBuf> {
     let top = Path::new(MOUNT);
-    if top.join("cgroup.controllers").is_file() {
-        vec![top.to_owned()]
-    } else {
-        folders(top)
-    }
+    if top.join("cgroup.controllers").is_file() { vec![top.to_owned()] } else { folders(top) }
 }
 
 /// Children first; a cgroup folder can be removed only when it has none.
@@ -79,8 +66,5 @@ fn remove_tree(folder: &Path) -> bool {
 
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect()
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }

@@ -123,13 +123,8 @@ pub struct ImageArguments {
 }
 
 fn pair(text: &str) -> Result<(String, PathBuf)> {
-    let (inside, file) = text
-        .split_once('=')
-        .context("expected PATH-IN-IMAGE=FILE")?;
-    Ok((
-        inside.trim_start_matches('/').to_owned(),
-        PathBuf::from(file),
-    ))
+    let (inside, file) = text.split_once('=').context("expected PATH-IN-IMAGE=FILE")?;
+    Ok((inside.trim_start_matches('/').to_owned(), PathBuf::from(file)))
 }
 
 pub fn run(command: Command) -> Result<ExitCode> {
@@ -143,24 +138,9 @@ pub fn run(command: Command) -> Result<ExitCode> {
             wanted.extend(helm.then_some(&parts::HELM));
             build(&root, &wanted)?;
         }
-        Command::Up {
-            name,
-            tier,
-            no_helm,
-        } => {
-            let record = up::up(
-                &root,
-                &Wish {
-                    name: name.name,
-                    tier,
-                    lifetime: Lifetime::UntilDown,
-                },
-            )?;
-            let helm = if no_helm {
-                None
-            } else {
-                Some(up::helm(&root)?.folder)
-            };
+        Command::Up { name, tier, no_helm } => {
+            let record = up::up(&root, &Wish { name: name.name, tier, lifetime: Lifetime::UntilDown })?;
+            let helm = if no_helm { None } else { Some(up::helm(&root)?.folder) };
             introduce(&record, helm)?;
         }
         Command::Down { name, all } => down(&root, &name.name, all)?,
@@ -168,31 +148,14 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Leaks => return leaks(&root),
         Command::Status => inspect::status(&root)?,
         Command::Exec { name, command } => return inspect::exec(&root, &name.name, &command),
-        Command::Logs {
-            name,
-            component,
-            follow,
-        } => {
+        Command::Logs { name, component, follow } => {
             return inspect::logs(&root, &name.name, component.as_deref(), follow);
         }
         Command::Import { name, image } => inspect::import(&root, &name.name, &image)?,
         Command::Image(arguments) => write_image(arguments)?,
-        Command::Lease {
-            name,
-            tier,
-            idle_seconds,
-        } => {
-            let lifetime = Lifetime::Leased {
-                idle: Duration::from_secs(idle_seconds),
-            };
-            let record = up::up(
-                &root,
-                &Wish {
-                    name: name.name,
-                    tier,
-                    lifetime,
-                },
-            )?;
+        Command::Lease { name, tier, idle_seconds } => {
+            let lifetime = Lifetime::Leased { idle: Duration::from_secs(idle_seconds) };
+            let record = up::up(&root, &Wish { name: name.name, tier, lifetime })?;
             let text = serde_json::to_string(&record).context("cannot write the record")?;
             writeln!(std::io::stdout(), "{text}").context("cannot print")?;
         }
@@ -204,10 +167,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
 
 fn build(root: &Root, wanted: &[&'static Part]) -> Result<()> {
     for built in build::build(root, wanted)? {
-        let took = built.took.map_or_else(
-            || "cached".to_owned(),
-            |took| format!("{:.0} s", took.as_secs_f64()),
-        );
+        let took = built.took.map_or_else(|| "cached".to_owned(), |took| format!("{:.0} s", took.as_secs_f64()));
         eprintln!("{:<18}{:<44}{took}", built.part.name, built.version);
     }
     Ok(())
@@ -229,21 +189,12 @@ fn leaks(root: &Root) -> Result<ExitCode> {
     for thing in &left {
         writeln!(out, "{thing}").context("cannot print")?;
     }
-    Ok(if left.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints two lines for a shell; everything else of `up` went to standard error.
 fn introduce(record: &Record, helm: Option<PathBuf>) -> Result<()> {
-    let folders: Vec<_> = record
-        .programs
-        .iter()
-        .chain(&helm)
-        .map(|folder| folder.display().to_string())
-        .collect();
+    let folders: Vec<_> = record.programs.iter().chain(&helm).map(|folder| folder.display().to_string()).collect();
     let mut out = std::io::stdout().lock();
     writeln!(out, "export KUBECONFIG={}", record.kubeconfig.display()).context("cannot print")?;
     writeln!(out, "export PATH={}:$PATH", folders.join(":")).context("cannot print")?;
@@ -255,19 +206,8 @@ fn introduce(record: &Record, helm: Option<PathBuf>) -> Result<()> {
 }
 
 fn write_image(arguments: ImageArguments) -> Result<()> {
-    let ImageArguments {
-        name,
-        out,
-        files,
-        shell,
-        entrypoint,
-    } = arguments;
-    let mut image = Image {
-        name,
-        files,
-        entrypoint,
-        ..Image::default()
-    };
+    let ImageArguments { name, out, files, shell, entrypoint } = arguments;
+    let mut image = Image { name, files, entrypoint, ..Image::default() };
     if shell {
         image.add_shell()?;
     }

@@ -31,15 +31,9 @@ pub fn line(text: &str) -> Command {
 /// Runs to the end and gives what was printed; a failure carries the tail of the error output.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start {shown}"))?;
+    let output = command.output().with_context(|| format!("cannot start {shown}"))?;
     if !output.status.success() {
-        bail!(
-            "{shown} failed ({}): {}",
-            output.status,
-            error_tail(&output)
-        );
+        bail!("{shown} failed ({}): {}", output.status, error_tail(&output));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -51,18 +45,12 @@ pub fn check(text: &str) -> Result<()> {
 
 /// Whether the command runs and succeeds; used for questions whose "no" is an ordinary answer.
 pub fn succeeds(command: &mut Command) -> bool {
-    command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// Whether a program of that name is on the search path (`/usr/sbin` and `/sbin` included, where root's tools are).
 pub fn on_path(name: &str) -> bool {
-    search_path()
-        .split(':')
-        .any(|folder| Path::new(folder).join(name).is_file())
+    search_path().split(':').any(|folder| Path::new(folder).join(name).is_file())
 }
 
 /// The search path for system tools.
@@ -84,8 +72,6 @@ fn error_tail(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let text = text.trim();
     let start = text.len().saturating_sub(ERROR_TAIL_BYTES);
-    let start = (start..=text.len())
-        .find(|&at| text.is_char_boundary(at))
-        .unwrap_or(text.len());
+    let start = (start..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
     text[start..].to_owned()
 }

@@ -16,15 +16,8 @@ pub struct Component {
 }
 
 fn component(name: &'static str, folder: &str, arguments: &[&str]) -> Component {
-    let arguments = arguments
-        .iter()
-        .map(|argument| (*argument).to_owned())
-        .collect();
-    Component {
-        name,
-        program: format!("{folder}/{name}"),
-        arguments,
-    }
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    Component { name, program: format!("{folder}/{name}"), arguments }
 }
 
 fn kubeconfig(component: &str) -> String {
@@ -43,10 +36,7 @@ pub fn etcd() -> Component {
         "--logger=zap",
         "--log-level=warn",
     ];
-    Component {
-        program: "etcd".to_owned(),
-        ..component("etcd", "", &arguments)
-    }
+    Component { program: "etcd".to_owned(), ..component("etcd", "", &arguments) }
 }
 
 pub fn api_server(plan: &Plan) -> Result<Component> {
@@ -113,21 +103,13 @@ pub fn controller_manager(plan: &Plan) -> Result<Component> {
 
 pub fn scheduler(plan: &Plan) -> Result<Component> {
     let arguments = [kubeconfig("kube-scheduler")];
-    let mut kube = component(
-        "kube-scheduler",
-        &plan.part("kubernetes")?,
-        &["--leader-elect=false"],
-    );
+    let mut kube = component("kube-scheduler", &plan.part("kubernetes")?, &["--leader-elect=false"]);
     kube.arguments.extend(arguments);
     Ok(kube)
 }
 
 pub fn kubelet(plan: &Plan) -> Result<Component> {
-    let mut kube = component(
-        "kubelet",
-        &plan.part("kubernetes")?,
-        &["--cert-dir=/var/lib/kubelet/pki"],
-    );
+    let mut kube = component("kubelet", &plan.part("kubernetes")?, &["--cert-dir=/var/lib/kubelet/pki"]);
     kube.arguments.extend([
         kubeconfig("kubelet"),
         format!("--config={STATE}/config/kubelet.json"),
@@ -139,20 +121,12 @@ pub fn kubelet(plan: &Plan) -> Result<Component> {
 
 pub fn kube_proxy(plan: &Plan) -> Result<Component> {
     let config = format!("--config={STATE}/config/kube-proxy.json");
-    Ok(component(
-        "kube-proxy",
-        &plan.part("kubernetes")?,
-        &[&config],
-    ))
+    Ok(component("kube-proxy", &plan.part("kubernetes")?, &[&config]))
 }
 
 pub fn containerd(plan: &Plan) -> Result<Component> {
     let config = format!("{STATE}/config/containerd.toml");
-    Ok(component(
-        "containerd",
-        &plan.part("containerd")?,
-        &["--config", &config],
-    ))
+    Ok(component("containerd", &plan.part("containerd")?, &["--config", &config]))
 }
 
 pub fn network_policies(plan: &Plan) -> Result<Component> {
@@ -164,20 +138,12 @@ pub fn network_policies(plan: &Plan) -> Result<Component> {
         "--hostname-override",
         NODE,
     ];
-    Ok(component(
-        "kube-network-policies",
-        &plan.part("network-policies")?,
-        &arguments,
-    ))
+    Ok(component("kube-network-policies", &plan.part("network-policies")?, &arguments))
 }
 
 pub fn coredns(plan: &Plan) -> Result<Component> {
     let config = format!("{STATE}/config/Corefile");
-    Ok(component(
-        "coredns",
-        &plan.part("coredns")?,
-        &["-conf", &config],
-    ))
+    Ok(component("coredns", &plan.part("coredns")?, &["-conf", &config]))
 }
 
 pub fn agent_sandbox(plan: &Plan) -> Result<Component> {
@@ -189,33 +155,17 @@ pub fn agent_sandbox(plan: &Plan) -> Result<Component> {
         "--metrics-bind-address=127.0.0.1:18080",
         "--health-probe-bind-address=127.0.0.1:18081",
     ];
-    Ok(component(
-        "agent-sandbox-controller",
-        &plan.part("agent-sandbox")?,
-        &arguments,
-    ))
+    Ok(component("agent-sandbox-controller", &plan.part("agent-sandbox")?, &arguments))
 }
 
 /// Who the components are to the API server: (name, user, group).
 pub const IDENTITIES: [(&str, &str, Option<&str>); 8] = [
     ("admin", "admin", Some("system:masters")),
-    (
-        "kube-controller-manager",
-        "system:kube-controller-manager",
-        None,
-    ),
+    ("kube-controller-manager", "system:kube-controller-manager", None),
     ("kube-scheduler", "system:kube-scheduler", None),
     ("kubelet", "system:node:node1", Some("system:nodes")),
     ("kube-proxy", "system:kube-proxy", None),
-    (
-        "kube-network-policies",
-        "kube-network-policies",
-        Some("system:masters"),
-    ),
+    ("kube-network-policies", "kube-network-policies", Some("system:masters")),
     ("coredns", "coredns", Some("system:masters")),
-    (
-        "agent-sandbox-controller",
-        "agent-sandbox-controller",
-        Some("system:masters"),
-    ),
+    ("agent-sandbox-controller", "agent-sandbox-controller", Some("system:masters")),
 ];

@@ -194,17 +194,11 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let group = chunk
-            .iter()
-            .fold(0_usize, |group, &byte| group << 8 | usize::from(byte))
-            << (8 * (3 - chunk.len()));
+        let group =
+            chunk.iter().fold(0_usize, |group, &byte| group << 8 | usize::from(byte)) << (8 * (3 - chunk.len()));
         for place in 0..4 {
             let digit = DIGITS[group >> (18 - 6 * place) & 63];
-            text.push(if place > chunk.len() {
-                '='
-            } else {
-                char::from(digit)
-            });
+            text.push(if place > chunk.len() { '=' } else { char::from(digit) });
         }
     }
     text
@@ -216,13 +210,7 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_rfc() {
-        let cases = [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foobar", "Zm9vYmFy"),
-        ];
+        let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
         for (plain, encoded) in cases {
             assert_eq!(base64(plain.as_bytes()), encoded);
         }

@@ -45,12 +45,9 @@ pub fn corefile(address: Ipv4Addr) -> String {
 /// The Service, with CoreDNS on the node at `address` behind it.
 pub fn objects(address: Ipv4Addr) -> String {
     let name = "kube-dns";
-    let port = |name: &str, protocol: &str| -> Value {
-        json!({"name": name, "port": PORT, "protocol": protocol})
-    };
+    let port = |name: &str, protocol: &str| -> Value { json!({"name": name, "port": PORT, "protocol": protocol}) };
     let ports = [port("dns", "UDP"), port("dns-tcp", "TCP")];
-    let metadata =
-        |labels: Value| json!({"name": name, "namespace": "kube-system", "labels": labels});
+    let metadata = |labels: Value| json!({"name": name, "namespace": "kube-system", "labels": labels});
     json!({"apiVersion": "v1", "kind": "List", "items": [
         {
             "apiVersion": "v1", "kind": "Service",
@@ -119,8 +116,7 @@ mod tests {
 
     #[test]
     fn only_an_answer_with_a_record_counts() {
-        let answer =
-            |flags: u8, code: u8, records: u8| [0, 1, flags, code, 0, 1, 0, records, 0, 0, 0, 0];
+        let answer = |flags: u8, code: u8, records: u8| [0, 1, flags, code, 0, 1, 0, records, 0, 0, 0, 0];
         assert!(has_records(&answer(0x85, 0, 1)));
         for other in [answer(0x05, 0, 1), answer(0x85, 3, 1), answer(0x85, 0, 0)] {
             assert!(!has_records(&other), "{other:?}");
@@ -132,13 +128,7 @@ mod tests {
     fn pods_are_told_the_address_of_the_service() {
         let objects: Value = serde_json::from_str(&objects(Ipv4Addr::new(198, 18, 3, 2))).unwrap();
         let kubelet: Value = serde_json::from_str(&super::super::config::kubelet("/x")).unwrap();
-        assert_eq!(
-            objects["items"][0]["spec"]["clusterIP"],
-            kubelet["clusterDNS"][0]
-        );
-        assert_eq!(
-            objects["items"][1]["endpoints"][0]["addresses"],
-            json!(["198.18.3.2"])
-        );
+        assert_eq!(objects["items"][0]["spec"]["clusterIP"], kubelet["clusterDNS"][0]);
+        assert_eq!(objects["items"][1]["endpoints"][0]["addresses"], json!(["198.18.3.2"]));
     }
 }

@@ -31,10 +31,7 @@ pub fn down(root: &Root, instance: &Instance) -> Result<()> {
                 break;
             }
             None if Instant::now() > deadline => {
-                bail!(
-                    "cluster {} does not end\nhint: `cargo xtask kube status` shows its processes",
-                    instance.name
-                );
+                bail!("cluster {} does not end\nhint: `cargo xtask kube status` shows its processes", instance.name);
             }
             None => {
                 if let Some(init) = instance.init().unwrap_or_default() {
@@ -73,15 +70,9 @@ pub fn sweep(root: &Root) -> Result<()> {
 /// A keeper that was killed before it had a folder leaves its lock's file.
 fn sweep_locks(root: &Root) -> Result<()> {
     let clusters = root.clusters();
-    for entry in
-        fs::read_dir(&clusters).with_context(|| format!("cannot list {}", clusters.display()))?
-    {
-        let path = entry
-            .with_context(|| format!("cannot list {}", clusters.display()))?
-            .path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "lock")
+    for entry in fs::read_dir(&clusters).with_context(|| format!("cannot list {}", clusters.display()))? {
+        let path = entry.with_context(|| format!("cannot list {}", clusters.display()))?.path();
+        if path.extension().is_some_and(|extension| extension == "lock")
             && let Some(lock) = lock::try_exclusive(&path)?
         {
             lock.remove();
@@ -114,15 +105,11 @@ pub fn remove_folder(instance: &Instance) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             // The kernel takes a namespace's mounts apart a moment after its last process.
-            Err(error)
-                if error.kind() == std::io::ErrorKind::ResourceBusy
-                    && Instant::now() < deadline =>
-            {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("cannot remove {}", instance.folder.display()));
+                return Err(error).with_context(|| format!("cannot remove {}", instance.folder.display()));
             }
         }
     }

@@ -40,10 +40,7 @@ impl Clock {
     /// Sends the time since the last step.
     pub fn step(&mut self, name: &str) {
         let milliseconds = u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX);
-        send(&Event::Step {
-            name: name.to_owned(),
-            milliseconds,
-        });
+        send(&Event::Step { name: name.to_owned(), milliseconds });
         self.0 = Instant::now();
     }
 }

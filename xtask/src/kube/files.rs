@@ -19,17 +19,7 @@ const OVERLAYFS_MAGIC: i64 = 0x794c_7630;
 
 /// Everything but the plan itself: keys, kubeconfigs, configuration of the components.
 pub fn write(instance: &Instance, plan: &Plan, tier: Tier) -> Result<()> {
-    for folder in [
-        "pki",
-        "config/cni",
-        "logs",
-        "audit",
-        "tmp",
-        "images",
-        "dns",
-        "var/lib",
-        "var/log",
-    ] {
+    for folder in ["pki", "config/cni", "logs", "audit", "tmp", "images", "dns", "var/lib", "var/log"] {
         make_folder(&instance.file(folder))?;
     }
     // An exclusive or shared lock needs a file to be there.
@@ -43,15 +33,8 @@ pub fn write(instance: &Instance, plan: &Plan, tier: Tier) -> Result<()> {
     };
     write("audit-policy.json", &config::audit_policy())?;
     if tier.node {
-        let gvisor = if tier.gvisor {
-            Gvisor::Installed
-        } else {
-            Gvisor::Absent
-        };
-        write(
-            "kubelet.json",
-            &config::kubelet(&format!("/{}", plan.link.cgroup())),
-        )?;
+        let gvisor = if tier.gvisor { Gvisor::Installed } else { Gvisor::Absent };
+        write("kubelet.json", &config::kubelet(&format!("/{}", plan.link.cgroup())))?;
         write("kube-proxy.json", &config::kube_proxy())?;
         write("cni/10-pods.conflist", &config::cni())?;
         let name_server = plan.link.cluster();
@@ -62,10 +45,7 @@ pub fn write(instance: &Instance, plan: &Plan, tier: Tier) -> Result<()> {
         let hosts = instance.file("dns/hosts");
         fs::write(&hosts, "").with_context(|| format!("cannot write {}", hosts.display()))?;
         let snapshotter = snapshotter(&instance.folder)?;
-        write(
-            "containerd.toml",
-            &config::containerd(snapshotter, &plan.part("runc")?, gvisor),
-        )?;
+        write("containerd.toml", &config::containerd(snapshotter, &plan.part("runc")?, gvisor))?;
         write("runsc.toml", config::runsc())?;
         write("runtime-class.json", &config::gvisor_runtime_class())?;
     }
@@ -87,12 +67,8 @@ fn write_keys(instance: &Instance, plan: &Plan) -> Result<()> {
     ];
     let addresses = [Ipv4Addr::LOCALHOST, API_SERVICE, plan.link.cluster()].map(IpAddr::V4);
     let server = authority.server(&names, &addresses)?;
-    let kubelet_client =
-        authority.client("kube-apiserver-kubelet-client", Some("system:masters"))?;
-    for (name, identity) in [
-        ("kube-apiserver", server),
-        ("kubelet-client", kubelet_client),
-    ] {
+    let kubelet_client = authority.client("kube-apiserver-kubelet-client", Some("system:masters"))?;
+    for (name, identity) in [("kube-apiserver", server), ("kubelet-client", kubelet_client)] {
         write_private(&pki.join(format!("{name}.crt")), &identity.certificate)?;
         write_private(&pki.join(format!("{name}.key")), &identity.key)?;
     }
@@ -111,13 +87,8 @@ fn write_keys(instance: &Instance, plan: &Plan) -> Result<()> {
 
 /// Overlays cannot be stacked on an overlay, which is what a container's own file system is.
 fn snapshotter(folder: &Path) -> Result<&'static str> {
-    let data = rustix::fs::statfs(folder)
-        .with_context(|| format!("cannot examine {}", folder.display()))?;
-    Ok(if data.f_type == OVERLAYFS_MAGIC {
-        "native"
-    } else {
-        "overlayfs"
-    })
+    let data = rustix::fs::statfs(folder).with_context(|| format!("cannot examine {}", folder.display()))?;
+    Ok(if data.f_type == OVERLAYFS_MAGIC { "native" } else { "overlayfs" })
 }
 
 fn make_folder(path: &Path) -> Result<()> {

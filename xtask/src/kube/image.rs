@@ -31,9 +31,7 @@ impl Image {
         Ok(Self {
             name: PAUSE_IMAGE.to_owned(),
             files: vec![("busybox".to_owned(), busybox()?)],
-            entrypoint: ["/busybox", "sleep", "2147483647"]
-                .map(str::to_owned)
-                .to_vec(),
+            entrypoint: ["/busybox", "sleep", "2147483647"].map(str::to_owned).to_vec(),
             ..Self::default()
         })
     }
@@ -41,22 +39,15 @@ impl Image {
     /// Adds a shell and the usual tools.
     pub fn add_shell(&mut self) -> Result<()> {
         self.files.push(("bin/busybox".to_owned(), busybox()?));
-        let tools = [
-            "sh", "cat", "chmod", "cp", "date", "echo", "env", "grep", "head", "hostname", "id",
-            "kill", "ls",
-        ];
-        let more = [
-            "mkdir", "mv", "nc", "ps", "rm", "sed", "sleep", "sort", "stat", "tail", "test",
-            "touch", "true", "wc",
-        ];
+        let tools = ["sh", "cat", "chmod", "cp", "date", "echo", "env", "grep", "head", "hostname", "id", "kill", "ls"];
+        let more =
+            ["mkdir", "mv", "nc", "ps", "rm", "sed", "sleep", "sort", "stat", "tail", "test", "touch", "true", "wc"];
         let rest = [
-            "awk", "basename", "cut", "dd", "dirname", "find", "ln", "mkfifo", "mktemp", "od",
-            "printf", "pwd", "rmdir", "seq", "setsid", "sync", "timeout", "tr", "uname", "xargs",
-            "yes",
+            "awk", "basename", "cut", "dd", "dirname", "find", "ln", "mkfifo", "mktemp", "od", "printf", "pwd",
+            "rmdir", "seq", "setsid", "sync", "timeout", "tr", "uname", "xargs", "yes",
         ];
         for tool in tools.iter().chain(&more).chain(&rest) {
-            self.links
-                .push((format!("bin/{tool}"), "busybox".to_owned()));
+            self.links.push((format!("bin/{tool}"), "busybox".to_owned()));
         }
         self.folders.push("tmp".to_owned());
         Ok(())
@@ -64,9 +55,7 @@ impl Image {
 
     /// Writes the archive. The same content gives the same bytes: no times, no order by chance.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let layer = self
-            .layer()
-            .with_context(|| format!("cannot pack {}", self.name))?;
+        let layer = self.layer().with_context(|| format!("cannot pack {}", self.name))?;
         let config = json!({
             "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
             "os": "linux",
@@ -75,12 +64,9 @@ impl Image {
         })
         .to_string();
         let config_name = format!("{}.json", digest(config.as_bytes()));
-        let manifest =
-            json!([{"Config": config_name, "RepoTags": [self.name], "Layers": ["layer.tar"]}])
-                .to_string();
+        let manifest = json!([{"Config": config_name, "RepoTags": [self.name], "Layers": ["layer.tar"]}]).to_string();
 
-        let file =
-            File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         let mut archive = Builder::new(file);
         for (name, content) in [
             ("layer.tar", layer.as_slice()),
@@ -90,9 +76,7 @@ impl Image {
             append_file(&mut archive, name, 0o644, content)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        archive
-            .finish()
-            .with_context(|| format!("cannot write {}", path.display()))
+        archive.finish().with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn layer(&self) -> Result<Vec<u8>> {
@@ -102,8 +86,7 @@ impl Image {
             layer.append_data(&mut header, format!("{folder}/"), std::io::empty())?;
         }
         for (name, source) in &self.files {
-            let content =
-                fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
+            let content = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
             append_file(&mut layer, name, 0o755, &content)?;
         }
         for (name, target) in &self.links {
@@ -137,27 +120,17 @@ mod tests {
         assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
 
         let mut entries = std::collections::HashMap::new();
-        for entry in tar::Archive::new(File::open(&first).unwrap())
-            .entries()
-            .unwrap()
-        {
+        for entry in tar::Archive::new(File::open(&first).unwrap()).entries().unwrap() {
             let mut entry = entry.unwrap();
             let mut content = Vec::new();
             entry.read_to_end(&mut content).unwrap();
             entries.insert(entry.path().unwrap().display().to_string(), content);
         }
-        let manifest: serde_json::Value =
-            serde_json::from_slice(&entries["manifest.json"]).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&entries["manifest.json"]).unwrap();
         assert_eq!(manifest[0]["RepoTags"][0], "example.test/a:1");
         let config_name = manifest[0]["Config"].as_str().unwrap();
-        assert_eq!(
-            config_name,
-            format!("{}.json", digest(&entries[config_name]))
-        );
+        assert_eq!(config_name, format!("{}.json", digest(&entries[config_name])));
         let config: serde_json::Value = serde_json::from_slice(&entries[config_name]).unwrap();
-        assert_eq!(
-            config["rootfs"]["diff_ids"][0],
-            format!("sha256:{}", digest(&entries["layer.tar"]))
-        );
+        assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", digest(&entries["layer.tar"])));
     }
 }

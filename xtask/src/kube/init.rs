@@ -33,15 +33,9 @@ const LOG_LINES: usize = 15;
 /// Runs the cluster of the state folder `state` until it ends.
 pub fn run(state: &Path) -> Result<()> {
     let plan: Plan = read_json(&state.join("plan.json"))?.context("the cluster has no plan")?;
-    let _lock =
-        lock::try_exclusive(&state.join("init.lock"))?.context("the cluster already runs")?;
+    let _lock = lock::try_exclusive(&state.join("init.lock"))?.context("the cluster already runs")?;
     std::thread::spawn(end_with_keeper);
-    let mut cluster = Starting {
-        tier: plan.tier.parse()?,
-        plan,
-        running: Vec::new(),
-        clock: Clock::start(),
-    };
+    let mut cluster = Starting { tier: plan.tier.parse()?, plan, running: Vec::new(), clock: Clock::start() };
     if let Err(error) = cluster.start() {
         send(&Event::Failed(format!("{error:#}")));
         return Err(error);
@@ -81,9 +75,7 @@ impl Starting {
             world::cover_kubelet_settings()?;
             self.spawn(components::containerd(&self.plan)?)?;
         }
-        self.wait_for("the API server", |kubectl| {
-            succeeds(kubectl.args(["get", "--raw", "/readyz"]))
-        })?;
+        self.wait_for("the API server", |kubectl| succeeds(kubectl.args(["get", "--raw", "/readyz"])))?;
         self.clock.step("API server");
 
         self.spawn(components::controller_manager(&self.plan)?)?;
@@ -111,23 +103,13 @@ impl Starting {
         self.spawn(components::coredns(&self.plan)?)?;
         let service = format!("{STATE}/config/dns.json");
         // The API server makes its namespace a moment after it says that it is ready.
-        self.wait_for("the Service of the name server", |kubectl| {
-            succeeds(kubectl.args(["apply", "-f", &service]))
-        })?;
+        self.wait_for("the Service of the name server", |kubectl| succeeds(kubectl.args(["apply", "-f", &service])))?;
         self.wait_until("containerd", |_| Ok(Path::new(CONTAINERD_SOCKET).exists()))?;
         let ctr = format!("{}/ctr", self.plan.part("containerd")?);
         let pause = format!("{STATE}/images/pause.tar");
         self.wait_until("the import of the pause image", |_| {
             let mut import = program(&ctr);
-            import.args([
-                "--address",
-                CONTAINERD_SOCKET,
-                "-n",
-                "k8s.io",
-                "images",
-                "import",
-                &pause,
-            ]);
+            import.args(["--address", CONTAINERD_SOCKET, "-n", "k8s.io", "images", "import", &pause]);
             Ok(succeeds(&mut import))
         })?;
         self.clock.step("containerd");
@@ -136,16 +118,12 @@ impl Starting {
         self.spawn(components::network_policies(&self.plan)?)?;
         self.wait_for("the node", |kubectl| {
             let ready = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-            output(kubectl.args(["get", "node", NODE, "-o", ready]))
-                .is_ok_and(|status| status == "True")
+            output(kubectl.args(["get", "node", NODE, "-o", ready])).is_ok_and(|status| status == "True")
         })?;
         self.clock.step("node ready");
         // By the address that pods ask, so that kube-proxy's rules are in force too.
         self.wait_until("the name server", |_| {
-            Ok(dns::answers(
-                DNS_SERVICE,
-                &dns::full_name("kubernetes", "default"),
-            ))
+            Ok(dns::answers(DNS_SERVICE, &dns::full_name("kubernetes", "default")))
         })?;
         self.clock.step("name server");
         Ok(())
@@ -154,27 +132,13 @@ impl Starting {
     /// The controller exits when its kinds cannot be discovered, so they come first.
     fn start_agent_sandbox(&mut self) -> Result<()> {
         let kinds = format!("{}/data", self.plan.part("agent-sandbox")?);
-        output(
-            self.kubectl()?
-                .args(["apply", "--server-side", "-f", &kinds]),
-        )?;
-        output(self.kubectl()?.args([
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "-f",
-            &kinds,
-        ]))?;
-        for kind in [
-            "sandboxes.agents.x-k8s.io",
-            "sandboxclaims.extensions.agents.x-k8s.io",
-        ] {
+        output(self.kubectl()?.args(["apply", "--server-side", "-f", &kinds]))?;
+        output(self.kubectl()?.args(["wait", "--for=condition=Established", "--timeout=60s", "-f", &kinds]))?;
+        for kind in ["sandboxes.agents.x-k8s.io", "sandboxclaims.extensions.agents.x-k8s.io"] {
             self.wait_for(kind, |kubectl| succeeds(kubectl.args(["get", kind, "-A"])))?;
         }
         self.spawn(components::agent_sandbox(&self.plan)?)?;
-        self.wait_for("the agent-sandbox controller", |_| {
-            std::net::TcpStream::connect(("127.0.0.1", 18081)).is_ok()
-        })?;
+        self.wait_for("the agent-sandbox controller", |_| std::net::TcpStream::connect(("127.0.0.1", 18081)).is_ok())?;
         self.clock.step("agent-sandbox");
         Ok(())
     }
@@ -184,13 +148,8 @@ impl Starting {
         let log = File::create(&log).with_context(|| format!("cannot create {log}"))?;
         let mut command = program(&component.program);
         self.clean_environment(&mut command)?;
-        command
-            .args(component.arguments)
-            .stdout(log.try_clone().context("cannot share the log")?)
-            .stderr(log);
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start {}", component.name))?;
+        command.args(component.arguments).stdout(log.try_clone().context("cannot share the log")?).stderr(log);
+        let child = command.spawn().with_context(|| format!("cannot start {}", component.name))?;
         self.running.push((component.name, child));
         Ok(())
     }
@@ -203,14 +162,8 @@ impl Starting {
         let deadline = Instant::now() + PATIENCE;
         while !ready(self)? {
             for (name, child) in &mut self.running {
-                if let Some(status) = child
-                    .try_wait()
-                    .with_context(|| format!("cannot watch {name}"))?
-                {
-                    bail!(
-                        "{name} ended ({status}) while the cluster waited for {what}\n{}",
-                        log_tail(name)
-                    );
+                if let Some(status) = child.try_wait().with_context(|| format!("cannot watch {name}"))? {
+                    bail!("{name} ended ({status}) while the cluster waited for {what}\n{}", log_tail(name));
                 }
             }
             if Instant::now() > deadline {
@@ -236,9 +189,7 @@ impl Starting {
         }
         path.push("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
         command.env_clear().env("PATH", path.join(":"));
-        command
-            .env("HOME", "/run/kube")
-            .env("TMPDIR", format!("{STATE}/tmp"));
+        command.env("HOME", "/run/kube").env("TMPDIR", format!("{STATE}/tmp"));
         Ok(())
     }
 }
@@ -246,10 +197,7 @@ impl Starting {
 /// Reaps what is left to pid 1, and ends when a component has ended or nobody uses a leased cluster any more.
 fn supervise(plan: &Plan, running: Vec<(&'static str, Child)>) -> Result<()> {
     send(&Event::Ready(Box::new(super::keeper::record(plan)?)));
-    let names: HashMap<u32, &str> = running
-        .iter()
-        .map(|(name, child)| (child.id(), *name))
-        .collect();
+    let names: HashMap<u32, &str> = running.iter().map(|(name, child)| (child.id(), *name)).collect();
     let lease = Path::new(STATE).join("lease");
     let mut last_used = Instant::now();
     loop {

@@ -21,25 +21,11 @@ pub fn status(root: &Root) -> Result<()> {
         let held = lock::try_exclusive(&instance.lock)?.is_none();
         let line = match (held, instance.record()?) {
             (true, Some(record)) => {
-                let logs = fs::read_dir(instance.file("logs"))
-                    .into_iter()
-                    .flatten()
-                    .flatten();
-                let mut names: Vec<_> = logs
-                    .map(|log| {
-                        log.file_name()
-                            .to_string_lossy()
-                            .trim_end_matches(".log")
-                            .to_owned()
-                    })
-                    .collect();
+                let logs = fs::read_dir(instance.file("logs")).into_iter().flatten().flatten();
+                let mut names: Vec<_> =
+                    logs.map(|log| log.file_name().to_string_lossy().trim_end_matches(".log").to_owned()).collect();
                 names.sort();
-                format!(
-                    "ready     {}  {}  {}",
-                    record.tier,
-                    record.address,
-                    names.join(" ")
-                )
+                format!("ready     {}  {}  {}", record.tier, record.address, names.join(" "))
             }
             (true, None) => "starting".to_owned(),
             (false, _) => "left by a killed owner; the next command removes it".to_owned(),
@@ -65,26 +51,14 @@ pub fn ready(root: &Root, name: &str) -> Result<(Instance, Record)> {
 /// Runs a command in the cluster's namespaces, as root of its node, with its programs and kubeconfig.
 pub fn exec(root: &Root, name: &str, command: &[String]) -> Result<ExitCode> {
     let (instance, record) = ready(root, name)?;
-    let status = inside(&instance, &record)?
-        .args(command)
-        .stdin(Stdio::inherit())
-        .status()
-        .context("cannot start nsenter")?;
-    Ok(status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from))
+    let status =
+        inside(&instance, &record)?.args(command).stdin(Stdio::inherit()).status().context("cannot start nsenter")?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 fn inside(instance: &Instance, record: &Record) -> Result<Command> {
-    let init = instance
-        .init()?
-        .context("the cluster has no first process")?;
-    let mut path: Vec<_> = record
-        .inner_programs
-        .iter()
-        .map(|folder| folder.display().to_string())
-        .collect();
+    let init = instance.init()?.context("the cluster has no first process")?;
+    let mut path: Vec<_> = record.inner_programs.iter().map(|folder| folder.display().to_string()).collect();
     path.push("/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
     let mut command = line("nsenter --mount --uts --ipc --net --pid --target");
     command.arg(init.pid.to_string()).args(["--", "env"]);
@@ -102,12 +76,7 @@ pub fn logs(root: &Root, name: &str, component: Option<&str>, follow: bool) -> R
     let mut names: Vec<_> = fs::read_dir(&folder)
         .with_context(|| format!("cannot list {}", folder.display()))?
         .flatten()
-        .filter_map(|log| {
-            log.file_name()
-                .to_str()?
-                .strip_suffix(".log")
-                .map(str::to_owned)
-        })
+        .filter_map(|log| log.file_name().to_str()?.strip_suffix(".log").map(str::to_owned))
         .collect();
     names.sort();
     let Some(component) = component else {
@@ -115,21 +84,12 @@ pub fn logs(root: &Root, name: &str, component: Option<&str>, follow: bool) -> R
         return Ok(ExitCode::SUCCESS);
     };
     if !names.iter().any(|name| name == component) {
-        bail!(
-            "cluster {name} has no component {component:?}\nhint: it has {}",
-            names.join(", ")
-        );
+        bail!("cluster {name} has no component {component:?}\nhint: it has {}", names.join(", "));
     }
     let mut tail = program("tail");
-    tail.args(["-n", "+1"])
-        .args(follow.then_some("--follow"))
-        .arg(folder.join(format!("{component}.log")));
+    tail.args(["-n", "+1"]).args(follow.then_some("--follow")).arg(folder.join(format!("{component}.log")));
     let done = tail.status().context("cannot start tail")?;
-    Ok(if done.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if done.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Loads an image archive (docker-archive or OCI) into the cluster's containerd.
@@ -139,12 +99,9 @@ pub fn import(root: &Root, name: &str, archive: &Path) -> Result<()> {
     let copy = instance.file(&format!("images/import-{}.tar", std::process::id()));
     fs::copy(archive, &copy).with_context(|| format!("cannot read {}", archive.display()))?;
     let seen = format!("{STATE}/images/import-{}.tar", std::process::id());
-    let outcome = super::command::output(
-        inside(&instance, &record)?.args(["ctr", "images", "import", &seen]),
-    );
+    let outcome = super::command::output(inside(&instance, &record)?.args(["ctr", "images", "import", &seen]));
     fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
-    let printed =
-        outcome.context("the import failed\nhint: only clusters of the node tier hold images")?;
+    let printed = outcome.context("the import failed\nhint: only clusters of the node tier hold images")?;
     eprint!("{printed}");
     Ok(())
 }

@@ -45,9 +45,7 @@ pub fn run(root: &Root) -> Result<()> {
     // A session of our own: the interrupt key in the terminal of `up` must not reach the cluster.
     let _ = rustix::process::setsid();
     let mut line = String::new();
-    std::io::stdin()
-        .read_line(&mut line)
-        .context("cannot read the request")?;
+    std::io::stdin().read_line(&mut line).context("cannot read the request")?;
     let request: Request = serde_json::from_str(&line).context("cannot read the request")?;
     let instance = Instance::new(root, &request.name)?;
     let Some(lock) = lock::try_exclusive(&instance.lock)? else {
@@ -78,10 +76,7 @@ fn keep(root: &Root, instance: &Instance, request: Request) -> Result<()> {
         parts: request.parts,
         idle_seconds: request.idle_seconds,
     };
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&instance.folder)
-        .context("cannot create the state folder")?;
+    fs::DirBuilder::new().mode(0o700).create(&instance.folder).context("cannot create the state folder")?;
     write_json(&instance.file("plan.json"), &plan)?;
     files::write(instance, &plan, tier)?;
     if tier.node {
@@ -112,18 +107,10 @@ fn spawn(instance: &Instance) -> Result<Child> {
     // A copy: the path of this program may lead to another build by now.
     let own = instance.file("init");
     fs::copy("/proc/self/exe", &own).context("cannot copy this program")?;
-    let log =
-        File::create(instance.file("logs/init.log")).context("cannot create the first log")?;
-    let mut command =
-        line("unshare --mount --uts --ipc --net --pid --fork --kill-child=KILL --mount-proc --");
-    command
-        .arg(own)
-        .args(["kube", "init"])
-        .arg(&instance.folder);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(log);
+    let log = File::create(instance.file("logs/init.log")).context("cannot create the first log")?;
+    let mut command = line("unshare --mount --uts --ipc --net --pid --fork --kill-child=KILL --mount-proc --");
+    command.arg(own).args(["kube", "init"]).arg(&instance.folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
     command.spawn().context("cannot start unshare")
 }
 
@@ -140,11 +127,7 @@ fn admit(instance: &Instance, link: Link, unshare: &Child) -> Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     };
     write_json(&instance.file("init.json"), &init)?;
-    check(&format!(
-        "ip link set {} netns {} name eth0",
-        link.peer(),
-        init.pid
-    ))
+    check(&format!("ip link set {} netns {} name eth0", link.peer(), init.pid))
 }
 
 /// Passes events on until the first process ends, and notes when it is ready.
@@ -188,9 +171,7 @@ fn close(stdin: &Mutex<Option<ChildStdin>>) {
 /// How to reach the cluster of a plan.
 pub fn record(plan: &Plan) -> Result<Record> {
     let folder = plan.root.join("clusters").join(&plan.name);
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .context("the clock is before 1970")?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("the clock is before 1970")?;
     let folders = |base: PathBuf| plan.parts.iter().map(|(_, part)| base.join(part)).collect();
     Ok(Record {
         name: plan.name.clone(),

@@ -14,21 +14,10 @@ use super::{cgroups, lock};
 pub fn list(root: &Root) -> Result<Vec<String>> {
     let mut found = processes(root);
     found.extend(mounts(root)?);
-    found.extend(
-        network::unheld(&network::interfaces()?)
-            .into_iter()
-            .map(|name| format!("interface {name}")),
-    );
+    found.extend(network::unheld(&network::interfaces()?).into_iter().map(|name| format!("interface {name}")));
     found.extend(rules()?);
-    let folders: Vec<_> = cgroups::all()
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    found.extend(
-        network::unheld(&folders)
-            .into_iter()
-            .map(|path| format!("cgroup {path}")),
-    );
+    let folders: Vec<_> = cgroups::all().iter().map(|path| path.display().to_string()).collect();
+    found.extend(network::unheld(&folders).into_iter().map(|path| format!("cgroup {path}")));
     found.extend(files(root)?);
     Ok(found)
 }
@@ -66,21 +55,12 @@ fn processes(root: &Root) -> Vec<String> {
 fn examine(pid: i32) -> Option<Known> {
     let folder = format!("/proc/{pid}");
     let stat = fs::read_to_string(format!("{folder}/stat")).ok()?;
-    let parent = stat
-        .rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()?;
+    let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
     let command = fs::read(format!("{folder}/cmdline")).ok()?;
     let program = fs::read_link(format!("{folder}/exe")).unwrap_or_default();
     Some(Known {
         parent,
-        command: String::from_utf8_lossy(&command)
-            .replace('\0', " ")
-            .trim()
-            .to_owned(),
+        command: String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned(),
         program: program.display().to_string(),
         cgroups: fs::read_to_string(format!("{folder}/cgroup")).unwrap_or_default(),
     })
@@ -110,9 +90,7 @@ fn descends_from_keeper(pid: i32, table: &HashMap<i32, Known>) -> bool {
 fn mounts(root: &Root) -> Result<Vec<String>> {
     let text = fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
     let clusters = root.clusters().display().to_string();
-    let ours = text
-        .lines()
-        .filter(|line| line.contains("/run/kube") || line.contains(&clusters));
+    let ours = text.lines().filter(|line| line.contains("/run/kube") || line.contains(&clusters));
     Ok(ours.map(|line| format!("mount {line}")).collect())
 }
 
@@ -123,23 +101,17 @@ fn rules() -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let text = output(&mut line("nft list ruleset"))?;
-    let ours = text.lines().filter(|line| {
-        line.contains(PODS) || line.contains("kube-proxy") || line.contains("kube-network-policies")
-    });
-    Ok(ours
-        .map(|line| format!("nftables {}", line.trim()))
-        .collect())
+    let ours = text
+        .lines()
+        .filter(|line| line.contains(PODS) || line.contains("kube-proxy") || line.contains("kube-network-policies"));
+    Ok(ours.map(|line| format!("nftables {}", line.trim())).collect())
 }
 
 fn files(root: &Root) -> Result<Vec<String>> {
     let clusters = root.clusters();
     let mut found = Vec::new();
-    for entry in
-        fs::read_dir(&clusters).with_context(|| format!("cannot list {}", clusters.display()))?
-    {
-        let path = entry
-            .with_context(|| format!("cannot list {}", clusters.display()))?
-            .path();
+    for entry in fs::read_dir(&clusters).with_context(|| format!("cannot list {}", clusters.display()))? {
+        let path = entry.with_context(|| format!("cannot list {}", clusters.display()))?.path();
         let lock_path = path.with_extension("lock");
         // Asking creates the file that is asked for; it goes again with the answer.
         if let Some(lock) = lock::try_exclusive(&lock_path)? {

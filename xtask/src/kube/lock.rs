@@ -49,10 +49,7 @@ pub fn try_exclusive(path: &Path) -> Result<Option<Lock>> {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
             }
         }
-        let lock = Lock {
-            file,
-            path: path.to_owned(),
-        };
+        let lock = Lock { file, path: path.to_owned() };
         // Between our open and our lock the last holder may have removed the file.
         if lock.is_current() {
             return Ok(Some(lock));
@@ -84,11 +81,7 @@ mod tests {
         let path = folder.path().join("lock");
         let held = try_exclusive(&path).unwrap().unwrap();
         assert!(try_exclusive(&path).unwrap().is_none());
-        assert!(
-            exclusive_within(&path, Duration::from_millis(60))
-                .unwrap()
-                .is_none()
-        );
+        assert!(exclusive_within(&path, Duration::from_millis(60)).unwrap().is_none());
         drop(held);
         assert!(try_exclusive(&path).unwrap().is_some());
     }
@@ -102,10 +95,7 @@ mod tests {
         let waiter = OpenOptions::new().write(true).open(&path).unwrap();
         first.remove();
         flock(&waiter, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let stale = Lock {
-            file: waiter,
-            path: path.clone(),
-        };
+        let stale = Lock { file: waiter, path: path.clone() };
         assert!(!stale.is_current());
         assert!(try_exclusive(&path).unwrap().is_some());
     }

@@ -44,9 +44,7 @@ pub use times::{VARIABLE as TIMES_VARIABLE, table as times_table};
 pub fn kubectl() -> anyhow::Result<PathBuf> {
     let built = build::build(&paths::Root::find()?, &[&parts::KUBERNETES])?;
     let folder = built.into_iter().next().map(|part| part.folder);
-    folder
-        .map(|folder| folder.join("kubectl"))
-        .ok_or_else(|| anyhow::anyhow!("nothing was built"))
+    folder.map(|folder| folder.join("kubectl")).ok_or_else(|| anyhow::anyhow!("nothing was built"))
 }
 
 /// Runs a command and says what became of it. The hint of an error, where there is one, is its last line.

@@ -59,9 +59,7 @@ impl Link {
     pub fn create(self) -> Result<()> {
         self.remove();
         let (interface, peer) = (self.interface(), self.peer());
-        check(&format!(
-            "ip link add {interface} type veth peer name {peer}"
-        ))?;
+        check(&format!("ip link add {interface} type veth peer name {peer}"))?;
         check(&format!("ip addr add {}/30 dev {interface}", self.host()))?;
         check(&format!("ip link set {interface} up"))
     }
@@ -117,19 +115,13 @@ pub fn interfaces() -> Result<Vec<String>> {
     let text = output(&mut line("ip -j link show"))?;
     let links: Vec<Value> = serde_json::from_str(&text).context("`ip -j link` printed no JSON")?;
     let names = links.iter().filter_map(|link| link["ifname"].as_str());
-    Ok(names
-        .filter(|name| name.starts_with(INTERFACE_PREFIX))
-        .map(str::to_owned)
-        .collect())
+    Ok(names.filter(|name| name.starts_with(INTERFACE_PREFIX)).map(str::to_owned).collect())
 }
 
 /// Those of the names (of interfaces, of cgroups) whose number no cluster holds.
 pub fn unheld(names: &[String]) -> Vec<String> {
     let number = |name: &str| -> Option<u8> {
-        let digits = name
-            .trim_end_matches('p')
-            .rsplit(|c: char| !c.is_ascii_digit())
-            .next()?;
+        let digits = name.trim_end_matches('p').rsplit(|c: char| !c.is_ascii_digit()).next()?;
         digits.parse().ok()
     };
     let held = |name: &str| {
@@ -141,11 +133,7 @@ pub fn unheld(names: &[String]) -> Vec<String> {
 
 /// Numbers are the machine's, not one user's or checkout's: interfaces and cgroups are named after them.
 fn lock_path(index: u8) -> PathBuf {
-    let folder = if Path::new("/run/lock").is_dir() {
-        "/run/lock"
-    } else {
-        "/tmp"
-    };
+    let folder = if Path::new("/run/lock").is_dir() { "/run/lock" } else { "/tmp" };
     Path::new(folder).join(format!("sympozium-kube-{index}.lock"))
 }
 
@@ -160,10 +148,7 @@ impl Prefix {
     /// Reads `address` or `address/bits`; `default` is none, because everything is in it.
     fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
-        Some(Self {
-            address: address.parse().ok()?,
-            bits: bits.parse().ok()?,
-        })
+        Some(Self { address: address.parse().ok()?, bits: bits.parse().ok()? })
     }
 
     /// Whether the /30 of `address` overlaps this prefix.
@@ -175,12 +160,8 @@ impl Prefix {
 
 fn used_prefixes() -> Result<Vec<Prefix>> {
     let text = output(&mut line("ip -j -4 route show table all"))?;
-    let routes: Vec<Value> =
-        serde_json::from_str(&text).context("`ip -j route` printed no JSON")?;
-    Ok(routes
-        .iter()
-        .filter_map(|route| Prefix::parse(route["dst"].as_str()?))
-        .collect())
+    let routes: Vec<Value> = serde_json::from_str(&text).context("`ip -j route` printed no JSON")?;
+    Ok(routes.iter().filter_map(|route| Prefix::parse(route["dst"].as_str()?)).collect())
 }
 
 #[cfg(test)]
@@ -189,21 +170,13 @@ mod tests {
 
     #[test]
     fn what_no_cluster_holds_is_left_over() {
-        let names = [
-            "szkube200",
-            "szkube201p",
-            "/sys/fs/cgroup/memory/sympozium-kube-202",
-            "szkubeX",
-        ]
-        .map(str::to_owned);
+        let names =
+            ["szkube200", "szkube201p", "/sys/fs/cgroup/memory/sympozium-kube-202", "szkubeX"].map(str::to_owned);
         assert_eq!(unheld(&names), names);
         let held = lock::try_exclusive(&lock_path(202)).unwrap().unwrap();
         assert_eq!(unheld(&names), [&names[..2], &names[3..]].concat());
         for index in [200, 201] {
-            lock::try_exclusive(&lock_path(index))
-                .unwrap()
-                .unwrap()
-                .remove();
+            lock::try_exclusive(&lock_path(index)).unwrap().unwrap().remove();
         }
         held.remove();
     }
@@ -211,12 +184,7 @@ mod tests {
     #[test]
     fn a_pair_collides_with_wider_equal_and_narrower_routes() {
         let host = Link { index: 7 }.host();
-        for text in [
-            "198.18.0.0/15",
-            "198.18.7.0/30",
-            "198.18.7.2",
-            "198.18.7.1/32",
-        ] {
+        for text in ["198.18.0.0/15", "198.18.7.0/30", "198.18.7.2", "198.18.7.1/32"] {
             assert!(Prefix::parse(text).unwrap().contains(host), "{text}");
         }
         for text in ["198.18.8.0/24", "10.0.0.0/8", "198.18.7.4/30"] {

@@ -20,25 +20,14 @@ enum Proof {
     File(&'static str),
 }
 
-pub const FOR_CGO: [Package; 2] = [
-    program("gcc", "cc"),
-    Package {
-        name: "libseccomp-dev",
-        proof: Proof::File("/usr/include/seccomp.h"),
-    },
-];
+pub const FOR_CGO: [Package; 2] =
+    [program("gcc", "cc"), Package { name: "libseccomp-dev", proof: Proof::File("/usr/include/seccomp.h") }];
 
-pub const FOR_CONTROL_PLANE: [Package; 3] = [
-    program("etcd-server", "etcd"),
-    program("iproute2", "ip"),
-    program("util-linux", "unshare"),
-];
+pub const FOR_CONTROL_PLANE: [Package; 3] =
+    [program("etcd-server", "etcd"), program("iproute2", "ip"), program("util-linux", "unshare")];
 
 pub const FOR_NODE: [Package; 6] = [
-    Package {
-        name: "containernetworking-plugins",
-        proof: Proof::File("/usr/lib/cni/ptp"),
-    },
+    Package { name: "containernetworking-plugins", proof: Proof::File("/usr/lib/cni/ptp") },
     program("nftables", "nft"),
     program("iptables", "iptables"),
     program("conntrack", "conntrack"),
@@ -50,10 +39,7 @@ pub const FOR_NODE: [Package; 6] = [
 const INSTALL: &str = "apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300";
 
 const fn program(name: &'static str, binary: &'static str) -> Package {
-    Package {
-        name,
-        proof: Proof::Program(binary),
-    }
+    Package { name, proof: Proof::Program(binary) }
 }
 
 impl Package {
@@ -83,25 +69,15 @@ pub fn require(packages: &[Package]) -> Result<()> {
     // The list of packages of a fresh machine is empty or old; a failure to renew it shows in the install.
     let _ = output(line("apt-get update -qq").env("PATH", search_path()));
     let mut install = line(INSTALL);
-    install
-        .args(&missing)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .env("PATH", search_path());
+    install.args(&missing).env("DEBIAN_FRONTEND", "noninteractive").env("PATH", search_path());
     output(&mut install).with_context(|| format!("cannot install {names}"))?;
     let still = self::missing(packages);
     if !still.is_empty() {
-        bail!(
-            "installed {names}, yet these are not where they should be: {}",
-            still.join(" ")
-        );
+        bail!("installed {names}, yet these are not where they should be: {}", still.join(" "));
     }
     Ok(())
 }
 
 fn missing(packages: &[Package]) -> Vec<&'static str> {
-    packages
-        .iter()
-        .filter(|package| !package.is_there())
-        .map(|package| package.name)
-        .collect()
+    packages.iter().filter(|package| !package.is_there()).map(|package| package.name).collect()
 }

@@ -47,10 +47,7 @@ pub const KUBERNETES: Part = Part {
     module: "k8s.io/kubernetes",
     binaries: &[
         ("k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
-        (
-            "k8s.io/kubernetes/cmd/kube-controller-manager",
-            "kube-controller-manager",
-        ),
+        ("k8s.io/kubernetes/cmd/kube-controller-manager", "kube-controller-manager"),
         ("k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
         ("k8s.io/kubernetes/cmd/kube-proxy", "kube-proxy"),
         ("k8s.io/kubernetes/cmd/kubelet", "kubelet"),
@@ -60,18 +57,9 @@ pub const KUBERNETES: Part = Part {
     cgo: false,
     // Without them the binaries call themselves v0.0.0-master, which clients refuse to compare.
     version_variables: &[
-        (
-            "k8s.io/component-base/version.gitVersion",
-            VersionPiece::Full,
-        ),
-        (
-            "k8s.io/component-base/version.gitMajor",
-            VersionPiece::Major,
-        ),
-        (
-            "k8s.io/component-base/version.gitMinor",
-            VersionPiece::Minor,
-        ),
+        ("k8s.io/component-base/version.gitVersion", VersionPiece::Full),
+        ("k8s.io/component-base/version.gitMajor", VersionPiece::Major),
+        ("k8s.io/component-base/version.gitMinor", VersionPiece::Minor),
     ],
     patch: None,
     data: None,
@@ -80,14 +68,8 @@ pub const KUBERNETES: Part = Part {
 pub const CONTAINERD: Part = Part {
     module: "github.com/containerd/containerd/v2",
     binaries: &[
-        (
-            "github.com/containerd/containerd/v2/cmd/containerd",
-            "containerd",
-        ),
-        (
-            "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
-            "containerd-shim-runc-v2",
-        ),
+        ("github.com/containerd/containerd/v2/cmd/containerd", "containerd"),
+        ("github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "containerd-shim-runc-v2"),
         ("github.com/containerd/containerd/v2/cmd/ctr", "ctr"),
     ],
     tags: "no_btrfs,no_devmapper,no_zfs,no_aufs",
@@ -105,10 +87,7 @@ pub const RUNC: Part = Part {
 
 pub const NETWORK_POLICIES: Part = Part {
     module: "sigs.k8s.io/kube-network-policies",
-    binaries: &[(
-        "sigs.k8s.io/kube-network-policies/cmd/kube-network-policies/standard",
-        "kube-network-policies",
-    )],
+    binaries: &[("sigs.k8s.io/kube-network-policies/cmd/kube-network-policies/standard", "kube-network-policies")],
     ..plain("network-policies")
 };
 
@@ -121,10 +100,7 @@ pub const COREDNS: Part = Part {
 
 pub const GVISOR: Part = Part {
     module: "gvisor.dev/gvisor",
-    binaries: &[
-        ("gvisor.dev/gvisor/runsc", "runsc"),
-        ("gvisor.dev/gvisor/shim", "containerd-shim-runsc-v1"),
-    ],
+    binaries: &[("gvisor.dev/gvisor/runsc", "runsc"), ("gvisor.dev/gvisor/shim", "containerd-shim-runsc-v1")],
     // The shim lowers its own oom_score_adj and gives up where that needs a capability the machine withholds.
     patch: Some(Patch {
         file: "gvisor.dev/gvisor/pkg/shim/v1/manager.go",
@@ -136,55 +112,27 @@ pub const GVISOR: Part = Part {
 
 pub const AGENT_SANDBOX: Part = Part {
     module: "sigs.k8s.io/agent-sandbox",
-    binaries: &[(
-        "sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller",
-        "agent-sandbox-controller",
-    )],
+    binaries: &[("sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller", "agent-sandbox-controller")],
     data: Some("k8s/crds"),
     ..plain("agent-sandbox")
 };
 
-pub const HELM: Part = Part {
-    module: "helm.sh/helm/v4",
-    binaries: &[("helm.sh/helm/v4/cmd/helm", "helm")],
-    ..plain("helm")
-};
+pub const HELM: Part =
+    Part { module: "helm.sh/helm/v4", binaries: &[("helm.sh/helm/v4/cmd/helm", "helm")], ..plain("helm") };
 
 /// Every part.
-pub const ALL: [&Part; 8] = [
-    &KUBERNETES,
-    &CONTAINERD,
-    &RUNC,
-    &NETWORK_POLICIES,
-    &COREDNS,
-    &GVISOR,
-    &AGENT_SANDBOX,
-    &HELM,
-];
+pub const ALL: [&Part; 8] =
+    [&KUBERNETES, &CONTAINERD, &RUNC, &NETWORK_POLICIES, &COREDNS, &GVISOR, &AGENT_SANDBOX, &HELM];
 
 /// The part of that name.
 pub fn find(name: &str) -> Result<&'static Part> {
     let names: Vec<_> = ALL.iter().map(|part| part.name).collect();
     let found = ALL.into_iter().find(|part| part.name == name);
-    found.with_context(|| {
-        format!(
-            "no part is called {name:?}\nhint: there are {}",
-            names.join(", ")
-        )
-    })
+    found.with_context(|| format!("no part is called {name:?}\nhint: there are {}", names.join(", ")))
 }
 
 const fn plain(name: &'static str) -> Part {
-    Part {
-        name,
-        module: "",
-        binaries: &[],
-        tags: "",
-        cgo: false,
-        version_variables: &[],
-        patch: None,
-        data: None,
-    }
+    Part { name, module: "", binaries: &[], tags: "", cgo: false, version_variables: &[], patch: None, data: None }
 }
 
 /// How much of a cluster is wanted: `control-plane`, or `node` with `+gvisor` and `+agent-sandbox` added at will.
@@ -213,9 +161,7 @@ impl Tier {
 
     /// Whether a cluster of this tier has everything that `other` asks for.
     pub fn covers(self, other: Self) -> bool {
-        (self.node || !other.node)
-            && (self.gvisor || !other.gvisor)
-            && (self.agent_sandbox || !other.agent_sandbox)
+        (self.node || !other.node) && (self.gvisor || !other.gvisor) && (self.agent_sandbox || !other.agent_sandbox)
     }
 }
 
@@ -226,10 +172,7 @@ impl FromStr for Tier {
         let mut words = text.split('+');
         let mut tier = match words.next() {
             Some("control-plane") => Self::default(),
-            Some("node") => Self {
-                node: true,
-                ..Self::default()
-            },
+            Some("node") => Self { node: true, ..Self::default() },
             _ => bail!(
                 "unknown tier {text:?}\nhint: use control-plane, node, node+gvisor, node+agent-sandbox or node+gvisor+agent-sandbox"
             ),
@@ -238,9 +181,7 @@ impl FromStr for Tier {
             match word {
                 "gvisor" if tier.node => tier.gvisor = true,
                 "agent-sandbox" if tier.node => tier.agent_sandbox = true,
-                _ => bail!(
-                    "tier {text:?} cannot have +{word}\nhint: node takes +gvisor and +agent-sandbox"
-                ),
+                _ => bail!("tier {text:?} cannot have +{word}\nhint: node takes +gvisor and +agent-sandbox"),
             }
         }
         Ok(tier)
@@ -266,13 +207,7 @@ mod tests {
 
     #[test]
     fn a_tier_reads_back_what_it_prints() {
-        for text in [
-            "control-plane",
-            "node",
-            "node+gvisor",
-            "node+agent-sandbox",
-            "node+gvisor+agent-sandbox",
-        ] {
+        for text in ["control-plane", "node", "node+gvisor", "node+agent-sandbox", "node+gvisor+agent-sandbox"] {
             assert_eq!(text.parse::<Tier>().unwrap().to_string(), text);
         }
         for text in ["", "nodes", "control-plane+gvisor", "node+", "node+runc"] {
@@ -282,36 +217,10 @@ mod tests {
 
     #[test]
     fn a_tier_builds_only_what_it_starts() {
-        let names = |text: &str| -> Vec<_> {
-            text.parse::<Tier>()
-                .unwrap()
-                .parts()
-                .iter()
-                .map(|p| p.name)
-                .collect()
-        };
+        let names = |text: &str| -> Vec<_> { text.parse::<Tier>().unwrap().parts().iter().map(|p| p.name).collect() };
         assert_eq!(names("control-plane"), ["kubernetes"]);
-        assert_eq!(
-            names("node"),
-            [
-                "kubernetes",
-                "containerd",
-                "runc",
-                "network-policies",
-                "coredns"
-            ]
-        );
-        assert_eq!(
-            names("node+gvisor"),
-            [
-                "kubernetes",
-                "containerd",
-                "runc",
-                "network-policies",
-                "coredns",
-                "gvisor"
-            ]
-        );
+        assert_eq!(names("node"), ["kubernetes", "containerd", "runc", "network-policies", "coredns"]);
+        assert_eq!(names("node+gvisor"), ["kubernetes", "containerd", "runc", "network-policies", "coredns", "gvisor"]);
     }
 
     #[test]

@@ -15,17 +15,11 @@ pub struct Root(PathBuf);
 impl Root {
     /// `$SYMPOZIUM_KUBE_ROOT`, else `sympozium/kube` below the user's cache folder.
     pub fn find() -> Result<Self> {
-        let set = |name: &str| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let folder = set(ROOT_VARIABLE)
             .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("sympozium/kube")))
             .or_else(|| set("HOME").map(|home| home.join(".cache/sympozium/kube")))
-            .with_context(|| {
-                format!("no cache folder is known\nhint: set HOME or {ROOT_VARIABLE}")
-            })?;
+            .with_context(|| format!("no cache folder is known\nhint: set HOME or {ROOT_VARIABLE}"))?;
         Self::at(&folder)
     }
 
@@ -33,11 +27,9 @@ impl Root {
     pub fn at(folder: &Path) -> Result<Self> {
         for sub in ["parts", "clusters"] {
             let path = folder.join(sub);
-            fs::create_dir_all(&path)
-                .with_context(|| format!("cannot create {}", path.display()))?;
+            fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         }
-        let folder = fs::canonicalize(folder)
-            .with_context(|| format!("cannot resolve {}", folder.display()))?;
+        let folder = fs::canonicalize(folder).with_context(|| format!("cannot resolve {}", folder.display()))?;
         Ok(Self(folder))
     }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 
 /// The authority that every certificate of a cluster comes from.
@@ -28,17 +28,9 @@ impl Authority {
         let key = KeyPair::generate().context("cannot make a key")?;
         let mut parameters = parameters("sympozium test cluster", None);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        parameters.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
-        let certificate = parameters
-            .self_signed(&key)
-            .context("cannot make the authority")?;
-        Ok(Self {
-            certificate,
-            issuer: Issuer::new(parameters, key),
-        })
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = parameters.self_signed(&key).context("cannot make the authority")?;
+        Ok(Self { certificate, issuer: Issuer::new(parameters, key) })
     }
 
     pub fn certificate(&self) -> String {
@@ -53,32 +45,19 @@ impl Authority {
     pub fn server(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Identity> {
         let mut parameters = parameters("kube-apiserver", None);
         for name in names {
-            let name = (*name)
-                .try_into()
-                .with_context(|| format!("{name:?} is no DNS name"))?;
+            let name = (*name).try_into().with_context(|| format!("{name:?} is no DNS name"))?;
             parameters.subject_alt_names.push(SanType::DnsName(name));
         }
-        parameters
-            .subject_alt_names
-            .extend(addresses.iter().copied().map(SanType::IpAddress));
+        parameters.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
         self.sign(parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    fn sign(
-        &self,
-        mut parameters: CertificateParams,
-        purpose: ExtendedKeyUsagePurpose,
-    ) -> Result<Identity> {
+    fn sign(&self, mut parameters: CertificateParams, purpose: ExtendedKeyUsagePurpose) -> Result<Identity> {
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![purpose];
         let key = KeyPair::generate().context("cannot make a key")?;
-        let certificate = parameters
-            .signed_by(&key, &self.issuer)
-            .context("cannot sign")?;
-        Ok(Identity {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        })
+        let certificate = parameters.signed_by(&key, &self.issuer).context("cannot sign")?;
+        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }
 

@@ -18,14 +18,8 @@ pub fn check(tier: Tier) -> Result<()> {
     }
     packages::require(&packages::FOR_CONTROL_PLANE)?;
     // Each is tried in namespaces of its own, which vanish with it.
-    needs(
-        "namespaces of every kind",
-        "unshare --mount --uts --ipc --net --pid --fork true",
-    )?;
-    needs(
-        "veth interfaces",
-        "unshare --net ip link add veth1 type veth peer name veth2",
-    )?;
+    needs("namespaces of every kind", "unshare --mount --uts --ipc --net --pid --fork true")?;
+    needs("veth interfaces", "unshare --net ip link add veth1 type veth peer name veth2")?;
     if tier.node {
         packages::require(&packages::FOR_NODE)?;
         let cgroup = Path::new("/sys/fs/cgroup");
@@ -34,8 +28,7 @@ pub fn check(tier: Tier) -> Result<()> {
             return Err(Unsupported::new("cgroups with a memory controller", hint).into());
         }
         needs("nftables", "unshare --net nft add table ip probe")?;
-        let queue =
-            "unshare --net iptables -t mangle -A INPUT -m conntrack --ctstate NEW -j NFQUEUE";
+        let queue = "unshare --net iptables -t mangle -A INPUT -m conntrack --ctstate NEW -j NFQUEUE";
         needs("iptables with conntrack and NFQUEUE", queue)?;
     }
     Ok(())
@@ -43,19 +36,14 @@ pub fn check(tier: Tier) -> Result<()> {
 
 /// What can be asked only with a built part: whether gVisor's way of catching system calls works here.
 pub fn check_gvisor(root: &Root, programs: &Path) -> Result<()> {
-    let scratch = root
-        .clusters()
-        .join(format!(".runsc-{}", std::process::id()));
+    let scratch = root.clusters().join(format!(".runsc-{}", std::process::id()));
     let attempt = format!(
         "unshare --mount --pid --fork --mount-proc {}/runsc --root {} --ignore-cgroups --network=none \
          --platform=systrap do true",
         programs.display(),
         scratch.display()
     );
-    let outcome = needs(
-        "what gVisor's systrap platform needs of the kernel",
-        &attempt,
-    );
+    let outcome = needs("what gVisor's systrap platform needs of the kernel", &attempt);
     // Made by runsc, whether it succeeded or not.
     let _ = std::fs::remove_dir_all(&scratch);
     outcome

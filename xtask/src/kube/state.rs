@@ -27,30 +27,18 @@ pub struct Instance {
 impl Instance {
     pub fn new(root: &Root, name: &str) -> Result<Self> {
         let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty()
-            || name.len() > MAX_NAME
-            || !name.chars().all(valid)
-            || name.starts_with('-')
-        {
-            bail!(
-                "{name:?} is no name for a cluster\nhint: use up to {MAX_NAME} of a-z, 0-9 and '-'"
-            );
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(valid) || name.starts_with('-') {
+            bail!("{name:?} is no name for a cluster\nhint: use up to {MAX_NAME} of a-z, 0-9 and '-'");
         }
         let clusters = root.clusters();
-        Ok(Self {
-            name: name.to_owned(),
-            folder: clusters.join(name),
-            lock: clusters.join(format!("{name}.lock")),
-        })
+        Ok(Self { name: name.to_owned(), folder: clusters.join(name), lock: clusters.join(format!("{name}.lock")) })
     }
 
     /// Every cluster with a folder, living or dead.
     pub fn all(root: &Root) -> Result<Vec<Self>> {
         let clusters = root.clusters();
         let mut found = Vec::new();
-        for entry in fs::read_dir(&clusters)
-            .with_context(|| format!("cannot list {}", clusters.display()))?
-        {
+        for entry in fs::read_dir(&clusters).with_context(|| format!("cannot list {}", clusters.display()))? {
             let entry = entry.with_context(|| format!("cannot list {}", clusters.display()))?;
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
             if entry.path().is_dir() && !hidden {
@@ -135,10 +123,7 @@ impl Process {
     /// The process that has this number now.
     pub fn find(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some(Self {
-            pid,
-            start: stat_field(&stat, 22)?,
-        })
+        Some(Self { pid, start: stat_field(&stat, 22)? })
     }
 
     /// The child of `parent`, when it has exactly one.
@@ -179,9 +164,7 @@ fn stat_field(stat: &str, number: usize) -> Option<u64> {
 /// Reads a JSON file that may not be there yet.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match fs::read_to_string(path) {
-        Ok(text) => serde_json::from_str(&text)
-            .map(Some)
-            .with_context(|| format!("cannot read {}", path.display())),
+        Ok(text) => serde_json::from_str(&text).map(Some).with_context(|| format!("cannot read {}", path.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -221,12 +204,6 @@ mod tests {
     fn a_process_is_not_taken_for_another_with_its_number() {
         let own = Process::find(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own.is_alive());
-        assert!(
-            !Process {
-                start: own.start + 1,
-                ..own
-            }
-            .is_alive()
-        );
+        assert!(!Process { start: own.start + 1, ..own }.is_alive());
     }
 }

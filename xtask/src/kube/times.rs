@@ -39,20 +39,13 @@ pub fn table(path: &Path) -> String {
         }
         times.push(took);
     }
-    let mut rows = vec![format!(
-        "{:<58}{:>6}{:>11}{:>11}",
-        "step", "times", "mean", "longest"
-    )];
+    let mut rows = vec![format!("{:<58}{:>6}{:>11}{:>11}", "step", "times", "mean", "longest")];
     for step in order {
         let times = &steps[step];
         let count = u32::try_from(times.len()).unwrap_or(u32::MAX);
         let mean = times.iter().sum::<Duration>() / count;
         let longest = times.iter().max().copied().unwrap_or_default();
-        rows.push(format!(
-            "{step:<58}{count:>6}{:>11}{:>11}",
-            seconds(mean),
-            seconds(longest)
-        ));
+        rows.push(format!("{step:<58}{count:>6}{:>11}{:>11}", seconds(mean), seconds(longest)));
     }
     rows.join("\n")
 }
@@ -67,17 +60,7 @@ mod tests {
         let path = folder.path().join("times");
         fs::write(&path, "start\t1000\nbuild\t2000\nstart\t3000\n").unwrap();
         let table = table(&path);
-        let rows: Vec<Vec<_>> = table
-            .lines()
-            .skip(1)
-            .map(|row| row.split_whitespace().collect())
-            .collect();
-        assert_eq!(
-            rows,
-            [
-                ["start", "2", "2.0", "s", "3.0", "s"],
-                ["build", "1", "2.0", "s", "2.0", "s"]
-            ]
-        );
+        let rows: Vec<Vec<_>> = table.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(rows, [["start", "2", "2.0", "s", "3.0", "s"], ["build", "1", "2.0", "s", "2.0", "s"]]);
     }
 }

@@ -14,21 +14,14 @@ pub struct Unsupported {
 
 impl Unsupported {
     pub fn new(feature: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            feature: feature.into(),
-            hint: hint.into(),
-        }
+        Self { feature: feature.into(), hint: hint.into() }
     }
 }
 
 impl std::fmt::Display for Unsupported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Tests read the feature from the first line.
-        write!(
-            f,
-            "this machine lacks {}\nhint: {}",
-            self.feature, self.hint
-        )
+        write!(f, "this machine lacks {}\nhint: {}", self.feature, self.hint)
     }
 }
 
@@ -36,9 +29,5 @@ impl std::error::Error for Unsupported {}
 
 /// The exit code for an error.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
-    if error.downcast_ref::<Unsupported>().is_some() {
-        ExitCode::from(EXIT_UNSUPPORTED)
-    } else {
-        ExitCode::FAILURE
-    }
+    if error.downcast_ref::<Unsupported>().is_some() { ExitCode::from(EXIT_UNSUPPORTED) } else { ExitCode::FAILURE }
 }

@@ -58,10 +58,7 @@ pub fn up(root: &Root, wish: &Wish) -> Result<Record> {
                 return suitable(record, wish);
             }
             if Instant::now() > deadline {
-                bail!(
-                    "cluster {} is being started by another process and does not get ready",
-                    wish.name
-                );
+                bail!("cluster {} is being started by another process and does not get ready", wish.name);
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -87,10 +84,7 @@ fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
     let begin = Instant::now();
     // Not by its path: that may lead to another build by now.
     let mut keeper = program("/proc/self/exe");
-    keeper
-        .args(["kube", "keep"])
-        .env(super::paths::ROOT_VARIABLE, root.path())
-        .current_dir("/");
+    keeper.args(["kube", "keep"]).env(super::paths::ROOT_VARIABLE, root.path()).current_dir("/");
     // It must not hold our output open: whoever reads it waits for its end.
     let mut child = keeper
         .stdin(Stdio::piped())
@@ -100,10 +94,7 @@ fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
         .context("cannot start the keeper")?;
     let mut stdin = child.stdin.take().context("the keeper has no input")?;
     let stdout = child.stdout.take().context("the keeper has no output")?;
-    say(
-        &mut stdin,
-        &serde_json::to_string(&request(wish, built)).context("cannot write the request")?,
-    )?;
+    say(&mut stdin, &serde_json::to_string(&request(wish, built)).context("cannot write the request")?)?;
     for line in BufReader::new(stdout).lines() {
         let line = line.context("cannot read from the keeper")?;
         match serde_json::from_str(&line).with_context(|| format!("cannot read {line:?}"))? {
@@ -127,21 +118,11 @@ fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
 }
 
 fn request(wish: &Wish, built: &[Built]) -> Request {
-    let folder = |built: &Built| {
-        built
-            .folder
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
-    };
+    let folder = |built: &Built| built.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Request {
         name: wish.name.clone(),
         tier: wish.tier.to_string(),
-        parts: built
-            .iter()
-            .map(|built| (built.part.name.to_owned(), folder(built)))
-            .collect(),
+        parts: built.iter().map(|built| (built.part.name.to_owned(), folder(built))).collect(),
         idle_seconds: match wish.lifetime {
             Lifetime::UntilDown => None,
             Lifetime::Leased { idle } => Some(idle.as_secs()),
@@ -155,7 +136,5 @@ fn say(stdin: &mut ChildStdin, line: &str) -> Result<()> {
 
 /// Helm, which no cluster runs but a person at one wants.
 pub fn helm(root: &Root) -> Result<Built> {
-    build::build(root, &[&parts::HELM])?
-        .pop()
-        .context("no part was built")
+    build::build(root, &[&parts::HELM])?.pop().context("no part was built")
 }

@@ -37,24 +37,16 @@ const KUBELET_SETTINGS: [(&str, &str); 6] = [
 /// or `/var/lib`, so it is brought to its place inside before these are covered.
 pub fn cover_file_system(plan: &Plan) -> Result<()> {
     std::env::set_current_dir("/").context("cannot leave the starting folder")?;
-    mount_bind(&plan.root, PASSAGE)
-        .with_context(|| format!("cannot bind {}", plan.root.display()))?;
-    mount(
-        "tmpfs",
-        "/run",
-        "tmpfs",
-        MountFlags::NOSUID | MountFlags::NODEV,
-        c"mode=0755",
-    )
-    .context("cannot cover /run")?;
+    mount_bind(&plan.root, PASSAGE).with_context(|| format!("cannot bind {}", plan.root.display()))?;
+    mount("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755")
+        .context("cannot cover /run")?;
     let inside = Path::new("/run/kube/root");
     make_folder(inside)?;
     mount_move(PASSAGE, inside).context("cannot move the folder outside the tree to its place")?;
     bind(&inside.join("parts"), Path::new(PARTS))?;
     bind(&inside.join("clusters").join(&plan.name), Path::new(STATE))?;
     // What is bound stays; the other clusters of the folder are none of this one's business.
-    unmount(inside, UnmountFlags::DETACH)
-        .context("cannot let go of the folder outside the tree")?;
+    unmount(inside, UnmountFlags::DETACH).context("cannot let go of the folder outside the tree")?;
     for covered in ["/var/lib", "/var/log"] {
         let own = format!("{STATE}{covered}");
         make_folder(Path::new(&own))?;
@@ -69,8 +61,7 @@ pub fn cover_file_system(plan: &Plan) -> Result<()> {
 
 fn bind(from: &Path, to: &Path) -> Result<()> {
     make_folder(to)?;
-    mount_bind(from, to)
-        .with_context(|| format!("cannot bind {} to {}", from.display(), to.display()))
+    mount_bind(from, to).with_context(|| format!("cannot bind {} to {}", from.display(), to.display()))
 }
 
 /// Shows the kubelet the settings it wants without changing the machine's.
@@ -118,17 +109,13 @@ pub fn configure_packet_filter(tier: Tier) -> Result<()> {
     }
     let rule = |text: &str| check(&format!("iptables -w 5 {text}"));
     // The machine knows no route back to pods, so what they send to it carries the cluster's address.
-    rule(&format!(
-        "-t nat -A POSTROUTING -s {PODS} -o eth0 -j MASQUERADE"
-    ))?;
+    rule(&format!("-t nat -A POSTROUTING -s {PODS} -o eth0 -j MASQUERADE"))?;
     // New connections from and to pods are decided by the NetworkPolicy program. Loopback never is: etcd and the
     // API server would stand still.
     let decide = format!("-m conntrack --ctstate NEW -j NFQUEUE --queue-num {POLICY_QUEUE}");
     rule(&format!("-t mangle -A INPUT -s {PODS} {decide}"))?;
     rule(&format!("-t mangle -A FORWARD -s {PODS} {decide}"))?;
-    rule(&format!(
-        "-t mangle -A FORWARD ! -s {PODS} -d {PODS} {decide}"
-    ))
+    rule(&format!("-t mangle -A FORWARD ! -s {PODS} -d {PODS} {decide}"))
 }
 
 fn make_folder(path: &Path) -> Result<()> {

@@ -32,9 +32,8 @@ fn parse(text: &str) -> Result<Vec<Marked>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (package, filter) = line
-            .split_once(char::is_whitespace)
-            .with_context(|| format!("expected `PACKAGE FILTER`, not `{line}`"))?;
+        let (package, filter) =
+            line.split_once(char::is_whitespace).with_context(|| format!("expected `PACKAGE FILTER`, not `{line}`"))?;
         // The integration tests, unless a target is named.
         let binary = match package.contains('/') {
             true => package.to_owned(),
@@ -43,10 +42,7 @@ fn parse(text: &str) -> Result<Vec<Marked>> {
         let filter = filter.trim().to_owned();
         match list.iter_mut().find(|entry| entry.binary == binary) {
             Some(entry) => entry.filters.push(filter),
-            None => list.push(Marked {
-                binary,
-                filters: vec![filter],
-            }),
+            None => list.push(Marked { binary, filters: vec![filter] }),
         }
     }
     Ok(list)
@@ -73,14 +69,8 @@ mod tests {
         assert_eq!(
             list,
             [
-                Marked {
-                    binary: "a/it".to_owned(),
-                    filters: vec!["idle".to_owned(), "crash".to_owned()]
-                },
-                Marked {
-                    binary: "b/lib".to_owned(),
-                    filters: vec!["x".to_owned()]
-                }
+                Marked { binary: "a/it".to_owned(), filters: vec!["idle".to_owned(), "crash".to_owned()] },
+                Marked { binary: "b/lib".to_owned(), filters: vec!["x".to_owned()] }
             ]
         );
         assert!(parse("a").is_err());

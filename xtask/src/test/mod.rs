@@ -30,9 +30,7 @@ use self::totals::Totals;
 use crate::kube::{self, Stage};
 use crate::launch::Role;
 use crate::output::note;
-use crate::process::{
-    Output, build_directory, cargo, command, output, run as run_program, target_directory,
-};
+use crate::process::{Output, build_directory, cargo, command, output, run as run_program, target_directory};
 use crate::{check, setup};
 
 pub use self::quick::run as quick;
@@ -98,9 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     std::thread::scope(|scope| -> Result<()> {
         // What no suite needs is not prepared.
-        let prepare = table
-            .needs_cluster(&arguments.suite)
-            .then(|| scope.spawn(|| prepare_cluster(&parts)));
+        let prepare = table.needs_cluster(&arguments.suite).then(|| scope.spawn(|| prepare_cluster(&parts)));
         let mut suites = Vec::new();
         let built = report.add(Step::run("test build", || {
             suites = build_suites(&table, &environment)?;
@@ -108,8 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }));
         if built {
             let is_wanted = |suite: &Suite| {
-                arguments.suite.is_empty()
-                    || arguments.suite.iter().any(|part| suite.name.contains(part))
+                arguments.suite.is_empty() || arguments.suite.iter().any(|part| suite.name.contains(part))
             };
             suites.retain(is_wanted);
             let pool = Pool {
@@ -133,10 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 let times = times.parse().context("TIMES is not a number")?;
                 report.add_suites(repeat::run_named(&pool, &suites, times, name)?);
             } else {
-                let checks = arguments
-                    .suite
-                    .is_empty()
-                    .then(|| scope.spawn(|| run_checks(&environment)));
+                let checks = arguments.suite.is_empty().then(|| scope.spawn(|| run_checks(&environment)));
                 report.add_suites(run_suites(&pool, suites)?);
                 if let Some(checks) = checks {
                     let (steps, totals) = join(checks)?;
@@ -176,9 +168,7 @@ enum Parts {
 }
 
 fn prepare_cluster(parts: &Mutex<Option<Parts>>) -> Step {
-    let step = Step::run(PARTS_STEP, || {
-        kube::prepare(|stage| *lock(parts) = Some(Parts::Reached(stage)))
-    });
+    let step = Step::run(PARTS_STEP, || kube::prepare(|stage| *lock(parts) = Some(Parts::Reached(stage))));
     if !step.has_passed() {
         *lock(parts) = Some(Parts::Failed);
     }
@@ -238,24 +228,13 @@ fn run_checks(environment: &Environment) -> (Vec<Step>, Totals) {
     let steps = vec![
         cargo_step("format", &["fmt", "--all", "--check"]),
         cargo_step("clippy", CLIPPY),
-        cargo_step(
-            "doc tests",
-            &["test", "--workspace", "--locked", "--no-fail-fast", "--doc"],
-        ),
+        cargo_step("doc tests", &["test", "--workspace", "--locked", "--no-fail-fast", "--doc"]),
         Step::run("check", check::run),
     ];
     (steps, totals)
 }
 
-const CLIPPY: &[&str] = &[
-    "clippy",
-    "--workspace",
-    "--all-targets",
-    "--locked",
-    "--",
-    "-D",
-    "warnings",
-];
+const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 
 impl Environment {
     fn new(full: bool) -> Result<Self> {
@@ -275,12 +254,7 @@ impl Environment {
         if full {
             variables.push((FULL, "1".to_owned()));
         }
-        Ok(Self {
-            variables,
-            _scratch: scratch,
-            skips,
-            cluster_times,
-        })
+        Ok(Self { variables, _scratch: scratch, skips, cluster_times })
     }
 
     fn apply(&self, command: &mut Command) {
@@ -294,8 +268,7 @@ impl Environment {
     /// Whether the programs are static, as sandboxes and images need them: flags elsewhere could have taken that away.
     fn check_programs(&self) -> Result<()> {
         let program = build_directory("debug")?.join("skill-sidecar");
-        let content =
-            fs::read(&program).with_context(|| format!("reading {}", program.display()))?;
+        let content = fs::read(&program).with_context(|| format!("reading {}", program.display()))?;
         crate::images::check_static(&content).with_context(|| program.display().to_string())
     }
 }
@@ -335,13 +308,9 @@ fn cores() -> usize {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> Result<T> {
-    thread
-        .join()
-        .map_err(|_| anyhow::anyhow!("a step of the tooling panicked"))
+    thread.join().map_err(|_| anyhow::anyhow!("a step of the tooling panicked"))
 }

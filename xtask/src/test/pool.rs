@@ -84,13 +84,7 @@ impl Pool<'_> {
                     }
                     let done = Arc::new(AtomicUsize::new(0));
                     let since = Instant::now();
-                    running.insert(
-                        suite.name.clone(),
-                        Running {
-                            since,
-                            done: Arc::clone(&done),
-                        },
-                    );
+                    running.insert(suite.name.clone(), Running { since, done: Arc::clone(&done) });
                     let send = send.clone();
                     scope.spawn(move || {
                         let outcome = self.run_one(&suite, done);
@@ -124,9 +118,7 @@ impl Pool<'_> {
 
     fn run_one(&self, suite: &Suite, done: Arc<AtomicUsize>) -> Outcome {
         let begin = Instant::now();
-        let log = self
-            .logs
-            .join(format!("{}.log", suite.name.replace(['/', ':'], "-")));
+        let log = self.logs.join(format!("{}.log", suite.name.replace(['/', ':'], "-")));
         let ran = self.run_logged(suite, &log, done);
         let took = begin.elapsed();
         let (lines, failure) = match ran {
@@ -135,15 +127,10 @@ impl Pool<'_> {
         };
         let mut totals = Totals::parse(&lines);
         let failure = failure.or_else(|| {
-            let nothing =
-                totals.passed == 0 && suite.row.budget > super::table::Row::default().budget;
+            let nothing = totals.passed == 0 && suite.row.budget > super::table::Row::default().budget;
             nothing.then(|| "no test of it ran".to_owned())
         });
-        let word = if failure.is_some() {
-            "FAILED"
-        } else {
-            "passed"
-        };
+        let word = if failure.is_some() { "FAILED" } else { "passed" };
         line(&format!(
             "{word}  {:<42} {:>5} tests {:>7.1} s",
             suite.name,
@@ -175,12 +162,7 @@ impl Pool<'_> {
                 done.fetch_add(1, Ordering::Relaxed);
             }
         };
-        run(
-            &command,
-            Role::Test,
-            self.limit,
-            Output::Lines(Box::new(keep)),
-        )
+        run(&command, Role::Test, self.limit, Output::Lines(Box::new(keep)))
     }
 }
 
@@ -196,10 +178,7 @@ fn not_run(suite: &Suite, step: &str) -> Outcome {
         name: suite.name.clone(),
         took: Duration::ZERO,
         budget: suite.row.budget,
-        totals: Totals {
-            passed: 0,
-            failed: 1,
-        },
+        totals: Totals { passed: 0, failed: 1 },
         tests: Vec::new(),
         failure: Some(format!("not run: step `{step}` failed")),
     }
@@ -221,10 +200,8 @@ fn say_progress(running: &BTreeMap<String, Running>, waiting: usize) {
 
 /// The part of the output that says what failed, or its end.
 fn show_failure(name: &str, why: &str, lines: &[String], log: &Path) {
-    let begin = lines
-        .iter()
-        .position(|line| line == "failures:")
-        .unwrap_or_else(|| lines.len().saturating_sub(SHOWN_LINES));
+    let begin =
+        lines.iter().position(|line| line == "failures:").unwrap_or_else(|| lines.len().saturating_sub(SHOWN_LINES));
     let part = &lines[begin..];
     let mut text = format!("--- {name} failed: {why}\n");
     for line in part.iter().take(SHOWN_LINES) {
@@ -253,20 +230,12 @@ mod tests {
 
     #[test]
     fn the_time_of_a_test_is_read() {
-        assert_eq!(
-            time_of("test a::b ... ok <1.500s>"),
-            Some(("a::b".to_owned(), Duration::from_millis(1500)))
-        );
+        assert_eq!(time_of("test a::b ... ok <1.500s>"), Some(("a::b".to_owned(), Duration::from_millis(1500))));
         assert_eq!(
             time_of("test a - should panic ... FAILED <0.001s>"),
             Some(("a - should panic".to_owned(), Duration::from_millis(1)))
         );
-        for line in [
-            "test a ... ok",
-            "test result: ok. 1 passed",
-            "test a ... ok <x>",
-            "test a ... ok <-1s>",
-        ] {
+        for line in ["test a ... ok", "test result: ok. 1 passed", "test a ... ok <x>", "test a ... ok <-1s>"] {
             assert_eq!(time_of(line), None, "{line}");
         }
     }

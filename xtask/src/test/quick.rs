@@ -20,9 +20,7 @@ const BASE: &str = "main";
 /// Formatting, clippy of what changed, unit tests of that and of what is built on it.
 pub fn run() -> Result<()> {
     let mut report = Report::new(Table::default());
-    report.add(Step::run("format", || {
-        cargo_step(&["fmt", "--all", "--check"]).map(drop)
-    }));
+    report.add(Step::run("format", || cargo_step(&["fmt", "--all", "--check"]).map(drop)));
     let workspace = Workspace::read()?;
     let changed = workspace.packages_of(&changed_files()?);
     if changed.is_empty() {
@@ -30,30 +28,14 @@ pub fn run() -> Result<()> {
         return report.finish(0);
     }
     note(&format!("changed: {}", words(&changed)));
-    let clippy = [
-        &["clippy", "--locked", "--all-targets"],
-        &by_name(&changed)[..],
-        &["--", "-D", "warnings"],
-    ];
-    report.add(Step::run("clippy", || {
-        cargo_step(&clippy.concat()).map(drop)
-    }));
+    let clippy = [&["clippy", "--locked", "--all-targets"], &by_name(&changed)[..], &["--", "-D", "warnings"]];
+    report.add(Step::run("clippy", || cargo_step(&clippy.concat()).map(drop)));
     let affected = workspace.dependents(&changed);
     // All of the workspace is compiled by `make test` together: a package alone would have other features, and what it needs
     // would be compiled again.
     let names: BTreeSet<&str> = affected.iter().map(String::as_str).collect();
-    let left_out = workspace
-        .packages
-        .iter()
-        .filter(|it| !names.contains(it.name.as_str()));
-    let mut test = vec![
-        "test",
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-        "--lib",
-        "--bins",
-    ];
+    let left_out = workspace.packages.iter().filter(|it| !names.contains(it.name.as_str()));
+    let mut test = vec!["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"];
     for package in left_out {
         test.extend(["--exclude", &package.name]);
     }
@@ -76,18 +58,11 @@ fn cargo_step(words: &[&str]) -> Result<Vec<String>> {
 }
 
 fn by_name(packages: &BTreeSet<String>) -> Vec<&str> {
-    packages
-        .iter()
-        .flat_map(|name| ["--package", name.as_str()])
-        .collect()
+    packages.iter().flat_map(|name| ["--package", name.as_str()]).collect()
 }
 
 fn words(packages: &BTreeSet<String>) -> String {
-    packages
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ")
+    packages.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// Files that differ from the branch that the change will land on, and those that git does not know yet.
@@ -96,10 +71,7 @@ fn changed_files() -> Result<Vec<PathBuf>> {
     let base = git(&["merge-base", "HEAD", BASE]).unwrap_or_else(|_| "HEAD".to_owned());
     let mut files = git(&["diff", "--name-only", base.trim()])?;
     files.push_str(&git(&["ls-files", "--others", "--exclude-standard"])?);
-    Ok(files
-        .lines()
-        .map(|file| workspace_root().join(file))
-        .collect())
+    Ok(files.lines().map(|file| workspace_root().join(file)).collect())
 }
 
 /// The packages of the workspace.
@@ -149,20 +121,13 @@ impl Workspace {
         let uses: BTreeMap<&str, Vec<&str>> = self
             .packages
             .iter()
-            .map(|it| {
-                (
-                    it.name.as_str(),
-                    it.dependencies.iter().map(|it| it.name.as_str()).collect(),
-                )
-            })
+            .map(|it| (it.name.as_str(), it.dependencies.iter().map(|it| it.name.as_str()).collect()))
             .collect();
         let mut found = changed.clone();
         loop {
             let more: Vec<String> = uses
                 .iter()
-                .filter(|(name, used)| {
-                    !found.contains(**name) && used.iter().any(|it| found.contains(*it))
-                })
+                .filter(|(name, used)| !found.contains(**name) && used.iter().any(|it| found.contains(*it)))
                 .map(|(name, _)| (*name).to_owned())
                 .collect();
             if more.is_empty() {
@@ -176,10 +141,7 @@ impl Workspace {
 /// Whether a change of the file can change what is compiled.
 fn is_compiled(file: &std::path::Path) -> bool {
     let ending = file.extension().and_then(|ending| ending.to_str());
-    matches!(
-        ending,
-        Some("rs" | "toml" | "lock" | "snap" | "yaml" | "json")
-    )
+    matches!(ending, Some("rs" | "toml" | "lock" | "snap" | "yaml" | "json"))
 }
 
 #[cfg(test)]
@@ -190,12 +152,7 @@ mod tests {
         let package = |name: &str, directory: &str, uses: &[&str]| Package {
             name: name.to_owned(),
             manifest_path: PathBuf::from(directory).join("Cargo.toml"),
-            dependencies: uses
-                .iter()
-                .map(|&name| Dependency {
-                    name: name.to_owned(),
-                })
-                .collect(),
+            dependencies: uses.iter().map(|&name| Dependency { name: name.to_owned() }).collect(),
         };
         Workspace {
             packages: vec![
@@ -211,14 +168,8 @@ mod tests {
     #[test]
     fn a_file_belongs_to_the_nearest_package() {
         let found = |file: &str| workspace().packages_of(&[PathBuf::from(file)]);
-        assert_eq!(
-            found("/w/crates/kit/probe/src/main.rs"),
-            BTreeSet::from(["probe".to_owned()])
-        );
-        assert_eq!(
-            found("/w/crates/kit/src/lib.rs"),
-            BTreeSet::from(["kit".to_owned()])
-        );
+        assert_eq!(found("/w/crates/kit/probe/src/main.rs"), BTreeSet::from(["probe".to_owned()]));
+        assert_eq!(found("/w/crates/kit/src/lib.rs"), BTreeSet::from(["kit".to_owned()]));
         assert_eq!(found("/w/README.md"), BTreeSet::new());
         assert_eq!(found("/w/Cargo.lock").len(), 5);
     }

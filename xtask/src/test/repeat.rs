@@ -36,12 +36,7 @@ pub fn run_busy(pool: &Pool<'_>, suites: &[Suite]) -> Result<Vec<Outcome>> {
 }
 
 /// The tests whose name contains `name`, `times` times.
-pub fn run_named(
-    pool: &Pool<'_>,
-    suites: &[Suite],
-    times: usize,
-    name: &str,
-) -> Result<Vec<Outcome>> {
+pub fn run_named(pool: &Pool<'_>, suites: &[Suite], times: usize, name: &str) -> Result<Vec<Outcome>> {
     let mut chosen = Vec::new();
     for suite in suites {
         if suite.list()?.iter().any(|test| test.contains(name)) {

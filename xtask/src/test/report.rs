@@ -49,19 +49,11 @@ impl Step {
                 Result::Failed(format!("{error:#}"))
             }
         };
-        Self {
-            name,
-            took: begin.elapsed(),
-            result,
-        }
+        Self { name, took: begin.elapsed(), result }
     }
 
     pub fn not_run(name: &'static str, why: impl Into<String>) -> Self {
-        Self {
-            name,
-            took: Duration::ZERO,
-            result: Result::NotRun(why.into()),
-        }
+        Self { name, took: Duration::ZERO, result: Result::NotRun(why.into()) }
     }
 
     pub fn has_passed(&self) -> bool {
@@ -71,13 +63,7 @@ impl Step {
 
 impl Report {
     pub fn new(budget: Table) -> Self {
-        Self {
-            budget,
-            begin: Instant::now(),
-            steps: Vec::new(),
-            suites: Vec::new(),
-            totals: Totals::default(),
-        }
+        Self { budget, begin: Instant::now(), steps: Vec::new(), suites: Vec::new(), totals: Totals::default() }
     }
 
     /// Gives whether the step passed.
@@ -112,11 +98,7 @@ impl Report {
             warnings.extend(self.budget.step_warning(step.name, step.took));
         }
         for suite in &self.suites {
-            warnings.extend(warning(
-                &format!("suite {}", suite.name),
-                suite.took,
-                suite.budget,
-            ));
+            warnings.extend(warning(&format!("suite {}", suite.name), suite.took, suite.budget));
         }
         warnings.extend(self.budget.step_warning("everything", self.begin.elapsed()));
         for warning in &warnings {
@@ -129,10 +111,7 @@ impl Report {
         }
         // The harness counts a skipped test as passed. This line is read by machines: nothing else may stand on it.
         let passed = self.totals.passed.saturating_sub(skipped);
-        line(&format!(
-            "{passed} passed, {} failed, {skipped} skipped",
-            self.totals.failed
-        ));
+        line(&format!("{passed} passed, {} failed, {skipped} skipped", self.totals.failed));
         if self.totals.failed > 0 {
             bail!("not everything passed");
         }
@@ -149,17 +128,12 @@ impl Report {
             };
             rows.push(vec![(*name).to_owned(), seconds(*took), result]);
         }
-        rows.push(vec![
-            "everything".to_owned(),
-            seconds(self.begin.elapsed()),
-            String::new(),
-        ]);
+        rows.push(vec!["everything".to_owned(), seconds(self.begin.elapsed()), String::new()]);
         table(&rows)
     }
 
     fn suite_table(&mut self) -> String {
-        self.suites
-            .sort_by_key(|suite| std::cmp::Reverse(suite.took));
+        self.suites.sort_by_key(|suite| std::cmp::Reverse(suite.took));
         let heads = ["suite", "tests", "seconds", "budget", "slowest test"];
         let mut rows = vec![heads.map(str::to_owned).to_vec()];
         for suite in &self.suites {
@@ -182,9 +156,7 @@ impl Report {
     fn slowest_tests(&self) -> String {
         let of_suite = |suite: &Outcome| -> Vec<(Duration, String)> {
             let tests = suite.tests.iter();
-            tests
-                .map(|(test, took)| (*took, format!("{} {test}", suite.name)))
-                .collect()
+            tests.map(|(test, took)| (*took, format!("{} {test}", suite.name))).collect()
         };
         let mut tests: Vec<_> = self.suites.iter().flat_map(of_suite).collect();
         tests.sort_by_key(|(took, _)| std::cmp::Reverse(*took));

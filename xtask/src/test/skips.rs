@@ -14,18 +14,12 @@ pub type Skip = String;
 
 /// What the tests recorded: one line each, the reason, a tab, the test.
 pub fn parse_recorded(text: &str) -> BTreeSet<Skip> {
-    text.lines()
-        .filter_map(|line| line.split_once('\t'))
-        .map(|(reason, test)| format!("{test}: {reason}"))
-        .collect()
+    text.lines().filter_map(|line| line.split_once('\t')).map(|(reason, test)| format!("{test}: {reason}")).collect()
 }
 
 /// How many tests that is: one may have skipped several cases, for different reasons.
 pub fn count_tests(skipped: &BTreeSet<Skip>) -> u64 {
-    let tests: BTreeSet<&str> = skipped
-        .iter()
-        .filter_map(|skip| skip.split(": ").next())
-        .collect();
+    let tests: BTreeSet<&str> = skipped.iter().filter_map(|skip| skip.split(": ").next()).collect();
     tests.len() as u64
 }
 
@@ -50,28 +44,17 @@ pub fn compare(skipped: &BTreeSet<Skip>) -> anyhow::Result<()> {
     }
     let hint = format!("if this class of machine cannot run them, add these lines to {name}");
     note(&format!("hint: {hint}"));
-    Err(hinted(
-        format!("not expected to be skipped here: {}", unexpected.join("; ")),
-        hint,
-    ))
+    Err(hinted(format!("not expected to be skipped here: {}", unexpected.join("; ")), hint))
 }
 
 /// Lines of the list, without comments.
 fn parse_list(text: &str) -> BTreeSet<Skip> {
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(str::to_owned)
-        .collect()
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
 /// What decides which layers can be tested: the right to use them, and which kind of cgroups there is.
 fn class() -> String {
-    let who = if rustix::process::geteuid().is_root() {
-        "root"
-    } else {
-        "user"
-    };
+    let who = if rustix::process::geteuid().is_root() { "root" } else { "user" };
     let cgroups = Path::new("/sys/fs/cgroup");
     // Only the unified hierarchy has this file at its top; a hybrid one counts as version 1.
     let groups = if cgroups.join("cgroup.controllers").exists() {
@@ -90,13 +73,9 @@ mod tests {
 
     #[test]
     fn recorded_skips_and_the_list_agree_on_the_form() {
-        let recorded =
-            parse_recorded("no scopes\tsympozium-exec/a::b\nno scopes\tsympozium-exec/a::b\n");
+        let recorded = parse_recorded("no scopes\tsympozium-exec/a::b\nno scopes\tsympozium-exec/a::b\n");
         let list = parse_list("# why\n\nsympozium-exec/a::b: no scopes\n");
         assert_eq!(recorded, list);
-        assert_eq!(
-            count_tests(&parse_recorded("one\tp/a::b\ntwo\tp/a::b\n")),
-            1
-        );
+        assert_eq!(count_tests(&parse_recorded("one\tp/a::b\ntwo\tp/a::b\n")), 1);
     }
 }

@@ -11,10 +11,7 @@ use crate::process::{cargo, command, workspace_root};
 
 /// What is compiled for tests. Targets by kind and not `--all-targets`, which would compile the benches; the tests of the cluster
 /// are left out by a plain `cargo test` and have to be named.
-const BUILDS: [&[&str]; 2] = [
-    &["--lib", "--bins", "--tests", "--examples"],
-    &["--test", "it"],
-];
+const BUILDS: [&[&str]; 2] = [&["--lib", "--bins", "--tests", "--examples"], &["--test", "it"]];
 
 /// A test binary.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,9 +40,7 @@ pub fn build(run: impl Fn(Command) -> Result<Vec<String>>) -> Result<Vec<Binary>
     let mut binaries = BTreeMap::new();
     for targets in BUILDS {
         let mut build = cargo(&["test", "--workspace", "--locked", "--no-run"]);
-        build
-            .args(targets)
-            .arg("--message-format=json-render-diagnostics");
+        build.args(targets).arg("--message-format=json-render-diagnostics");
         for binary in run(build)?.iter().filter_map(|line| Binary::parse(line)) {
             binaries.insert(binary.name.clone(), binary);
         }
@@ -62,12 +57,7 @@ pub fn split(binaries: Vec<Binary>, table: &Table) -> Result<Vec<Suite>> {
     for binary in binaries {
         let rows = table.rows_of(&binary.name);
         if rows.is_empty() {
-            suites.push(Suite {
-                name: binary.name.clone(),
-                arguments: Vec::new(),
-                row: Row::default(),
-                binary,
-            });
+            suites.push(Suite { name: binary.name.clone(), arguments: Vec::new(), row: Row::default(), binary });
             continue;
         }
         suites.extend(rows.into_iter().map(|(name, row)| Suite {
@@ -79,10 +69,7 @@ pub fn split(binaries: Vec<Binary>, table: &Table) -> Result<Vec<Suite>> {
     }
     for name in table.names() {
         if !suites.iter().any(|suite| suite.name == name) {
-            bail!(
-                "{}: there is no test binary for `{name}`",
-                super::table::FILE
-            );
+            bail!("{}: there is no test binary for `{name}`", super::table::FILE);
         }
     }
     Ok(suites)
@@ -151,25 +138,15 @@ impl Suite {
     pub fn list(&self) -> Result<Vec<String>> {
         let mut list = self.command();
         list.arg("--list");
-        let output = list
-            .output()
-            .with_context(|| format!("listing the tests of {}", self.name))?;
+        let output = list.output().with_context(|| format!("listing the tests of {}", self.name))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text
-            .lines()
-            .filter_map(|line| line.strip_suffix(": test"))
-            .map(str::to_owned)
-            .collect())
+        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
     }
 
     /// The same binary with other arguments in the place of its own.
     #[must_use]
     pub fn with_arguments(&self, name: String, arguments: Vec<String>) -> Self {
-        Self {
-            name,
-            arguments,
-            ..self.clone()
-        }
+        Self { name, arguments, ..self.clone() }
     }
 
     /// Leaves tests out that are run elsewhere.
@@ -217,10 +194,7 @@ mod tests {
             binary("sympozium-cluster-tests/lib", "sympozium-cluster-tests")
         );
         let unnamed = "path+file:///w/test/cluster#0.1.0";
-        assert_eq!(
-            Binary::parse(&message(unnamed, "test", true, program)),
-            binary("cluster/it", "cluster")
-        );
+        assert_eq!(Binary::parse(&message(unnamed, "test", true, program)), binary("cluster/it", "cluster"));
         assert_eq!(Binary::parse(&message(named, "bin", false, program)), None);
         assert_eq!(Binary::parse(&message(named, "test", true, "null")), None);
         assert_eq!(Binary::parse("warning: something else"), None);

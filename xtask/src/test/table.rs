@@ -58,8 +58,7 @@ pub struct Table {
 
 impl Table {
     pub fn read() -> Result<Self> {
-        let text = fs::read_to_string(workspace_root().join(FILE))
-            .with_context(|| format!("reading {FILE}"))?;
+        let text = fs::read_to_string(workspace_root().join(FILE)).with_context(|| format!("reading {FILE}"))?;
         Self::parse(&text)
     }
 
@@ -70,9 +69,7 @@ impl Table {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            table
-                .add(line)
-                .with_context(|| format!("{FILE}:{}: {line}", number + 1))?;
+            table.add(line).with_context(|| format!("{FILE}:{}: {line}", number + 1))?;
         }
         Ok(table)
     }
@@ -86,10 +83,7 @@ impl Table {
         match *kind {
             "step" => self.steps.push((name.replace('-', " "), budget)),
             "suite" => {
-                let mut row = Row {
-                    budget,
-                    ..Row::default()
-                };
+                let mut row = Row { budget, ..Row::default() };
                 let mut words = more.iter();
                 for word in words.by_ref().take_while(|word| **word != "--") {
                     row.set(word)?;
@@ -111,17 +105,14 @@ impl Table {
 
     /// Whether one of the suites whose names contain one of these parts needs a cluster; no parts mean all suites.
     pub fn needs_cluster(&self, parts: &[String]) -> bool {
-        let is_wanted =
-            |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
+        let is_wanted = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
         let mut suites = self.suites.iter();
         suites.any(|(name, row)| row.need != Need::Nothing && is_wanted(name))
     }
 
     /// The names of clusters that are not the run's.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
-        self.suites
-            .iter()
-            .filter_map(|(_, row)| row.clusters.as_deref())
+        self.suites.iter().filter_map(|(_, row)| row.clusters.as_deref())
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -137,13 +128,8 @@ impl Table {
 
 /// Says by how much something took longer than it may.
 pub fn warning(what: &str, took: Duration, budget: Duration) -> Option<String> {
-    (took.as_secs_f64() > budget.as_secs_f64() * TOLERANCE).then(|| {
-        format!(
-            "warning: {what} took {:.0} s, its budget is {} s",
-            took.as_secs_f64(),
-            budget.as_secs()
-        )
-    })
+    (took.as_secs_f64() > budget.as_secs_f64() * TOLERANCE)
+        .then(|| format!("warning: {what} took {:.0} s, its budget is {} s", took.as_secs_f64(), budget.as_secs()))
 }
 
 impl Row {
@@ -172,10 +158,7 @@ mod tests {
         let [(name, row)] = &table.rows_of("a/it")[..] else {
             panic!("{table:?}");
         };
-        assert_eq!(
-            (*name, row.threads, row.need),
-            ("a/it", 6, Need::ControlPlane)
-        );
+        assert_eq!((*name, row.threads, row.need), ("a/it", 6, Need::ControlPlane));
         let [(name, row)] = &table.rows_of("b/it")[..] else {
             panic!("{table:?}");
         };
@@ -183,26 +166,13 @@ mod tests {
         assert!(row.own_harness);
         assert_eq!(row.clusters.as_deref(), Some("own"));
         assert_eq!(row.arguments, ["kubernetes", "--skip", "x"]);
-        assert_eq!(
-            table.step_warning("test build", Duration::from_secs(525)),
-            None
-        );
-        assert!(
-            table
-                .step_warning("test build", Duration::from_secs(526))
-                .is_some()
-        );
+        assert_eq!(table.step_warning("test build", Duration::from_secs(525)), None);
+        assert!(table.step_warning("test build", Duration::from_secs(526)).is_some());
     }
 
     #[test]
     fn a_row_that_is_not_understood_is_an_error() {
-        for text in [
-            "suite a",
-            "suite a b",
-            "suit a 1",
-            "suite a 1 thread=2",
-            "suite a 1 threads=x",
-        ] {
+        for text in ["suite a", "suite a b", "suit a 1", "suite a 1 thread=2", "suite a 1 threads=x"] {
             assert!(Table::parse(text).is_err(), "{text}");
         }
     }

@@ -60,12 +60,6 @@ mod tests {
             "4 passed, 1 failed, 7 skipped",
             "2 passed the salt",
         ];
-        assert_eq!(
-            Totals::parse(&lines.map(str::to_owned)),
-            Totals {
-                passed: 28,
-                failed: 3
-            }
-        );
+        assert_eq!(Totals::parse(&lines.map(str::to_owned)), Totals { passed: 28, failed: 3 });
     }
 }

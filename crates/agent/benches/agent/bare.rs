@@ -38,10 +38,7 @@ pub async fn speak(socket: &Path, requests: &[usize], files: &[String]) {
         post(&client, &format!("{}read_file", path::PERMITS), call.into()).await;
         let text = std::fs::read(file).expect("a file");
         let report = json!({ "outcome": "done", "bytes": text.len() }).to_string();
-        let others = [
-            (path::TRANSCRIPT, LINE),
-            (path::TRANSCRIPT, text.len() + LINE),
-        ];
+        let others = [(path::TRANSCRIPT, LINE), (path::TRANSCRIPT, text.len() + LINE)];
         for (path, bytes) in others {
             let (client, body) = (client.clone(), vec![b'a'; bytes]);
             told.push(tokio::spawn(async move {

@@ -46,10 +46,7 @@ const MEBIBYTES: f64 = 8.0;
 const TIMES: f64 = 3.0;
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut suite = Suite::new("agent");
     short_runs(&mut suite, &runtime);
     long_runs(&mut suite, &runtime);
@@ -79,19 +76,9 @@ fn short_runs(suite: &mut Suite, runtime: &Runtime) {
         last = heard;
     }
     let (taken, bare) = (turns.percentiles(), bare.percentiles());
-    println!(
-        "tool turn: {taken}; the first of a run: {}",
-        first.percentiles()
-    );
-    println!(
-        "the same exchanges of a bare client: {bare}; ratio of the medians {:.2}",
-        taken.p50 / bare.p50
-    );
-    println!(
-        "start to first request: {}; raw spawn of /bin/true: {}",
-        starts.percentiles(),
-        spawns.percentiles()
-    );
+    println!("tool turn: {taken}; the first of a run: {}", first.percentiles());
+    println!("the same exchanges of a bare client: {bare}; ratio of the medians {:.2}", taken.p50 / bare.p50);
+    println!("start to first request: {}; raw spawn of /bin/true: {}", starts.percentiles(), spawns.percentiles());
     println!("after start: {}", last.requests[0].process);
     suite.row(
         "one tool turn (model answer, `read_file` of 4 KB, next request sent), p50",
@@ -99,18 +86,8 @@ fn short_runs(suite: &mut Suite, runtime: &Runtime) {
         "ms",
         Target::AtMost(1.0),
     );
-    suite.row(
-        "start to first request sent, p50",
-        starts.percentiles().p50 / 1e3,
-        "ms",
-        Target::AtMost(10.0),
-    );
-    suite.row(
-        "resident after start",
-        resident.percentiles().p50,
-        "MiB",
-        Target::AtMost(MEBIBYTES),
-    );
+    suite.row("start to first request sent, p50", starts.percentiles().p50 / 1e3, "ms", Target::AtMost(10.0));
+    suite.row("resident after start", resident.percentiles().p50, "MiB", Target::AtMost(MEBIBYTES));
 }
 
 /// Many turns with large results: first as everybody runs it, then with room for all of it.
@@ -158,15 +135,8 @@ fn long_run(world: &World, runtime: &Runtime, name: &str, variables: &[(&str, &s
         early / bare_early,
         late / bare_late,
     );
-    println!(
-        "{name}: context {:.2} MiB after 200 turns; {}",
-        runs.last().expect("a run").context(),
-        last.process
-    );
-    Long {
-        growth: late / early,
-        beyond_context,
-    }
+    println!("{name}: context {:.2} MiB after 200 turns; {}", runs.last().expect("a run").context(), last.process);
+    Long { growth: late / early, beyond_context }
 }
 
 fn raw_spawn() -> Duration {

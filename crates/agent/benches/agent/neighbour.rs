@@ -86,8 +86,7 @@ pub fn answers(paths: &[String]) -> Arc<[Bytes]> {
 fn streamed(delta: &Value, reason: &str) -> Bytes {
     let chunk = |delta: Value, reason: Option<&str>| {
         let choices = json!([{ "index": 0, "delta": delta, "finish_reason": reason }]);
-        let chunk =
-            json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices });
+        let chunk = json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices });
         format!("data: {chunk}\n\n")
     };
     let mut text = chunk(json!({ "role": "assistant", "content": null }), None);
@@ -136,20 +135,13 @@ async fn answer(
         path::MODEL => {
             let body = answers[heard.requests.len()].clone();
             let process = Process::of(pid);
-            heard.requests.push(Asked {
-                arrived,
-                answered: Instant::now(),
-                bytes,
-                process,
-            });
+            heard.requests.push(Asked { arrived, answered: Instant::now(), bytes, process });
             body
         }
         it if it.starts_with(path::PERMITS) && !it.ends_with(path::REPORT) => {
             heard.permits += 1;
             let permit = heard.permits;
-            serde_json::to_vec(&PermitAnswer { permit })
-                .expect("JSON")
-                .into()
+            serde_json::to_vec(&PermitAnswer { permit }).expect("JSON").into()
         }
         _ => Bytes::new(),
     };

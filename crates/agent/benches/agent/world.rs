@@ -26,9 +26,8 @@ const LINE: &str = "let answer = \"forty-two\"; // what it is about, nobody reme
 /// More rounds than any measurement has.
 const MANY: u32 = 1000;
 
-static AGENT: LazyLock<PathBuf> = LazyLock::new(|| {
-    static_build::shipped("sympozium-agent", "agent-runner").expect("it can be built")
-});
+static AGENT: LazyLock<PathBuf> =
+    LazyLock::new(|| static_build::shipped("sympozium-agent", "agent-runner").expect("it can be built"));
 
 /// A run's directory.
 pub struct World {
@@ -71,12 +70,7 @@ impl World {
         fs::write(&input, view).expect("a file");
         give(&input, 0o600);
         let program = as_user::readable_copy(&AGENT, directory.path());
-        Self {
-            program: program.expect("a copy of the program"),
-            answers: neighbour::answers(&files),
-            files,
-            directory,
-        }
+        Self { program: program.expect("a copy of the program"), answers: neighbour::answers(&files), files, directory }
     }
 
     /// One run, from the agent's start to its end.
@@ -107,10 +101,7 @@ impl World {
         let requests: Vec<usize> = as_heard.requests.iter().map(|it| it.bytes).collect();
         let files = self.files.clone();
         let client = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(bare::speak(&socket, &requests, &files));
         });
         let heard = runtime.block_on(neighbour::serve(listener, Arc::clone(&self.answers)));
@@ -139,10 +130,7 @@ fn view(workspace: &Path) -> AgentView {
     view.wire = WireFormat::OpenAi;
     view.limits.iterations = MANY;
     view.limits.model_tokens = None;
-    view.roots = vec![Root {
-        path: workspace.display().to_string(),
-        writable: true,
-    }];
+    view.roots = vec![Root { path: workspace.display().to_string(), writable: true }];
     view
 }
 

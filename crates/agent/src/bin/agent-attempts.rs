@@ -84,10 +84,8 @@ fn main() -> ExitCode {
 /// In the order of the agent: see `program::start`.
 fn run() -> Result<(), Failure> {
     restrict::lock_down()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("the runtime cannot be started")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;
     runtime.block_on(inside())
 }
 
@@ -106,12 +104,8 @@ async fn inside() -> Result<(), Failure> {
     // Clocks work, too.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let dumpable = dumpable_behavior().context("prctl")?;
-    tell(&Told {
-        first_thread,
-        later_thread,
-        dumpable: dumpable != DumpableBehavior::NotDumpable,
-    })
-    .context("standard output")?;
+    tell(&Told { first_thread, later_thread, dumpable: dumpable != DumpableBehavior::NotDumpable })
+        .context("standard output")?;
     io::copy(&mut io::stdin(), &mut io::sink()).context("standard input")?;
     Ok(())
 }
@@ -126,10 +120,7 @@ fn tell(told: &Told) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout(), "{}", serde_json::to_string(told)?)?)
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the process itself becomes the program; nothing is started"
-)]
+#[expect(clippy::disallowed_methods, reason = "the process itself becomes the program; nothing is started")]
 fn become_program(program: &str, arguments: &[String]) -> io::Error {
     std::process::Command::new(program).args(arguments).exec()
 }
@@ -216,13 +207,7 @@ fn kind_of_socket(text: &str) -> io::Result<(AddressFamily, SocketType)> {
     numbers.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what is tried is whether a program can be started at all"
-)]
+#[expect(clippy::disallowed_methods, reason = "what is tried is whether a program can be started at all")]
 fn execute(program: &str) -> io::Result<()> {
-    std::process::Command::new(program)
-        .spawn()?
-        .wait()
-        .map(drop)
+    std::process::Command::new(program).spawn()?.wait().map(drop)
 }

@@ -11,10 +11,7 @@ use sympozium_agent::tools::native::{NativeTool, Own, TOOLS};
 /// Most bytes that are counted. A permit lapses after 30 s, and a disk may be slow.
 const MOST_COUNTED: u64 = 64 << 20;
 
-const COUNT_WORDS: NativeTool = NativeTool {
-    name: "count_words",
-    act: count_words,
-};
+const COUNT_WORDS: NativeTool = NativeTool { name: "count_words", act: count_words };
 
 fn count_words(own: &Own, arguments: &Map<String, Value>) -> Result<String, ToolError> {
     let path = arguments.get("path").and_then(Value::as_str);

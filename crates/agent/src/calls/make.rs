@@ -35,17 +35,10 @@ type Said = Result<(String, Outcome), String>;
 
 impl Caller {
     /// Makes a call.
-    pub(super) async fn make(
-        &self,
-        call: Call,
-        arguments: Map<String, Value>,
-    ) -> Result<Told, DoorError> {
+    pub(super) async fn make(&self, call: Call, arguments: Map<String, Value>) -> Result<Told, DoorError> {
         let started = Instant::now();
         self.status.set(&described(&call.name, &arguments));
-        let said = ToolCall {
-            id: call.id,
-            arguments: Value::Object(arguments),
-        };
+        let said = ToolCall { id: call.id, arguments: Value::Object(arguments) };
         let mut backoff = Backoff::default();
         let mut tries = 0;
         let outcome = loop {
@@ -98,9 +91,7 @@ impl Caller {
             // A thread cannot be ended.
             Err(_) => {
                 let seconds = NATIVE_TIME.as_secs();
-                Err(format!(
-                    "this was not done in {seconds} s, and may still happen"
-                ))
+                Err(format!("this was not done in {seconds} s, and may still happen"))
             }
         };
         let (outcome, bytes) = match &acted {
@@ -130,20 +121,8 @@ impl Caller {
 
     async fn answered(&self, answer: ToolAnswer, arguments: &Value) -> Said {
         match answer {
-            ToolAnswer::Command {
-                exit_code,
-                stdout,
-                stderr,
-                timed_out,
-                truncated,
-            } => {
-                let ended = Ended {
-                    exit_code,
-                    stdout: &stdout,
-                    stderr: &stderr,
-                    timed_out,
-                    truncated,
-                };
+            ToolAnswer::Command { exit_code, stdout, stderr, timed_out, truncated } => {
+                let ended = Ended { exit_code, stdout: &stdout, stderr: &stderr, timed_out, truncated };
                 let outcome = match exit_code == 0 && !timed_out {
                     true => Outcome::Done,
                     false => Outcome::Failed,
@@ -151,32 +130,19 @@ impl Caller {
                 Ok((shown(&ended, self.most), outcome))
             }
             ToolAnswer::Text { text } => Ok((text, Outcome::Done)),
-            ToolAnswer::Page {
-                status,
-                url,
-                content_type,
-                body,
-                truncated,
-            } => {
+            ToolAnswer::Page { status, url, content_type, body, truncated } => {
                 let most = arguments.get("maxChars").and_then(Value::as_u64);
                 let most = most.and_then(|it| usize::try_from(it).ok());
                 let (most, most_bytes) = (most.unwrap_or(PAGE_CHARACTERS), self.most);
                 // Somebody else's page: however long it takes to read, others go on.
                 let read = spawn_blocking(move || {
                     let body = STANDARD.decode(body).unwrap_or_default();
-                    let page = Fetched {
-                        status,
-                        url: &url,
-                        content_type: content_type.as_deref(),
-                        body: &body,
-                        truncated,
-                    };
+                    let page =
+                        Fetched { status, url: &url, content_type: content_type.as_deref(), body: &body, truncated };
                     readable(&page, most, most_bytes)
                 });
                 match read.await {
-                    Ok(text) => text
-                        .map(|text| (text, Outcome::Done))
-                        .map_err(|error| error.0),
+                    Ok(text) => text.map(|text| (text, Outcome::Done)).map_err(|error| error.0),
                     Err(_) => Err("the page cannot be read".to_owned()),
                 }
             }
@@ -187,8 +153,7 @@ impl Caller {
     /// may have been asked already: a person is not asked again because the gateway was busy.
     fn room_in(&self, name: &str, refusal: &Refusal) -> Option<Option<Duration>> {
         let tool = self.offered.get(name);
-        let is_ours =
-            tool.is_some_and(|it| it.native || it.pack.is_some() || name == EXECUTE_COMMAND);
+        let is_ours = tool.is_some_and(|it| it.native || it.pack.is_some() || name == EXECUTE_COMMAND);
         let full = match refusal.code {
             RefusalCode::Rate => true,
             RefusalCode::Busy => is_ours,
@@ -199,10 +164,7 @@ impl Caller {
 
     fn refused(&self, name: &str, refusal: Refusal) -> String {
         use RefusalCode::{Arguments, Denied, Request, Size, UnknownTool};
-        if matches!(
-            refusal.code,
-            Arguments | Denied | Request | Size | UnknownTool
-        ) {
+        if matches!(refusal.code, Arguments | Denied | Request | Size | UnknownTool) {
             lock(&self.counts).refused += 1;
         }
         match refusal.code {
@@ -216,11 +178,7 @@ impl Caller {
     }
 
     fn told(&self, text: String, outcome: Outcome, took: Duration) -> Told {
-        Told {
-            text: harmless(clamp(text, self.most)),
-            outcome,
-            took,
-        }
+        Told { text: harmless(clamp(text, self.most)), outcome, took }
     }
 }
 

@@ -41,11 +41,7 @@ fn conversation(rounds: &[Vec<usize>]) -> Conversation {
         let calls: Vec<String> = (0..sizes.len()).map(id).collect();
         conversation.say(json!({ "calls": calls }).to_string().into());
         let kept = sizes.iter().enumerate().map(|(index, size)| {
-            let call = Call {
-                id: id(index),
-                name: "read_file".to_owned(),
-                arguments: Arguments::Object(Map::new()),
-            };
+            let call = Call { id: id(index), name: "read_file".to_owned(), arguments: Arguments::Object(Map::new()) };
             let encoded = Plain.result(&call.id, &"x".repeat(*size), Outcome::Done);
             Kept::new(&call, Outcome::Done, *size, encoded)
         });
@@ -110,24 +106,13 @@ fn a_text_is_cut_at_a_character_and_says_so() {
 fn the_oldest_results_go_first_down_to_the_low_mark() {
     let rounds = vec![vec![400]; 6];
     let mut conversation = conversation(&rounds);
-    assert_eq!(
-        elide(&mut conversation, &Plain, &settings(2400, 1000, 1)),
-        0
-    );
+    assert_eq!(elide(&mut conversation, &Plain, &settings(2400, 1000, 1)), 0);
     // 2,400 bytes are too many; 800 are left.
-    assert_eq!(
-        elide(&mut conversation, &Plain, &settings(2399, 1000, 1)),
-        4
-    );
+    assert_eq!(elide(&mut conversation, &Plain, &settings(2399, 1000, 1)), 4);
     assert_eq!(whole(&conversation), ["4.0", "5.0"]);
     // What is left out stays out, and is not counted again.
-    assert_eq!(
-        elide(&mut conversation, &Plain, &settings(2399, 1000, 1)),
-        0
-    );
-    let Entry::Results(first) = &conversation.entries()[2] else {
-        panic!("results")
-    };
+    assert_eq!(elide(&mut conversation, &Plain, &settings(2399, 1000, 1)), 0);
+    let Entry::Results(first) = &conversation.entries()[2] else { panic!("results") };
     let text: Value = serde_json::from_slice(&first[0].encoded).expect("JSON");
     assert_eq!(
         text,
@@ -194,22 +179,14 @@ fn where_the_weight_is_in_what_the_model_said_whole_rounds_go_first() {
     let before = results(&long).count();
     assert!(shorten(&mut long, &Plain));
     assert!(results(&long).count() < before, "rounds are gone");
-    assert!(
-        results(&long).all(|it| !it.elided),
-        "and no result was left out for nothing"
-    );
+    assert!(results(&long).all(|it| !it.elided), "and no result was left out for nothing");
     pairs_hold(&long);
 }
 
 #[test]
 fn nobody_is_invited_to_do_something_twice() {
     assert_eq!(again("read_file"), " Call it again if you need it.");
-    for tool in [
-        "execute_command",
-        "send_channel_message",
-        "write_file",
-        "rows",
-    ] {
+    for tool in ["execute_command", "send_channel_message", "write_file", "rows"] {
         assert_eq!(again(tool), "", "{tool}");
     }
 }

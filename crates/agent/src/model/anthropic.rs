@@ -33,10 +33,7 @@ pub struct Anthropic {
 impl Anthropic {
     /// Of a view. `system` is what the model is told before everything else.
     pub fn new(view: &AgentView, system: &str) -> Self {
-        Self {
-            head: request::Head::new(view, system),
-            ids: Ids::new(Form::Plain),
-        }
+        Self { head: request::Head::new(view, system), ids: Ids::new(Form::Plain) }
     }
 }
 

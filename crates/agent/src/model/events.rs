@@ -132,20 +132,11 @@ mod tests {
         let data = |value: Value| Event::Data(value);
         for (stream, expected) in [
             ("data: {\"a\":1}\n\n", vec![data(json!({"a": 1}))]),
-            (
-                "data: 1\r\n\r\ndata: 2",
-                vec![data(json!(1)), data(json!(2))],
-            ),
+            ("data: 1\r\n\r\ndata: 2", vec![data(json!(1)), data(json!(2))]),
             ("data: [1,\ndata: 2]\n\n", vec![data(json!([1, 2]))]),
-            (
-                "data: 1\n\ndata: [DONE]\n\n",
-                vec![data(json!(1)), Event::Done],
-            ),
+            ("data: 1\n\ndata: [DONE]\n\n", vec![data(json!(1)), Event::Done]),
             ("data: 1\n\ndata: [DONE]", vec![data(json!(1)), Event::Done]),
-            (
-                "data:  [DONE] \n\ndata: {\n\ndata: 2\n\n",
-                vec![Event::Done],
-            ),
+            ("data:  [DONE] \n\ndata: {\n\ndata: 2\n\n", vec![Event::Done]),
             ("event: ping\ndata:\n\n: hi\n\ndata\n\n", vec![]),
             ("", vec![]),
         ] {
@@ -157,22 +148,13 @@ mod tests {
     fn what_is_no_event_breaks_the_stream() {
         for (stream, expected) in [
             ("data: 1\n\ndata: {\"a\"", Broken::CutOff),
-            (
-                "data: {a}\n\ndata: 1\n\n",
-                Broken::Unreadable("key must be a string at line 1 column 2".to_owned()),
-            ),
-            (
-                "data: nothing\n\n",
-                Broken::Unreadable("expected ident at line 1 column 2".to_owned()),
-            ),
+            ("data: {a}\n\ndata: 1\n\n", Broken::Unreadable("key must be a string at line 1 column 2".to_owned())),
+            ("data: nothing\n\n", Broken::Unreadable("expected ident at line 1 column 2".to_owned())),
         ] {
             assert_eq!(read(&[stream.as_bytes()]), Err(expected), "{stream:?}");
         }
         let not_text = read(&[b"data: \"\xff\"\n\n"]);
-        assert!(
-            matches!(not_text, Err(Broken::Unreadable(_))),
-            "{not_text:?}"
-        );
+        assert!(matches!(not_text, Err(Broken::Unreadable(_))), "{not_text:?}");
     }
 
     #[test]

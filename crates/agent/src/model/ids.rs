@@ -39,10 +39,7 @@ struct Used {
 impl Ids {
     /// Of a run in which there was no call.
     pub fn new(form: Form) -> Self {
-        Self {
-            form,
-            used: Arc::default(),
-        }
+        Self { form, used: Arc::default() }
     }
 
     /// The id that was given, where it can be used; otherwise one that no call has.
@@ -107,32 +104,9 @@ mod tests {
         for (form, expected) in [
             (
                 Form::Any,
-                [
-                    "call00000",
-                    "call00001",
-                    "a",
-                    "call00002",
-                    "f.list:0",
-                    "ü",
-                    "call_2",
-                    "call00003",
-                    "call00004",
-                ],
+                ["call00000", "call00001", "a", "call00002", "f.list:0", "ü", "call_2", "call00003", "call00004"],
             ),
-            (
-                Form::Plain,
-                [
-                    "call_1",
-                    "call00001",
-                    "a",
-                    "call_2",
-                    "call_3",
-                    "call_4",
-                    "call_5",
-                    "call_6",
-                    "call_7",
-                ],
-            ),
+            (Form::Plain, ["call_1", "call00001", "a", "call_2", "call_3", "call_4", "call_5", "call_6", "call_7"]),
         ] {
             let ids = Ids::new(form);
             let mut found: Vec<String> = given.iter().map(|id| ids.take(id)).collect();

@@ -112,10 +112,7 @@ mod tests {
     #[test]
     fn values_are_counted_before_they_are_read() {
         let list = |values: usize| format!("[{}]", vec!["1"; values].join(","));
-        assert_eq!(
-            value(&list(MAX_VALUES - 1)),
-            Ok(json!(vec![1; MAX_VALUES - 1]))
-        );
+        assert_eq!(value(&list(MAX_VALUES - 1)), Ok(json!(vec![1; MAX_VALUES - 1])));
         let too_many = Err(format!("it has more than {MAX_VALUES} values"));
         for json in [
             list(MAX_VALUES),
@@ -151,16 +148,7 @@ mod tests {
         let fine = json!({"a": "\u{1f600}\\ud83d", "b": [null, 1.5]});
         assert_eq!(value(&fine.to_string()), Ok(fine));
         assert_eq!(value(r#""\ud83d\ude00""#), Ok(json!("\u{1f600}")));
-        for json in [
-            r#""\ud83"#,
-            r#""\ud83""#,
-            r#""\ud83d"#,
-            r#"["\ud83d""#,
-            r#""\u+83d""#,
-            r"\",
-            "\"\\",
-            "",
-        ] {
+        for json in [r#""\ud83"#, r#""\ud83""#, r#""\ud83d"#, r#"["\ud83d""#, r#""\u+83d""#, r"\", "\"\\", ""] {
             assert!(value(json).is_err(), "{json}");
         }
         let eof = read::<Value>(br#"["\ud83d""#).map_err(|error| error.is_eof());

@@ -43,11 +43,7 @@ pub struct OpenAi {
 impl OpenAi {
     /// Of a view: everything of a request that does not change is encoded here, once.
     pub fn new(view: &AgentView, system: &str) -> Self {
-        Self {
-            frame: Frame::new(view, system),
-            offered: Arc::new(Offered::new(&view.tools)),
-            ids: Ids::new(Form::Any),
-        }
+        Self { frame: Frame::new(view, system), offered: Arc::new(Offered::new(&view.tools)), ids: Ids::new(Form::Any) }
     }
 }
 
@@ -58,9 +54,7 @@ impl Model for OpenAi {
 
     /// There is no place for how a call went: the text says so.
     fn result(&self, id: &str, text: &str, _outcome: Outcome) -> Bytes {
-        json!({ "role": "tool", "tool_call_id": id, "content": text })
-            .to_string()
-            .into()
+        json!({ "role": "tool", "tool_call_id": id, "content": text }).to_string().into()
     }
 
     fn request(&self, conversation: &Conversation, choice: Choice) -> Vec<Bytes> {

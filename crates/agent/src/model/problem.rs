@@ -72,24 +72,15 @@ pub fn of(status: u16, body: &[u8]) -> Problem {
         _ => None,
     };
     let told = match read {
-        Some(value) => told(&value).unwrap_or_else(|| Told {
-            words: clean(&bare(&value)),
-            ..Told::default()
-        }),
-        None => Told {
-            words: plain(body),
-            ..Told::default()
-        },
+        Some(value) => told(&value).unwrap_or_else(|| Told { words: clean(&bare(&value)), ..Told::default() }),
+        None => Told { words: plain(body), ..Told::default() },
     };
     let message = match (told.words.as_str(), reason(status)) {
         ("", None) => format!("the model's endpoint answered {status}"),
         ("", Some(reason)) => format!("the model's endpoint answered {status}: {reason}"),
         (words, _) => format!("the model's endpoint answered {status}: {words}"),
     };
-    Problem {
-        remedy: remedy(status, &told),
-        message,
-    }
+    Problem { remedy: remedy(status, &told), message }
 }
 
 /// What a part of an answer says went wrong, if it does. For formats that have no mark for such parts.
@@ -134,10 +125,7 @@ fn broken_off(told: &Told) -> Problem {
         ("", Some(code)) => &clean(code),
         (words, _) => words,
     };
-    Problem {
-        remedy,
-        message: format!("the model's endpoint broke off its answer: {words}"),
-    }
+    Problem { remedy, message: format!("the model's endpoint broke off its answer: {words}") }
 }
 
 /// An answer that ended in an error without a word about it.
@@ -156,13 +144,7 @@ fn remedy(status: u16, told: &Told) -> Remedy {
         400 | 422 | 500 if is_too_long(told) => Remedy::Shorten,
         429 if is_spent(told) => Remedy::None,
         // One request of more tokens than a minute has.
-        429 if told
-            .words
-            .to_ascii_lowercase()
-            .contains("request too large") =>
-        {
-            Remedy::Shorten
-        }
+        429 if told.words.to_ascii_lowercase().contains("request too large") => Remedy::Shorten,
         408 | 409 | 425 | 429 | 500..=599 => Remedy::Retry,
         _ => Remedy::None,
     }
@@ -175,21 +157,12 @@ fn is_too_long(told: &Told) -> bool {
 }
 
 fn is_spent(told: &Told) -> bool {
-    told.codes
-        .iter()
-        .any(|code| SPENT.iter().any(|it| code.contains(it)))
+    told.codes.iter().any(|code| SPENT.iter().any(|it| code.contains(it)))
 }
 
 fn is_refused(told: &Told) -> bool {
-    const REFUSED: &[&str] = &[
-        "invalid_request",
-        "authentication",
-        "permission",
-        "not_found",
-    ];
-    told.codes
-        .iter()
-        .any(|code| REFUSED.iter().any(|it| code.contains(it)))
+    const REFUSED: &[&str] = &["invalid_request", "authentication", "permission", "not_found"];
+    told.codes.iter().any(|code| REFUSED.iter().any(|it| code.contains(it)))
 }
 
 /// What a body tells, in any of the forms that are known.
@@ -214,23 +187,13 @@ fn told(body: &Value) -> Option<Told> {
 fn inner(error: &Value) -> Told {
     match error {
         Value::Object(error) => fields(error),
-        Value::String(words) => Told {
-            words: clean(words),
-            ..Told::default()
-        },
-        other => Told {
-            words: clean(&bare(other)),
-            ..Told::default()
-        },
+        Value::String(words) => Told { words: clean(words), ..Told::default() },
+        other => Told { words: clean(&bare(other)), ..Told::default() },
     }
 }
 
 fn fields(error: &Map<String, Value>) -> Told {
-    let words = ["message", "detail", "msg"]
-        .iter()
-        .find_map(|name| error.get(*name))
-        .map(said)
-        .unwrap_or_default();
+    let words = ["message", "detail", "msg"].iter().find_map(|name| error.get(*name)).map(said).unwrap_or_default();
     // OpenRouter: what the provider behind it said.
     let raw = error.get("metadata").and_then(|it| it.get("raw")).map(said);
     let words = match raw {
@@ -252,11 +215,7 @@ fn fields(error: &Map<String, Value>) -> Told {
             _ => {}
         }
     }
-    Told {
-        words: clean(&words),
-        codes,
-        status,
-    }
+    Told { words: clean(&words), codes, status }
 }
 
 /// A message, or the messages of what was found wrong with a request.

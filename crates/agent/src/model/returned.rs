@@ -50,9 +50,7 @@ fn is_harmless(name: &str) -> bool {
 fn has_harmless_names(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().all(has_harmless_names),
-        Value::Object(fields) => fields
-            .iter()
-            .all(|(name, value)| is_harmless(name) && has_harmless_names(value)),
+        Value::Object(fields) => fields.iter().all(|(name, value)| is_harmless(name) && has_harmless_names(value)),
         _ => true,
     }
 }
@@ -88,15 +86,11 @@ pub mod tests {
         };
         fn looks(value: &Value, left: usize, is_refused: &dyn Fn(&str) -> bool) -> bool {
             match value {
-                Value::Array(items) => {
-                    left > 0 && items.iter().all(|it| looks(it, left - 1, is_refused))
-                }
+                Value::Array(items) => left > 0 && items.iter().all(|it| looks(it, left - 1, is_refused)),
                 Value::Object(fields) => {
                     left > 0
                         && fields.iter().all(|(name, value)| {
-                            !is_refused(name)
-                                && (name.to_lowercase() == "input"
-                                    || looks(value, left - 1, is_refused))
+                            !is_refused(name) && (name.to_lowercase() == "input" || looks(value, left - 1, is_refused))
                         })
                 }
                 _ => true,
@@ -114,11 +108,7 @@ pub mod tests {
     #[test]
     fn names_of_places_are_not_sent() {
         for name in REFUSED {
-            for name in [
-                (*name).to_owned(),
-                name.to_uppercase(),
-                format!("my_{name}"),
-            ] {
+            for name in [(*name).to_owned(), name.to_uppercase(), format!("my_{name}")] {
                 assert!(!in_content(&name, &json!(1)), "{name}");
                 assert!(!beside_content(&name, &json!(1)), "{name}");
                 let within = json!([{"a": {name.as_str(): null}}]);
@@ -127,23 +117,12 @@ pub mod tests {
             }
         }
         // The long s, and names that are none.
-        for name in [
-            "u\u{17f}l",
-            "file\u{17f}",
-            "ur\u{49}",
-            "",
-            "a b",
-            "a\"b",
-            &"a".repeat(65),
-        ] {
+        for name in ["u\u{17f}l", "file\u{17f}", "ur\u{49}", "", "a b", "a\"b", &"a".repeat(65)] {
             assert!(!in_content(name, &json!(1)), "{name}");
             assert!(!in_content("a", &json!({name: 1})), "{name}");
         }
         for name in ["thought_signature", "extra_content", "a-b.c", "data"] {
-            assert!(
-                in_content(name, &json!({name: {name: "http://x"}})),
-                "{name}"
-            );
+            assert!(in_content(name, &json!({name: {name: "http://x"}})), "{name}");
         }
     }
 

@@ -13,10 +13,7 @@ pub struct Whole<F> {
 impl<F> Whole<F> {
     /// Before anything came. `of` makes an answer of the value.
     pub fn new(of: F) -> Self {
-        Self {
-            bytes: Vec::new(),
-            of,
-        }
+        Self { bytes: Vec::new(), of }
     }
 }
 

@@ -68,32 +68,14 @@ fn skill(pack: &str, name: &str, description: &str) -> Value {
 
 /// A run with this many packs, each with a sidecar, a skill and its directory.
 fn packs(count: usize, description: &str) -> AgentView {
-    let names: Vec<String> = (1..=count)
-        .map(|pack| format!("pack-number-{pack}"))
-        .collect();
+    let names: Vec<String> = (1..=count).map(|pack| format!("pack-number-{pack}")).collect();
     let targets: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut offered = tools(&[
-        "read_file",
-        "write_file",
-        "edit_file",
-        "list_directory",
-        "fetch_url",
-        "load_skill",
-    ]);
+    let mut offered = tools(&["read_file", "write_file", "edit_file", "list_directory", "fetch_url", "load_skill"]);
     offered.push(command(&targets));
-    let mut roots = vec![
-        json!({ "path": "/tmp", "writable": true }),
-        json!({ "path": "/workspace", "writable": true }),
-    ];
-    roots.extend(
-        names
-            .iter()
-            .map(|name| json!({ "path": format!("/skills/{name}"), "writable": false })),
-    );
-    let skills: Vec<Value> = names
-        .iter()
-        .map(|name| skill(name, "operate", description))
-        .collect();
+    let mut roots =
+        vec![json!({ "path": "/tmp", "writable": true }), json!({ "path": "/workspace", "writable": true })];
+    roots.extend(names.iter().map(|name| json!({ "path": format!("/skills/{name}"), "writable": false })));
+    let skills: Vec<Value> = names.iter().map(|name| skill(name, "operate", description)).collect();
     view(json!({ "tools": offered, "skills": skills, "roots": roots }))
 }
 
@@ -108,10 +90,7 @@ fn the_rounds_are_those_that_there_are_and_not_the_plans() {
     let planned = "- You have at most 50 rounds of calls and 20 minutes.";
     assert!(system(&view).contains(planned));
     let fewer = super::system(&view, 3);
-    assert_eq!(
-        fewer,
-        system(&view).replace(planned, &planned.replace("50", "3"))
-    );
+    assert_eq!(fewer, system(&view).replace(planned, &planned.replace("50", "3")));
 }
 
 #[test]
@@ -139,18 +118,8 @@ fn a_volume_where_tools_do_not_write_is_told_as_read_only() {
 
 #[test]
 fn a_run_with_skills_and_commands_is_told_of_both() {
-    let mut offered = tools(&[
-        "read_file",
-        "list_directory",
-        "fetch_url",
-        "send_channel_message",
-        "schedule_task",
-    ]);
-    offered.extend([
-        command(&["cluster", "tickets"]),
-        tool("list_unhealthy_pods"),
-        tool("load_skill"),
-    ]);
+    let mut offered = tools(&["read_file", "list_directory", "fetch_url", "send_channel_message", "schedule_task"]);
+    offered.extend([command(&["cluster", "tickets"]), tool("list_unhealthy_pods"), tool("load_skill")]);
     let on_call = view(json!({
         "task": {
             "task": "Why is checkout slow?", "useContext": true, "mode": "task",
@@ -174,10 +143,7 @@ fn a_run_with_skills_and_commands_is_told_of_both() {
 
 #[test]
 fn ten_packs_are_told_in_little_space() {
-    let usual = system(&packs(
-        10,
-        "Operate one part of the platform: look at it, and restart what hangs.",
-    ));
+    let usual = system(&packs(10, "Operate one part of the platform: look at it, and restart what hangs."));
     insta::assert_snapshot!(usual);
     let long = system(&packs(10, &"words without an end ".repeat(500)));
     for prompt in [&usual, &long] {
@@ -195,32 +161,16 @@ fn more_skills_than_are_listed_are_counted() {
     let prompt = system(&packs(MOST_SKILLS + 7, "x"));
     assert_eq!(prompt.matches("/operate: x\n").count(), MOST_SKILLS);
     assert!(prompt.ends_with("- and 7 more"), "{prompt}");
-    assert!(
-        prompt.contains("pack-number-32 and 25 more. Always give it."),
-        "{prompt}"
-    );
+    assert!(prompt.contains("pack-number-32 and 25 more. Always give it."), "{prompt}");
 }
 
 #[test]
 fn only_what_is_offered_is_named() {
-    let names = [
-        "read_file",
-        "write_file",
-        "edit_file",
-        "list_directory",
-        "load_skill",
-        "execute_command",
-        "fetch_url",
-    ];
+    let names =
+        ["read_file", "write_file", "edit_file", "list_directory", "load_skill", "execute_command", "fetch_url"];
     for offered in names {
-        let one = if offered == "execute_command" {
-            command(&["a", "b"])
-        } else {
-            tool(offered)
-        };
-        let prompt = system(&view(
-            json!({ "tools": [one], "skills": [skill("a", "b", "c")] }),
-        ));
+        let one = if offered == "execute_command" { command(&["a", "b"]) } else { tool(offered) };
+        let prompt = system(&view(json!({ "tools": [one], "skills": [skill("a", "b", "c")] })));
         for other in names.iter().filter(|name| **name != offered) {
             assert!(!prompt.contains(other), "{other} with {offered}: {prompt}");
         }
@@ -231,14 +181,8 @@ fn only_what_is_offered_is_named() {
 fn a_command_without_a_target_goes_where_the_bridge_sends_it() {
     for (targets, expected) in [
         (["a"].as_slice(), "There is one: `a`."),
-        (
-            &["a", "b"],
-            "`target` names the pack: a, b. Always give it.",
-        ),
-        (
-            &["a", "sandbox"],
-            "`target` names the pack: a, sandbox. Without it the command runs in `sandbox`.",
-        ),
+        (&["a", "b"], "`target` names the pack: a, b. Always give it."),
+        (&["a", "sandbox"], "`target` names the pack: a, sandbox. Without it the command runs in `sandbox`."),
         (&[], "with that pack's programs and powers only. Sidecars"),
     ] {
         let prompt = system(&view(json!({ "tools": [command(targets)] })));

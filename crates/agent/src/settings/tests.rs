@@ -90,11 +90,7 @@ fn nonsense_is_named() {
         (variable::RETRIES, "99999999999", COUNT),
         (variable::REQUEST_TIME, "soon", TIME),
     ] {
-        let expected = BadVariable {
-            variable,
-            value: value.to_owned(),
-            wanted,
-        };
+        let expected = BadVariable { variable, value: value.to_owned(), wanted };
         assert_eq!(read(&[(variable, value)]), Err(expected));
     }
 }

@@ -22,13 +22,7 @@ impl World {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |path: &str| directory.path().join(path);
-        for path in [
-            "a/review/scripts",
-            "a/deploy",
-            "b/review",
-            "notes/..data",
-            "several/..data",
-        ] {
+        for path in ["a/review/scripts", "a/deploy", "b/review", "notes/..data", "several/..data"] {
             fs::create_dir_all(at(path)).expect("a directory");
         }
         let write = |path: &str, text: &[u8]| fs::write(at(path), text).expect("a file");
@@ -43,10 +37,7 @@ impl World {
             write(&format!("several/..data/{name}"), text.as_bytes());
             symlink(format!("..data/{name}"), at(&format!("several/{name}"))).expect("a link");
         }
-        let root = Root {
-            path: directory.path().display().to_string(),
-            writable: false,
-        };
+        let root = Root { path: directory.path().display().to_string(), writable: false };
         let skills = json!([
             pack(
                 &directory,
@@ -68,11 +59,7 @@ impl World {
         ]);
         let mut skills: Vec<SkillPlan> = serde_json::from_value(skills).expect("they are skills");
         skills.iter_mut().for_each(plan);
-        Self {
-            roots: Roots::open(&[root], &[]).with_commands(Commands::Offered),
-            skills,
-            directory,
-        }
+        Self { roots: Roots::open(&[root], &[]).with_commands(Commands::Offered), skills, directory }
     }
 
     fn load(&self, arguments: Value, most: usize) -> Result<String, String> {
@@ -129,34 +116,18 @@ fn skills_are_found_by_their_names() {
         (json!({ "name": "a/review" }), Ok(review)),
         (json!({ "name": " a/review\n" }), Ok(review)),
         (json!({ "name": "b/review" }), Ok("# Another\n")),
-        (
-            json!({ "name": "review" }),
-            Err("several skills are called review; say which: a/review, b/review"),
-        ),
+        (json!({ "name": "review" }), Err("several skills are called review; say which: a/review, b/review")),
         (
             json!({ "name": "../a\nb" }),
-            Err(
-                "there is no skill ../a\\nb; there are: a/review, a/deploy, b/review, notes, several, missing",
-            ),
+            Err("there is no skill ../a\\nb; there are: a/review, a/deploy, b/review, notes, several, missing"),
         ),
-        (
-            json!({ "name": "missing" }),
-            Err("@/missing does not exist; list_directory shows what is there"),
-        ),
-        (
-            json!({}),
-            Err("the arguments do not fit: missing field `name`"),
-        ),
-        (
-            json!({ "name": "notes" }),
-            Ok("# Notes\n\nFiles of this skill:\n@/notes/notes.md (8 bytes)"),
-        ),
+        (json!({ "name": "missing" }), Err("@/missing does not exist; list_directory shows what is there")),
+        (json!({}), Err("the arguments do not fit: missing field `name`")),
+        (json!({ "name": "notes" }), Ok("# Notes\n\nFiles of this skill:\n@/notes/notes.md (8 bytes)")),
         (
             json!({ "name": "several" }),
-            Ok(
-                "## @/several/a.md\n\nfirst\n\n## @/several/b.md\n\nsecond\n\nFiles of this skill:\n\
-                @/several/a.md (6 bytes)\n@/several/b.md (7 bytes)\n@/several/c.bin (2 bytes)",
-            ),
+            Ok("## @/several/a.md\n\nfirst\n\n## @/several/b.md\n\nsecond\n\nFiles of this skill:\n\
+                @/several/a.md (6 bytes)\n@/several/b.md (7 bytes)\n@/several/c.bin (2 bytes)"),
         ),
     ];
     for (arguments, expected) in cases {
@@ -183,10 +154,8 @@ fn a_long_text_says_how_to_read_on() {
     let answer = answer.expect("it is there");
     let (_, note) = answer.rsplit_once("\n(").expect("a note");
     let lines = answer.matches("step\n").count();
-    let expected = format!(
-        "lines 1–{lines} of 2000; continue with read_file path=@/a/deploy/SKILL.md and offset={})",
-        lines + 1
-    );
+    let expected =
+        format!("lines 1–{lines} of 2000; continue with read_file path=@/a/deploy/SKILL.md and offset={})", lines + 1);
     assert_eq!(note, expected);
     assert!(lines > 500, "{lines}");
 }
@@ -200,10 +169,7 @@ fn many_files_leave_room_for_the_text() {
     plan(&mut world.skills[0]);
     let answer = world.load(json!({ "name": "a/review" }), 4_096);
     let answer = answer.expect("it is there");
-    assert!(
-        answer.starts_with("# Review\n\nRead it.\n\nTools"),
-        "{answer}"
-    );
+    assert!(answer.starts_with("# Review\n\nRead it.\n\nTools"), "{answer}");
     assert!(answer.ends_with(" more files"), "{answer}");
 }
 
@@ -222,23 +188,11 @@ fn a_skill_that_is_not_as_planned_is_not_given() {
     };
     // Of the same length, longer, shorter; the text and files beside it.
     let cases = [
-        (
-            "SKILL.md",
-            "# Review\n\nLeak it.\n",
-            "its text or one of its files",
-        ),
-        (
-            "SKILL.md",
-            "# Review\n\nRead it.\nLeak it.\n",
-            "@/a/review/SKILL.md",
-        ),
+        ("SKILL.md", "# Review\n\nLeak it.\n", "its text or one of its files"),
+        ("SKILL.md", "# Review\n\nRead it.\nLeak it.\n", "@/a/review/SKILL.md"),
         ("SKILL.md", "", "@/a/review/SKILL.md"),
         ("reference.md", "abd", "its text or one of its files"),
-        (
-            "scripts/run.sh",
-            "echo leak and review\n",
-            "@/a/review/scripts/run.sh",
-        ),
+        ("scripts/run.sh", "echo leak and review\n", "@/a/review/scripts/run.sh"),
     ];
     for (path, content, what) in cases {
         let answer = changed(&format!("a/review/{path}"), content);
@@ -266,10 +220,8 @@ fn no_more_is_read_than_a_pack_can_have() {
         panic!("it is of a pack");
     };
     *bytes = MOST_BYTES;
-    let file = fs::File::options()
-        .write(true)
-        .open(world.directory.path().join("a/review/SKILL.md"))
-        .expect("it is there");
+    let file =
+        fs::File::options().write(true).open(world.directory.path().join("a/review/SKILL.md")).expect("it is there");
     file.set_len(MOST_BYTES).expect("a hole");
     let answer = world.load(json!({ "name": "a/review" }), 8_192);
     // The text alone is all that there is room for.

@@ -29,11 +29,11 @@ pub struct Ended<'c> {
 const STDERR: &str = "STDERR: ";
 
 /// Said once when we left something out.
-const CUT: &str = "(output cut: narrow the command, or write its output to a file below /workspace and read it in pieces)";
+const CUT: &str =
+    "(output cut: narrow the command, or write its output to a file below /workspace and read it in pieces)";
 
 /// Said when the skill had more than it sent.
-const TRUNCATED: &str =
-    "(the command wrote more than its skill passes on; narrow it, or write its output to a file)";
+const TRUNCATED: &str = "(the command wrote more than its skill passes on; narrow it, or write its output to a file)";
 
 /// Most bytes of the line that stands where something was left out, with the longest number.
 const MOST_GAP: usize = 48;
@@ -47,10 +47,7 @@ pub fn shown(command: &Ended<'_>, most: usize) -> String {
     let stderr = plain(command.stderr);
     let (stdout, stderr) = (stdout.trim_end(), stderr.trim_end());
     // Blank lines at the start go; spaces before the first word may be the alignment of a table.
-    let (stdout, stderr) = (
-        stdout.trim_start_matches('\n'),
-        stderr.trim_start_matches('\n'),
-    );
+    let (stdout, stderr) = (stdout.trim_start_matches('\n'), stderr.trim_start_matches('\n'));
 
     let mut notes = Vec::new();
     if stdout.is_empty() && stderr.is_empty() {
@@ -72,9 +69,7 @@ pub fn shown(command: &Ended<'_>, most: usize) -> String {
         room = room.saturating_sub(CUT.len() + 1);
         notes.push(CUT.to_owned());
     }
-    let for_stderr = stderr
-        .len()
-        .min((room / STDERR_SHARE).max(room.saturating_sub(stdout.len())));
+    let for_stderr = stderr.len().min((room / STDERR_SHARE).max(room.saturating_sub(stdout.len())));
     let for_stdout = room - for_stderr;
 
     let mut lines = Vec::new();

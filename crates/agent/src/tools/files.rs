@@ -47,9 +47,7 @@ const HEAD: usize = 8 << 10;
 const MOST_COMPLAINT: usize = 300;
 
 /// The arguments of a tool as its own type. Fields that it does not know are for the bridge to refuse.
-pub(crate) fn arguments<'a, T: Deserialize<'a>>(
-    arguments: &'a Map<String, Value>,
-) -> Result<T, ToolError> {
+pub(crate) fn arguments<'a, T: Deserialize<'a>>(arguments: &'a Map<String, Value>) -> Result<T, ToolError> {
     T::deserialize(arguments).map_err(|error| {
         let complaint = error.to_string();
         let complaint = start(&complaint, MOST_COMPLAINT);

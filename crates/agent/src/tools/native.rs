@@ -31,26 +31,11 @@ pub struct Own {
 
 /// The tools of every agent.
 pub const TOOLS: &[NativeTool] = &[
-    NativeTool {
-        name: READ_FILE,
-        act: |own, arguments| files::read_file(&own.roots, arguments, own.most),
-    },
-    NativeTool {
-        name: WRITE_FILE,
-        act: |own, arguments| files::write_file(&own.roots, arguments, own.most),
-    },
-    NativeTool {
-        name: EDIT_FILE,
-        act: |own, arguments| files::edit_file(&own.roots, arguments, own.most),
-    },
-    NativeTool {
-        name: LIST_DIRECTORY,
-        act: |own, arguments| files::list_directory(&own.roots, arguments, own.most),
-    },
-    NativeTool {
-        name: LOAD_SKILL,
-        act: |own, arguments| load_skill(&own.skills, &own.roots, arguments, own.most),
-    },
+    NativeTool { name: READ_FILE, act: |own, arguments| files::read_file(&own.roots, arguments, own.most) },
+    NativeTool { name: WRITE_FILE, act: |own, arguments| files::write_file(&own.roots, arguments, own.most) },
+    NativeTool { name: EDIT_FILE, act: |own, arguments| files::edit_file(&own.roots, arguments, own.most) },
+    NativeTool { name: LIST_DIRECTORY, act: |own, arguments| files::list_directory(&own.roots, arguments, own.most) },
+    NativeTool { name: LOAD_SKILL, act: |own, arguments| load_skill(&own.skills, &own.roots, arguments, own.most) },
 ];
 
 /// The tools of an agent, and what they act on.

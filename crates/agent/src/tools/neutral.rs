@@ -38,15 +38,8 @@ const TAGS: &[&str] = &[
 ];
 
 /// Tokens in square brackets, without the bracket (and the slash) that they begin with.
-const MARKS: &[&str] = &[
-    "INST]",
-    "SYSTEM_PROMPT]",
-    "AVAILABLE_TOOLS]",
-    "TOOL_CALLS]",
-    "TOOL_RESULTS]",
-    "TOOL_CONTENT]",
-    "THINK]",
-];
+const MARKS: &[&str] =
+    &["INST]", "SYSTEM_PROMPT]", "AVAILABLE_TOOLS]", "TOOL_CALLS]", "TOOL_RESULTS]", "TOOL_CONTENT]", "THINK]"];
 
 /// The bar that stands in the tokens of some models instead of `|`.
 const WIDE_BAR: &str = "\u{ff5c}";
@@ -82,16 +75,10 @@ pub fn neutral(text: &str) -> Neutral<'_> {
         kept = at;
     }
     if broken_up == 0 {
-        return Neutral {
-            text: Cow::Borrowed(text),
-            broken_up,
-        };
+        return Neutral { text: Cow::Borrowed(text), broken_up };
     }
     changed.push_str(text.get(kept..).unwrap_or_default());
-    Neutral {
-        text: Cow::Owned(changed),
-        broken_up,
-    }
+    Neutral { text: Cow::Owned(changed), broken_up }
 }
 
 /// The text as it was before [`neutral`]: without the space in each token that is broken up. A text that held such a broken
@@ -164,8 +151,7 @@ fn ends_word(text: &str, ends: &[&str]) -> bool {
         if offset > 0 && ends.iter().any(|end| rest.starts_with(end)) {
             return true;
         }
-        if offset >= MOST_WORD || matches!(character, '<' | '>' | '|') || character.is_whitespace()
-        {
+        if offset >= MOST_WORD || matches!(character, '<' | '>' | '|') || character.is_whitespace() {
             return false;
         }
     }

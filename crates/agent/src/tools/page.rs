@@ -67,19 +67,12 @@ pub fn readable(page: &Fetched<'_>, most: usize, most_bytes: usize) -> Result<St
         return Err(ToolError(fit(told, most_bytes)));
     }
     if page.body.is_empty() {
-        return Ok(fit(
-            format!("(from {url})\n(the page is empty)"),
-            most_bytes,
-        ));
+        return Ok(fit(format!("(from {url})\n(the page is empty)"), most_bytes));
     }
     if kind == Kind::Unreadable {
         let kind = page.content_type.unwrap_or("no type, not text");
         return Err(ToolError(fit(
-            format!(
-                "{url} is not text and cannot be read here: {}, {} bytes",
-                start(kind, SHOWN),
-                page.body.len()
-            ),
+            format!("{url} is not text and cannot be read here: {}, {} bytes", start(kind, SHOWN), page.body.len()),
             most_bytes,
         )));
     }
@@ -93,17 +86,9 @@ pub fn readable(page: &Fetched<'_>, most: usize, most_bytes: usize) -> Result<St
     told.push_str(&cut.text);
     if cut.at < cut.of {
         // More characters do not help when the bytes are what ran out.
-        let advice = if cut.at_characters {
-            ", or raise maxChars"
-        } else {
-            ""
-        };
+        let advice = if cut.at_characters { ", or raise maxChars" } else { "" };
         // Writing to a text cannot fail.
-        let _ = write!(
-            told,
-            "\n(cut at {} characters of {}; ask for a more specific address{advice})",
-            cut.at, cut.of
-        );
+        let _ = write!(told, "\n(cut at {} characters of {}; ask for a more specific address{advice})", cut.at, cut.of);
     }
     if page.truncated {
         told.push_str("\n(the page is longer than what is fetched; its end is missing)");
@@ -147,15 +132,8 @@ impl Kind {
             return Self::Unreadable;
         }
         let body = body.trim_ascii_start();
-        let begins = |with: &[u8]| {
-            body.get(..with.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(with))
-        };
-        if begins(b"<!doctype html") || begins(b"<html") {
-            Self::Html
-        } else {
-            Self::Text
-        }
+        let begins = |with: &[u8]| body.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+        if begins(b"<!doctype html") || begins(b"<html") { Self::Html } else { Self::Text }
     }
 
     /// The text of a page of this kind.
@@ -224,8 +202,7 @@ fn as_it_is(text: &str, mut kept: Kept) -> Kept {
 
 /// The start of a text, in at most `most` bytes.
 fn start(text: &str, most: usize) -> &str {
-    text.get(..text.floor_char_boundary(most))
-        .unwrap_or_default()
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default()
 }
 
 fn fit(mut text: String, most: usize) -> String {

@@ -46,9 +46,7 @@ mod tests {
         let all = || '\0'..=char::MAX;
         let left_out: Vec<char> = all().filter(|it| unseen(*it)).collect();
         assert!(left_out.iter().all(|it| unseen_in_name(*it)));
-        let more: Vec<char> = all()
-            .filter(|it| unseen_in_name(*it) && !unseen(*it))
-            .collect();
+        let more: Vec<char> = all().filter(|it| unseen_in_name(*it) && !unseen(*it)).collect();
         let mut expected = vec!['\t', '\n', '\u{61c}'];
         expected.extend('\u{200c}'..='\u{200f}');
         expected.extend('\u{2028}'..='\u{2029}');

@@ -23,18 +23,12 @@ async fn asking(seconds: u64) -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_yes_lets_it_happen_and_a_no_is_told() {
-    for (says, told) in [
-        (Says::Yes, "kubectl delete pod a"),
-        (Says::No, "Error: a person was asked and said no"),
-    ] {
+    for (says, told) in [(Says::Yes, "kubectl delete pod a"), (Says::No, "Error: a person was asked and said no")] {
         let mut world = asking(60).await;
         let cluster = Executor::echo(world.volume("cluster"));
         world.start(&[]);
         let pending = world.asked().await;
-        assert!(
-            cluster.seen().is_empty(),
-            "nothing happens before the answer"
-        );
+        assert!(cluster.seen().is_empty(), "nothing happens before the answer");
         world.say(&pending, says);
         world.ended().await.answer();
         assert_eq!(world.last().shown(), [told]);
@@ -48,10 +42,7 @@ async fn nobody_is_a_no() {
     let cluster = Executor::echo(world.volume("cluster"));
     world.run(&[]).await.answer();
     let told = world.last().last();
-    assert!(
-        told.starts_with("Error: ") && told.contains("nobody answered in time"),
-        "{told}"
-    );
+    assert!(told.starts_with("Error: ") && told.contains("nobody answered in time"), "{told}");
     assert!(cluster.seen().is_empty());
 }
 

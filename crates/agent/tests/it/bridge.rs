@@ -44,14 +44,8 @@ fn is_one_where_it_was_started_as_one() {
         return;
     };
     let digest = std::env::var(DIGEST).expect("a digest");
-    start_logging(&LogArguments {
-        log_level: LogLevel::Info,
-        log_format: LogFormat::Json,
-    });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    start_logging(&LogArguments { log_level: LogLevel::Info, log_format: LogFormat::Json });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let code = runtime.block_on(run(started(&directory, &Digest::new(digest))));
     assert_eq!(code, ExitCode::SUCCESS);
 }
@@ -59,16 +53,9 @@ fn is_one_where_it_was_started_as_one() {
 /// What the bridge's program reads, without its lock-down: that must come before the first thread, and a test has two.
 fn started(directory: &Path, digest: &Digest) -> Started {
     let at = |name: &str| directory.join(name);
-    let places = Places {
-        input: at("input"),
-        door: at("door"),
-        ipc: at("ipc"),
-        headers: at("headers"),
-        script: at("script"),
-    };
-    let plan = read_plan(&places.input, digest)
-        .expect("the plan")
-        .expect("a plan");
+    let places =
+        Places { input: at("input"), door: at("door"), ipc: at("ipc"), headers: at("headers"), script: at("script") };
+    let plan = read_plan(&places.input, digest).expect("the plan").expect("a plan");
     // Taking it out of the environment, as the program does, is for before the first thread, too.
     let variable = plan.model.keys[0].variable.clone();
     let key = ProviderKey::new(variable, KEY.as_bytes().to_vec().into()).expect("a key");
@@ -77,10 +64,7 @@ fn started(directory: &Path, digest: &Digest) -> Started {
         inputs: inputs.expect("inputs"),
         key,
         gateway: GatewayAddress::Unix(at("gateway.sock")),
-        lockdown: LockedDown {
-            landlock_abi: 0,
-            live: std::collections::BTreeSet::new(),
-        },
+        lockdown: LockedDown { landlock_abi: 0, live: std::collections::BTreeSet::new() },
         places,
         roots: None,
     }

@@ -21,10 +21,7 @@ async fn end(world: &mut World, pid: i32) {
     assert_eq!(end.failure(), CANCELLED);
     assert!(!is_alive(pid));
     let last = world.transcript().pop().expect("a line");
-    assert_eq!(
-        (&last["kind"], &last["error"]),
-        (&json!("end"), &json!(CANCELLED))
-    );
+    assert_eq!((&last["kind"], &last["error"]), (&json!("end"), &json!(CANCELLED)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,16 +59,11 @@ async fn while_a_command_runs() {
     let command = json!({ "command": "sleep 100", "target": "cluster" });
     world.model.push(calling("execute_command", command));
     let pid = world.start(&[]);
-    world
-        .until("it is asked", || !cluster.seen().is_empty())
-        .await;
+    world.until("it is asked", || !cluster.seen().is_empty()).await;
     end(&mut world, pid).await;
     let receipts = world.receipts();
     assert_eq!(receipts[1], "execute_command cluster Allowed");
-    assert!(
-        receipts[2].starts_with("Skill Failed") || receipts[2] == "Skill Cancelled",
-        "{receipts:?}"
-    );
+    assert!(receipts[2].starts_with("Skill Failed") || receipts[2] == "Skill Cancelled", "{receipts:?}");
     let ended = format!("ended Failed {{ why: \"{CANCELLED}\" }}");
     assert_eq!(receipts[3..], [ended]);
 }
@@ -97,9 +89,7 @@ async fn while_it_waits_to_try_again() {
     let busy = ProviderError::new(503, "Busy").retry_after("100");
     world.model.set_default(busy);
     let pid = world.start(&[]);
-    world
-        .until("it waits", || world.log().contains("trying again"))
-        .await;
+    world.until("it waits", || world.log().contains("trying again")).await;
     end(&mut world, pid).await;
     assert_eq!(world.said().len(), 1);
 }
@@ -108,16 +98,11 @@ async fn while_it_waits_to_try_again() {
 async fn before_there_is_a_run() {
     let mut world = World::new(WireFormat::OpenAi).await;
     let pid = world.start_without_input();
-    world
-        .until("it listens to signals", || catches_terminate(pid))
-        .await;
+    world.until("it listens to signals", || catches_terminate(pid)).await;
     terminate(pid);
     assert_eq!(world.agent_ended().await, Some(1));
     let log = world.log();
-    assert!(
-        log.contains("error: asked to end before there was a run\nhint: "),
-        "{log}"
-    );
+    assert!(log.contains("error: asked to end before there was a run\nhint: "), "{log}");
 }
 
 /// Whether a process has something to do when it is told to end.
@@ -136,9 +121,7 @@ async fn a_bridge_that_dies_is_the_end_of_the_agent() {
     let command = json!({ "command": "sleep 100", "target": "cluster" });
     world.model.push(calling("execute_command", command));
     let pid = world.start(&[]);
-    world
-        .until("it is asked", || !cluster.seen().is_empty())
-        .await;
+    world.until("it is asked", || !cluster.seen().is_empty()).await;
     world.bridge.kill().expect("a child");
     assert_eq!(world.agent_ended().await, Some(1));
     assert!(!is_alive(pid));

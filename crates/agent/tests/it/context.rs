@@ -17,14 +17,10 @@ async fn a_long_result_is_cut_and_says_so() {
         let _cluster = Executor::on(world.volume("cluster"), move |_| Some(result(0, &output)));
         let command = json!({ "command": "cat", "target": "cluster" });
         for _ in 0..2 {
-            world
-                .model
-                .push(calling("read_file", json!({ "path": path })));
+            world.model.push(calling("read_file", json!({ "path": path })));
         }
         world.model.push(calling("execute_command", command));
-        let end = world
-            .run(&[("CONTEXT_TOOL_RESULT_MAX_BYTES", "4096")])
-            .await;
+        let end = world.run(&[("CONTEXT_TOOL_RESULT_MAX_BYTES", "4096")]).await;
         end.answer();
         let shown = world.last().shown();
         for text in &shown {
@@ -43,9 +39,7 @@ async fn old_results_are_left_out_and_the_newest_stay() {
         let whole = |index: usize| format!("{index}").repeat(3000);
         for index in 0..8 {
             let path = world.file(&format!("file-{index}"), whole(index));
-            world
-                .model
-                .push(calling("read_file", json!({ "path": path })));
+            world.model.push(calling("read_file", json!({ "path": path })));
         }
         world.model.push(Reply::text("Done."));
         let end = world

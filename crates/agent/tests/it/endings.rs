@@ -49,10 +49,7 @@ async fn an_answer_that_never_ends_is_given_with_a_word_about_it() {
     let part = Answer::text("and so on ").stop(Stop::Length);
     world.model.set_default(part);
     let end = world.run(&[]).await;
-    assert!(
-        end.answer()
-            .contains("its answer was longer than it may be")
-    );
+    assert!(end.answer().contains("its answer was longer than it may be"));
     assert_eq!(world.said().len(), 5);
 }
 
@@ -92,11 +89,7 @@ async fn tools_that_are_unknown_or_denied_are_told_and_have_receipts() {
         let said = world.last();
         assert!(!said.tools().contains(&"write_file"));
         let shown = said.shown();
-        assert!(
-            shown[0].starts_with("Error: there is no tool \"become_root\"; you have "),
-            "{}",
-            shown[0]
-        );
+        assert!(shown[0].starts_with("Error: there is no tool \"become_root\"; you have "), "{}", shown[0]);
         assert!(shown[1].starts_with("Error: "), "{}", shown[1]);
         assert!(std::fs::metadata(path).is_err());
         let receipts = world.receipts();
@@ -126,9 +119,7 @@ async fn arguments_that_do_not_fit_are_told_and_can_be_put_right() {
                 arguments: vec![broken],
             }]));
         }
-        world
-            .model
-            .push(calling("read_file", json!({ "path": path })));
+        world.model.push(calling("read_file", json!({ "path": path })));
         world.run(&[]).await.answer();
         let mut shown = world.last().shown();
         let last = shown.pop().expect("a result");
@@ -149,10 +140,7 @@ async fn the_same_call_again_and_again_is_told_then_refused_then_the_end() {
         let answer = calling("read_file", json!({ "path": path }));
         world.model.set_default(answer);
         let end = world.run(&[]).await;
-        assert_eq!(
-            end.failure(),
-            "the model asked for the same call of `read_file` 9 times and did not get on"
-        );
+        assert_eq!(end.failure(), "the model asked for the same call of `read_file` 9 times and did not get on");
         let shown = world.last().shown();
         assert_eq!(shown.len(), 9);
         let told = |text: &String| {
@@ -162,17 +150,8 @@ async fn the_same_call_again_and_again_is_told_then_refused_then_the_end() {
         };
         let told: Vec<(bool, bool)> = shown.iter().map(told).collect();
         let (made, aware, refused) = ((false, false), (true, false), (false, true));
-        assert_eq!(
-            told,
-            [
-                made, made, aware, aware, aware, refused, refused, refused, refused
-            ]
-        );
-        let reads = world
-            .receipts()
-            .iter()
-            .filter(|it| *it == "Agent Done")
-            .count();
+        assert_eq!(told, [made, made, aware, aware, aware, refused, refused, refused, refused]);
+        let reads = world.receipts().iter().filter(|it| *it == "Agent Done").count();
         assert_eq!(reads, 5);
     }
 }
@@ -183,9 +162,7 @@ async fn in_the_last_round_there_are_no_tools_and_the_model_knows() {
         let mut world = World::with(wire, |plan| plan.limits.iterations = 3).await;
         for name in ["a", "b"] {
             let path = world.file(name, name);
-            world
-                .model
-                .push(calling("read_file", json!({ "path": path })));
+            world.model.push(calling("read_file", json!({ "path": path })));
         }
         world.model.push(Reply::text("As far as I came."));
         // It cannot be widened.
@@ -207,15 +184,8 @@ async fn a_model_that_calls_tools_in_the_last_round_has_no_answer() {
         let answer = Answer::text("I look.").tool(call("read_file", json!({ "path": path })));
         world.model.set_default(answer);
         let end = world.run(&[("MAX_TOOL_ITERATIONS", "2")]).await;
-        assert_eq!(
-            end.failure(),
-            "exceeded maximum tool-call iterations (2); the last thing that it said: I look."
-        );
-        let reads = world
-            .receipts()
-            .iter()
-            .filter(|it| *it == "Agent Done")
-            .count();
+        assert_eq!(end.failure(), "exceeded maximum tool-call iterations (2); the last thing that it said: I look.");
+        let reads = world.receipts().iter().filter(|it| *it == "Agent Done").count();
         // Told to answer, told once more in a request without tools, and then it is over.
         assert_eq!((world.said().len(), reads), (3, 1));
         if wire == WireFormat::OpenAi {
@@ -230,9 +200,7 @@ async fn near_the_end_of_its_tokens_the_model_is_to_answer_and_after_it_there_is
     for wire in WIRES {
         let mut world = World::with(wire, |plan| plan.limits.model_tokens = Some(100_000)).await;
         let look = json!({ "path": world.path("") });
-        world
-            .model
-            .push(calling("list_directory", look.clone()).usage(90_000, 900));
+        world.model.push(calling("list_directory", look.clone()).usage(90_000, 900));
         world.model.push(Reply::text("In short."));
         assert_eq!(world.run(&[]).await.answer(), "In short.");
         let said = world.last();
@@ -240,15 +208,9 @@ async fn near_the_end_of_its_tokens_the_model_is_to_answer_and_after_it_there_is
         assert!(said.user()[1].starts_with(LAST_ROUND));
 
         let mut world = World::with(wire, |plan| plan.limits.model_tokens = Some(100_000)).await;
-        world
-            .model
-            .push(calling("list_directory", look).usage(100_000, 900));
+        world.model.push(calling("list_directory", look).usage(100_000, 900));
         let end = world.run(&[]).await;
-        assert!(
-            end.failure().contains("may use 100000 tokens"),
-            "{}",
-            end.failure()
-        );
+        assert!(end.failure().contains("may use 100000 tokens"), "{}", end.failure());
         assert_eq!(world.said().len(), 1);
     }
 }
@@ -271,13 +233,9 @@ async fn near_the_end_of_its_time_the_model_is_to_answer() {
         if !world.requests(1).await[0].may_call() {
             continue;
         }
-        world
-            .until("it is asked", || !cluster.seen().is_empty())
-            .await;
+        world.until("it is asked", || !cluster.seen().is_empty()).await;
         let asked = Instant::now();
-        world
-            .until("the minute has begun", || asked.elapsed() > before)
-            .await;
+        world.until("the minute has begun", || asked.elapsed() > before).await;
         cluster.answer(0, &result(0, "late"));
         assert_eq!(world.ended().await.answer(), "In short.");
         let said = world.last();
@@ -316,9 +274,7 @@ async fn a_model_that_is_offered_no_tools_can_answer_and_gets_nothing_by_calling
     for wire in WIRES {
         let mut world = World::with(wire, |plan| plan.tools.clear()).await;
         let path = world.file("a", "inside");
-        world
-            .model
-            .push(calling("read_file", json!({ "path": path })));
+        world.model.push(calling("read_file", json!({ "path": path })));
         world.model.push(Reply::text("I have no tools."));
         assert_eq!(world.run(&[]).await.answer(), "I have no tools.");
         let said = world.last();

@@ -77,20 +77,14 @@ fn by_the_probe(uid: Option<u32>) {
         format!("steal-descriptor={own}"),
         format!("make-device={workspace}"),
         format!("write-file={}", surroundings.at("outside")),
-        format!(
-            "tcp-connect={}",
-            surroundings.tcp.local_addr().expect("one")
-        ),
+        format!("tcp-connect={}", surroundings.tcp.local_addr().expect("one")),
     ];
     let refused: Vec<&str> = more.iter().map(String::as_str).chain(NEVER).collect();
     let possible = ["unix-socket", &format!("write-file={workspace}")];
     let mut document = surroundings.kept();
     let probe = probe_of_all(&surroundings.directory);
     let attempts = refused.iter().chain(&possible).copied();
-    let words: Vec<&str> = [probe.as_str(), "attempt"]
-        .into_iter()
-        .chain(attempts)
-        .collect();
+    let words: Vec<&str> = [probe.as_str(), "attempt"].into_iter().chain(attempts).collect();
     document["become"] = json!(words);
     let mut child = attempting(uid, surroundings.directory.path())
         .stdin(Stdio::piped())
@@ -155,10 +149,7 @@ fn a_process_of_the_same_user_cannot_look_into_it() {
     let look = |pid: u32, attempts: &[&str]| {
         let attempts = attempts.iter().map(|name| format!("{name}={pid}"));
         let attempts: Vec<String> = attempts.collect();
-        let output = as_user::command(IN_A_POD, &probe)
-            .arg("attempt")
-            .args(&attempts)
-            .output();
+        let output = as_user::command(IN_A_POD, &probe).arg("attempt").args(&attempts).output();
         let output = output.expect("the probe runs");
         (Findings::parse(&output.stdout), attempts)
     };
@@ -177,10 +168,7 @@ fn a_process_of_the_same_user_cannot_look_into_it() {
     let (findings, attempts) = look(agent.id(), &closed);
     findings.assert_refused(attempts.iter().map(String::as_str));
 
-    let mut other = as_user::command(IN_A_POD, &probe)
-        .args(["do", "sleep", "60"])
-        .spawn()
-        .expect("it starts");
+    let mut other = as_user::command(IN_A_POD, &probe).args(["do", "sleep", "60"]).spawn().expect("it starts");
     let (findings, attempts) = look(other.id(), &["proc-environ", "proc-maps", "proc-fd"]);
     let _ = other.kill();
     let _ = other.wait();
@@ -194,35 +182,20 @@ async fn in_a_run(uid: Option<u32>) {
     let notes = world.file("notes.txt", "x");
     let (input, below) = (world.at("agent/agent.json"), world.path("new"));
     let expected: Vec<(String, i32)> = [
-        (
-            format!("tcp={}", surroundings.tcp.local_addr().expect("one")),
-            Errno::PERM,
-        ),
+        (format!("tcp={}", surroundings.tcp.local_addr().expect("one")), Errno::PERM),
         (format!("tcp={}", world.model.address()), Errno::PERM),
         ("udp=127.0.0.1:0".to_owned(), Errno::PERM),
         ("socket=2/3".to_owned(), Errno::PERM),
         ("socket=16/3".to_owned(), Errno::PERM),
-        (
-            format!("abstract={}", surroundings.abstract_name),
-            Errno::PERM,
-        ),
+        (format!("abstract={}", surroundings.abstract_name), Errno::PERM),
         (format!("signal={}", std::process::id()), Errno::PERM),
         ("execute=/bin/sh".to_owned(), Errno::PERM),
         ("read=/etc/passwd".to_owned(), Errno::ACCESS),
         ("read=/proc/self/environ".to_owned(), Errno::ACCESS),
         (format!("read={}", input.display()), Errno::ACCESS),
-        (
-            format!("read={}", world.at("input/token").display()),
-            Errno::ACCESS,
-        ),
-        (
-            format!("read={}", surroundings.at("outside/file")),
-            Errno::ACCESS,
-        ),
-        (
-            format!("create={}", surroundings.at("outside/new")),
-            Errno::ACCESS,
-        ),
+        (format!("read={}", world.at("input/token").display()), Errno::ACCESS),
+        (format!("read={}", surroundings.at("outside/file")), Errno::ACCESS),
+        (format!("create={}", surroundings.at("outside/new")), Errno::ACCESS),
     ]
     .map(|(attempt, errno)| (attempt, errno.raw_os_error()))
     .into_iter()
@@ -273,9 +246,7 @@ async fn the_agent_that_ships_is_restricted() {
     assert_eq!(field("NoNewPrivs:").as_deref(), Some("1"));
     assert_eq!(field("Seccomp:").as_deref(), Some("2"));
     let limits = fs::read_to_string(of("limits")).expect("limits");
-    let core = limits
-        .lines()
-        .find(|line| line.starts_with("Max core file size"));
+    let core = limits.lines().find(|line| line.starts_with("Max core file size"));
     let core: Vec<&str> = core.expect("a limit").split_whitespace().collect();
     assert_eq!(core[4..6], ["0", "0"]);
     if as_user::is_root() {
@@ -291,10 +262,7 @@ async fn the_agent_that_ships_is_restricted() {
 /// Every socket among these descriptors is one that the kernel lists as a Unix socket, and there is one.
 fn assert_only_unix_sockets(descriptors: &Path) {
     let unix = fs::read_to_string("/proc/net/unix").expect("a list");
-    let unix: Vec<&str> = unix
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(6))
-        .collect();
+    let unix: Vec<&str> = unix.lines().filter_map(|line| line.split_whitespace().nth(6)).collect();
     let mut sockets = 0;
     for entry in fs::read_dir(descriptors).expect("descriptors") {
         let Ok(target) = fs::read_link(entry.expect("an entry").path()) else {

@@ -10,9 +10,7 @@ use sympozium_gateway::Outside;
 use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::resolve::ResolveError;
 use sympozium_gateway::run_api::{Scheduler, Unable};
-use sympozium_ipc::run_api::{
-    MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told,
-};
+use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -35,9 +33,8 @@ impl Internet {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         self.host(name, listener.local_addr().expect("an address"));
         let length = body.len();
-        let answer = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n{body}"
-        );
+        let answer =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n{body}");
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut head = Vec::new();
@@ -93,9 +90,7 @@ impl Doing {
 }
 
 fn told(text: &str) -> Told {
-    Told {
-        text: text.to_owned(),
-    }
+    Told { text: text.to_owned() }
 }
 
 impl Scheduler for Doing {
@@ -112,11 +107,7 @@ impl Scheduler for Doing {
         Ok(told("sent to people"))
     }
 
-    async fn subruns(
-        &self,
-        _: &Arc<RunFacts>,
-        it: SubrunsRequest,
-    ) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
         let result = |id: &str| SubrunResult {
             id: id.to_owned(),
             run: Some("below".to_owned()),

@@ -14,43 +14,15 @@ fn passing(wire: WireFormat) -> Vec<(&'static str, Reply)> {
     };
     let call = call("become_root", json!({ "path": "/" })).in_pieces_of(2);
     vec![
-        (
-            "too many requests",
-            ProviderError::new(429, "Slow down").retry_after("0").into(),
-        ),
+        ("too many requests", ProviderError::new(429, "Slow down").retry_after("0").into()),
         ("overloaded", overloaded.clone().into()),
         ("an error of theirs", Reply::error(500, "Oops")),
-        (
-            "a page of a proxy",
-            ProviderError::new(502, "")
-                .body("<h1>Bad gateway</h1>")
-                .into(),
-        ),
-        (
-            "a text that breaks off",
-            Reply::pieces(["I will", " say", " more"]).cut(Cut::AfterPieces(2)),
-        ),
-        (
-            "a call that breaks off",
-            Reply::tools([call]).cut(Cut::AfterPieces(3)),
-        ),
-        (
-            "an error in the middle",
-            Answer::pieces(["I will", " say"])
-                .then_error(overloaded)
-                .into(),
-        ),
-        (
-            "an event that breaks off",
-            HttpAnswer::events(["data: {\"type\": \"mess"]).into(),
-        ),
-        (
-            "no answer",
-            Reply::Raw {
-                bytes: Vec::new().into(),
-                then: Then::Close,
-            },
-        ),
+        ("a page of a proxy", ProviderError::new(502, "").body("<h1>Bad gateway</h1>").into()),
+        ("a text that breaks off", Reply::pieces(["I will", " say", " more"]).cut(Cut::AfterPieces(2))),
+        ("a call that breaks off", Reply::tools([call]).cut(Cut::AfterPieces(3))),
+        ("an error in the middle", Answer::pieces(["I will", " say"]).then_error(overloaded).into()),
+        ("an event that breaks off", HttpAnswer::events(["data: {\"type\": \"mess"]).into()),
+        ("no answer", Reply::Raw { bytes: Vec::new().into(), then: Then::Close }),
     ]
 }
 
@@ -63,9 +35,7 @@ async fn trouble_that_passes_is_tried_again_and_leaves_no_trace_in_the_conversat
             world.model.push(trouble.clone());
             // Every question begins to count anew.
             let path = world.file(&format!("file-{index}"), "x");
-            world
-                .model
-                .push(calling("read_file", json!({ "path": path })));
+            world.model.push(calling("read_file", json!({ "path": path })));
         }
         world.model.push(Reply::text("Done."));
         let end = world.run(&[("LLM_MAX_RETRIES", "1")]).await;
@@ -90,24 +60,9 @@ async fn trouble_that_stays_is_a_failure_after_so_many_tries_or_at_once() {
     for (name, reply, tries, part) in [
         ("overload", Reply::error(503, "Busy"), 2, "(tried 2 times)"),
         ("a wait of an hour", slow.into(), 1, "which is too long"),
-        (
-            "a wrong key",
-            Reply::error(401, "Wrong key"),
-            1,
-            "Wrong key",
-        ),
-        (
-            "no such model",
-            Reply::error(404, "No model"),
-            1,
-            "No model",
-        ),
-        (
-            "a bad request",
-            Reply::error(400, "Bad field"),
-            1,
-            "Bad field",
-        ),
+        ("a wrong key", Reply::error(401, "Wrong key"), 1, "Wrong key"),
+        ("no such model", Reply::error(404, "No model"), 1, "No model"),
+        ("a bad request", Reply::error(400, "Bad field"), 1, "Bad field"),
     ] {
         for wire in WIRES {
             let mut world = World::new(wire).await;
@@ -134,17 +89,14 @@ async fn a_conversation_that_is_too_long_is_made_shorter_until_it_fits() {
     for wire in WIRES {
         let mut world = World::new(wire).await;
         let too_long = match wire {
-            WireFormat::OpenAi => ProviderError::new(400, "This model's maximum context length")
-                .code("context_length_exceeded"),
-            WireFormat::Anthropic => {
-                ProviderError::new(400, "prompt is too long: 200001 tokens > 200000 maximum")
+            WireFormat::OpenAi => {
+                ProviderError::new(400, "This model's maximum context length").code("context_length_exceeded")
             }
+            WireFormat::Anthropic => ProviderError::new(400, "prompt is too long: 200001 tokens > 200000 maximum"),
         };
         for index in 0..8 {
             let path = world.file(&format!("file-{index}"), format!("{index}").repeat(4000));
-            world
-                .model
-                .push(calling("read_file", json!({ "path": path })));
+            world.model.push(calling("read_file", json!({ "path": path })));
         }
         for _ in 0..6 {
             world.model.push(too_long.clone());
@@ -152,10 +104,7 @@ async fn a_conversation_that_is_too_long_is_made_shorter_until_it_fits() {
         world.model.push(Reply::text("It fits."));
         assert_eq!(world.run(&[]).await.answer(), "It fits.");
         let said = world.said();
-        let sizes: Vec<usize> = said[8..]
-            .iter()
-            .map(|it| it.body.to_string().len())
-            .collect();
+        let sizes: Vec<usize> = said[8..].iter().map(|it| it.body.to_string().len()).collect();
         assert_eq!(sizes.len(), 7);
         assert!(sizes.is_sorted_by(|one, next| one > next), "{sizes:?}");
         // The task stays, and what was seen last.

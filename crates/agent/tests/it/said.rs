@@ -124,18 +124,12 @@ fn calls(message: &Value) -> Vec<String> {
 }
 
 fn results(message: &Value) -> Vec<Shown> {
-    let shown = |id: &Value, content: &Value| Shown {
-        id: id.as_str().expect("an id").to_owned(),
-        text: text(content),
-    };
+    let shown = |id: &Value, content: &Value| Shown { id: id.as_str().expect("an id").to_owned(), text: text(content) };
     if message["role"] == "tool" {
         return vec![shown(&message["tool_call_id"], &message["content"])];
     }
     let blocks = message["content"].as_array().into_iter().flatten();
-    blocks
-        .filter(|it| it["type"] == "tool_result")
-        .map(|it| shown(&it["tool_use_id"], &it["content"]))
-        .collect()
+    blocks.filter(|it| it["type"] == "tool_result").map(|it| shown(&it["tool_use_id"], &it["content"])).collect()
 }
 
 /// A content, plain or in blocks of text.

@@ -93,10 +93,7 @@ fn requests(volume: &Path) -> Vec<(String, Value)> {
     };
     let read = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
-        let id = name
-            .strip_prefix("exec-request-")?
-            .strip_suffix(".json")?
-            .to_owned();
+        let id = name.strip_prefix("exec-request-")?.strip_suffix(".json")?.to_owned();
         let request = serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?;
         Some((id, request))
     };

@@ -14,9 +14,7 @@ use crate::world::{WIRES, World, call};
 async fn an_answer_at_once_is_the_result_of_the_run() {
     for wire in WIRES {
         let mut world = World::new(wire).await;
-        world
-            .model
-            .push(Reply::pieces(["It is ", "the ", "data", "base ☃."]));
+        world.model.push(Reply::pieces(["It is ", "the ", "data", "base ☃."]));
         let end = world.run(&[]).await;
         assert_eq!(end.answer(), "It is the database ☃.");
         let said = world.said();
@@ -56,7 +54,8 @@ async fn a_server_that_does_not_stream_is_understood() {
             WireFormat::OpenAi => {
                 let function = json!({ "name": "read_file", "arguments": arguments.to_string() });
                 let call = json!({ "id": "c1", "type": "function", "function": function });
-                let message = |message| json!({ "choices": [{ "index": 0, "finish_reason": "stop", "message": message }] });
+                let message =
+                    |message| json!({ "choices": [{ "index": 0, "finish_reason": "stop", "message": message }] });
                 (
                     message(json!({ "role": "assistant", "content": null, "tool_calls": [call] })),
                     message(json!({ "role": "assistant", "content": "Whole." })),
@@ -65,10 +64,7 @@ async fn a_server_that_does_not_stream_is_understood() {
             WireFormat::Anthropic => {
                 let message = |block, stop| json!({ "id": "m", "type": "message", "role": "assistant", "model": "m", "content": [block], "stop_reason": stop, "usage": { "input_tokens": 1, "output_tokens": 1 } });
                 let call = json!({ "type": "tool_use", "id": "c1", "name": "read_file", "input": arguments });
-                (
-                    message(call, "tool_use"),
-                    message(json!({ "type": "text", "text": "Whole." }), "end_turn"),
-                )
+                (message(call, "tool_use"), message(json!({ "type": "text", "text": "Whole." }), "end_turn"))
             }
         };
         for body in [calling, answer] {
@@ -112,15 +108,9 @@ async fn calls_of_two_skills_are_under_way_at_a_time_and_told_in_the_models_orde
         let cluster = Executor::silent(world.volume("cluster"));
         let tickets = Executor::silent(world.volume("tickets"));
         let to = |pack: &str| call("execute_command", json!({ "command": "a", "target": pack }));
-        world
-            .model
-            .push(Answer::tools([to("cluster"), to("tickets")]));
+        world.model.push(Answer::tools([to("cluster"), to("tickets")]));
         world.start(&[]);
-        world
-            .until("both are asked", || {
-                cluster.seen().len() + tickets.seen().len() == 2
-            })
-            .await;
+        world.until("both are asked", || cluster.seen().len() + tickets.seen().len() == 2).await;
         // The second is over before the first.
         tickets.answer(0, &result(0, "from tickets"));
         cluster.answer(0, &result(0, "from cluster"));
@@ -145,12 +135,7 @@ async fn calls_that_could_see_each_other_are_made_one_after_the_other() {
             Some(result(0, ""))
         })
     };
-    let command = |line: &str| {
-        call(
-            "execute_command",
-            json!({ "command": line, "target": "cluster" }),
-        )
-    };
+    let command = |line: &str| call("execute_command", json!({ "command": line, "target": "cluster" }));
     world.model.push(Answer::tools([
         read(),
         write,
@@ -171,10 +156,7 @@ async fn calls_that_could_see_each_other_are_made_one_after_the_other() {
 /// Requests without a result.
 fn unanswered(volume: &Path) -> usize {
     let names = std::fs::read_dir(volume.join("tools")).expect("a directory");
-    let names: Vec<String> = names
-        .flatten()
-        .filter_map(|it| it.file_name().into_string().ok())
-        .collect();
+    let names: Vec<String> = names.flatten().filter_map(|it| it.file_name().into_string().ok()).collect();
     let of = |kind: &str| names.iter().filter(|it| it.starts_with(kind)).count();
     of("exec-request-") - of("exec-result-")
 }

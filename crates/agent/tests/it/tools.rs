@@ -17,45 +17,26 @@ async fn the_agent_acts_on_its_own_tools_with_a_permit_for_each() {
         let made = world.path("below/made.txt");
         let turns = [
             ("list_directory", json!({ "path": world.path("") })),
-            (
-                "read_file",
-                json!({ "path": notes, "offset": 2, "limit": 1 }),
-            ),
+            ("read_file", json!({ "path": notes, "offset": 2, "limit": 1 })),
             ("write_file", json!({ "path": made, "content": "hello" })),
-            (
-                "edit_file",
-                json!({ "path": made, "edits": [{ "old_string": "hello", "new_string": "goodbye" }] }),
-            ),
+            ("edit_file", json!({ "path": made, "edits": [{ "old_string": "hello", "new_string": "goodbye" }] })),
             ("load_skill", json!({ "name": "cluster/look" })),
         ];
         for (tool, arguments) in turns.clone() {
-            world
-                .model
-                .push(Answer::text("Let me see.").tool(call(tool, arguments)));
+            world.model.push(Answer::text("Let me see.").tool(call(tool, arguments)));
         }
         world.model.push(Reply::text("Done."));
         assert_eq!(world.run(&[]).await.answer(), "Done.");
 
         let shown = world.last().shown();
-        for (text, part) in shown.iter().zip([
-            "notes.txt",
-            "two",
-            "made.txt",
-            "made.txt",
-            "First look, then act.",
-        ]) {
-            assert!(
-                text.contains(part) && !text.starts_with("Error"),
-                "{part}: {text}"
-            );
+        for (text, part) in shown.iter().zip(["notes.txt", "two", "made.txt", "made.txt", "First look, then act."]) {
+            assert!(text.contains(part) && !text.starts_with("Error"), "{part}: {text}");
         }
         assert!(!shown[1].contains("three"), "{}", shown[1]);
         assert_eq!(shown.len(), turns.len());
         assert_eq!(fs::read_to_string(made).expect("a file"), "goodbye");
-        let expected: Vec<String> = turns
-            .iter()
-            .flat_map(|(tool, _)| [format!("{tool} - Allowed"), "Agent Done".to_owned()])
-            .collect();
+        let expected: Vec<String> =
+            turns.iter().flat_map(|(tool, _)| [format!("{tool} - Allowed"), "Agent Done".to_owned()]).collect();
         let receipts = world.receipts();
         assert_eq!(receipts[1..receipts.len() - 1], expected);
     }
@@ -76,9 +57,7 @@ async fn a_file_outside_of_the_agents_directories_is_an_error_for_the_model() {
         world.at("records").display().to_string(),
     ];
     for path in &paths {
-        world
-            .model
-            .push(calling("read_file", json!({ "path": path })));
+        world.model.push(calling("read_file", json!({ "path": path })));
     }
     let own = world.plan.skills[0].directory.clone();
     let text = format!("{}{own}/SKILL.md", world.directory.path().display());
@@ -91,11 +70,7 @@ async fn a_file_outside_of_the_agents_directories_is_an_error_for_the_model() {
         assert!(text.starts_with("Error: "), "{text}");
         assert!(!text.contains("a secret"), "{text}");
     }
-    assert!(
-        fs::read_to_string(text)
-            .expect("a text")
-            .starts_with("# Look")
-    );
+    assert!(fs::read_to_string(text).expect("a text").starts_with("# Look"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,20 +117,11 @@ async fn a_command_that_fails_or_is_ended_is_told_with_everything_it_wrote() {
         world.run(&[]).await.answer();
         assert_eq!(
             world.last().shown(),
-            [
-                "half\nSTDERR: no such pod\n(exit code: 3)",
-                "began\n(command timed out)\n(exit code: 124)",
-            ]
+            ["half\nSTDERR: no such pod\n(exit code: 3)", "began\n(command timed out)\n(exit code: 124)",]
         );
         let receipts = world.receipts();
-        assert!(
-            receipts.contains(&"Skill Exited { code: 3 }".to_owned()),
-            "{receipts:?}"
-        );
-        assert!(
-            receipts.contains(&"Skill TimedOut".to_owned()),
-            "{receipts:?}"
-        );
+        assert!(receipts.contains(&"Skill Exited { code: 3 }".to_owned()), "{receipts:?}");
+        assert!(receipts.contains(&"Skill TimedOut".to_owned()), "{receipts:?}");
     }
 }
 
@@ -182,12 +148,7 @@ async fn a_tool_of_a_pack_runs_its_program_in_the_packs_sidecar() {
     assert_eq!(cluster.seen()[0]["argv"], json!([program]));
     assert_eq!(
         world.receipts(),
-        [
-            "started",
-            "list_unhealthy_pods cluster Allowed",
-            "Skill Exited { code: 0 }",
-            "ended Done",
-        ]
+        ["started", "list_unhealthy_pods cluster Allowed", "Skill Exited { code: 0 }", "ended Done",]
     );
 }
 
@@ -196,17 +157,9 @@ async fn a_page_is_fetched_through_the_gateway_and_made_readable() {
     let mut world = World::new(WireFormat::OpenAi).await;
     let html = "<html><head><style>p { color: red }</style><script>steal()</script></head>\
                 <body><h1>Prices</h1><p>Tea is <b>2 &euro;</b>.</p></body></html>";
-    world
-        .internet
-        .page(WEB_HOST, "text/html; charset=utf-8", html)
-        .await;
-    for url in [
-        format!("http://{WEB_HOST}/prices"),
-        "http://elsewhere.test/".to_owned(),
-    ] {
-        world
-            .model
-            .push(calling("fetch_url", json!({ "url": url })));
+    world.internet.page(WEB_HOST, "text/html; charset=utf-8", html).await;
+    for url in [format!("http://{WEB_HOST}/prices"), "http://elsewhere.test/".to_owned()] {
+        world.model.push(calling("fetch_url", json!({ "url": url })));
     }
     world.run(&[]).await.answer();
     let shown = world.last().shown();
@@ -228,15 +181,11 @@ async fn what_is_done_elsewhere_is_told_and_never_said_to_be_done_where_nobody_i
         })
         .await;
         let message = json!({ "channel": "discord", "text": "hello" });
-        let schedule =
-            json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "look" });
+        let schedule = json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "look" });
         let below = json!({ "tasks": [{ "id": "a", "task": "look" }] });
         for (tool, arguments) in [
             ("send_channel_message", message.clone()),
-            (
-                "send_channel_message",
-                json!({ "channel": "slack", "text": "hello" }),
-            ),
+            ("send_channel_message", json!({ "channel": "slack", "text": "hello" })),
             ("schedule_task", schedule.clone()),
             ("spawn_subagents", below),
         ] {
@@ -261,12 +210,9 @@ async fn a_call_that_there_is_no_room_for_is_made_when_there_is() {
         tool(plan, "read_file", None).limits.concurrent = 1;
     })
     .await;
-    let paths: Vec<String> = (0..4)
-        .map(|index| world.file(&format!("file-{index}"), format!("content {index}")))
-        .collect();
-    let reads = paths
-        .iter()
-        .map(|path| call("read_file", json!({ "path": path })));
+    let paths: Vec<String> =
+        (0..4).map(|index| world.file(&format!("file-{index}"), format!("content {index}"))).collect();
+    let reads = paths.iter().map(|path| call("read_file", json!({ "path": path })));
     world.model.push(Answer::tools(reads));
     world.run(&[]).await.answer();
     for (index, text) in world.last().shown().iter().enumerate() {

@@ -11,13 +11,11 @@ use serde_json::Value;
 use sympozium_api::RunPlan;
 use sympozium_api::names::{Digest, EnvName};
 use sympozium_api::run_plan::{
-    AgentView, Destination, Gate, ModelEndpoint, ModelKey, Root, SkillContents, SkillPlan,
-    SkillSource, ToolPlan, WireFormat,
+    AgentView, Destination, Gate, ModelEndpoint, ModelKey, Root, SkillContents, SkillPlan, SkillSource, ToolPlan,
+    WireFormat,
 };
 use sympozium_gateway::run_api::RunApi;
-use sympozium_gateway::run_api::local::{
-    Desk, Pending, Person, Records, RunReport, Says, Verdict, files,
-};
+use sympozium_gateway::run_api::local::{Desk, Pending, Person, Records, RunReport, Says, Verdict, files};
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, verify};
@@ -110,10 +108,7 @@ pub fn calling(tool: &str, arguments: Value) -> Answer {
 
 /// The tool of this name, of this pack where it has one.
 pub fn tool<'p>(plan: &'p mut RunPlan, name: &str, pack: Option<&str>) -> &'p mut ToolPlan {
-    plan.tools
-        .iter_mut()
-        .find(|tool| tool.name == name && tool.pack.as_deref() == pack)
-        .expect("a tool")
+    plan.tools.iter_mut().find(|tool| tool.name == name && tool.pack.as_deref() == pack).expect("a tool")
 }
 
 impl World {
@@ -247,11 +242,7 @@ impl World {
         }
         self.events();
         let ending = self.report().ending.expect("an ending");
-        End {
-            code,
-            ending,
-            log: self.log(),
-        }
+        End { code, ending, log: self.log() }
     }
 
     /// Waits for the end of the agent, and gives its exit code.
@@ -276,18 +267,13 @@ impl World {
 
     /// Waits until so many requests came to the model, and gives them.
     pub async fn requests(&self, count: u64) -> Vec<Said> {
-        self.until("so many requests", || self.model.request_count() >= count)
-            .await;
+        self.until("so many requests", || self.model.request_count() >= count).await;
         self.said()
     }
 
     /// The requests that came to the model.
     pub fn said(&self) -> Vec<Said> {
-        self.model
-            .requests()
-            .iter()
-            .map(|it| Said::of(it))
-            .collect()
+        self.model.requests().iter().map(|it| Said::of(it)).collect()
     }
 
     /// The last of them.
@@ -313,9 +299,7 @@ impl World {
     /// The same, without requests to the model, in a line each.
     pub fn receipts(&self) -> Vec<String> {
         let events = self.events();
-        let events = events
-            .iter()
-            .filter(|it| !matches!(it, Event::Model { .. }));
+        let events = events.iter().filter(|it| !matches!(it, Event::Model { .. }));
         events.map(short).collect()
     }
 
@@ -329,18 +313,13 @@ impl World {
 
     /// Waits until a person is asked.
     pub async fn asked(&self) -> Pending {
-        self.until("somebody is asked", || !self.desk.pending().is_empty())
-            .await;
+        self.until("somebody is asked", || !self.desk.pending().is_empty()).await;
         self.desk.pending().remove(0)
     }
 
     /// A person says something about a question.
     pub fn say(&self, pending: &Pending, says: Says) {
-        let by = Person {
-            name: "ada".to_owned(),
-            groups: vec!["sre".to_owned()],
-            is_author: false,
-        };
+        let by = Person { name: "ada".to_owned(), groups: vec!["sre".to_owned()], is_author: false };
         let verdict = Verdict {
             run: self.plan.run.uid.as_str(),
             approval: &pending.request.approval,
@@ -416,17 +395,10 @@ fn open_plan(wire: WireFormat) -> RunPlan {
     plan.model.provider = provider.to_owned();
     plan.model.model = "test-model".to_owned();
     plan.model.wire = wire;
-    plan.model.endpoint = Some(ModelEndpoint {
-        encrypted: false,
-        host: MODEL_HOST.to_owned(),
-        port: 8080,
-        path: path.to_owned(),
-    });
+    plan.model.endpoint =
+        Some(ModelEndpoint { encrypted: false, host: MODEL_HOST.to_owned(), port: 8080, path: path.to_owned() });
     let secret = plan.model.keys[0].secret.clone();
-    plan.model.keys = vec![ModelKey {
-        variable: EnvName::new(variable),
-        secret,
-    }];
+    plan.model.keys = vec![ModelKey { variable: EnvName::new(variable), secret }];
     for credential in &mut plan.credentials {
         let (host, port) = match credential.name.as_str() {
             "model" => (MODEL_HOST, 8080),
@@ -434,10 +406,7 @@ fn open_plan(wire: WireFormat) -> RunPlan {
             _ => continue,
         };
         credential.reach.public = false;
-        credential.reach.destinations = vec![Destination {
-            host: host.to_owned(),
-            port: Some(port),
-        }];
+        credential.reach.destinations = vec![Destination { host: host.to_owned(), port: Some(port) }];
     }
     plan.approval.approvers = None;
     plan.approval.required = 1;
@@ -474,12 +443,8 @@ fn write_texts(plan: &RunPlan, directory: &Path) -> AgentView {
         fs::create_dir_all(&skill.directory).expect("a directory");
         write_text(skill);
     }
-    view.roots = ["/workspace", "/tmp", "/skills"]
-        .map(|path| Root {
-            path: moved(path),
-            writable: path != "/skills",
-        })
-        .into();
+    view.roots =
+        ["/workspace", "/tmp", "/skills"].map(|path| Root { path: moved(path), writable: path != "/skills" }).into();
     view
 }
 
@@ -507,14 +472,8 @@ fn keys() -> KeyRing {
 }
 
 fn signed(plan: &RunPlan, name: &str) -> String {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("after 1970");
-    let claims = Claims {
-        run: plan.run.uid.as_str().to_owned(),
-        name: name.to_owned(),
-        expires: now.as_secs() + 3600,
-    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let claims = Claims { run: plan.run.uid.as_str().to_owned(), name: name.to_owned(), expires: now.as_secs() + 3600 };
     let credential = keys().sign(&claims).expect("a credential");
     format!("{}:{}", credential.user, *credential.password)
 }
@@ -523,20 +482,13 @@ fn signed(plan: &RunPlan, name: &str) -> String {
 fn short(event: &Event) -> String {
     match event {
         Event::Started { .. } => "started".to_owned(),
-        Event::Called {
-            tool,
-            pack,
-            decided,
-            ..
-        } => format!("{tool} {} {decided:?}", pack.as_deref().unwrap_or("-")),
+        Event::Called { tool, pack, decided, .. } => format!("{tool} {} {decided:?}", pack.as_deref().unwrap_or("-")),
         Event::Asked { .. } => "asked".to_owned(),
         Event::Answered { decided, by, .. } => {
             format!("answered {decided:?} by {}", by.as_deref().unwrap_or("-"))
         }
         Event::Acted { by, outcome, .. } => format!("{by:?} {outcome:?}"),
-        Event::Model {
-            request, status, ..
-        } => format!("model {request} {status:?}"),
+        Event::Model { request, status, .. } => format!("model {request} {status:?}"),
         Event::Ended { outcome, .. } => format!("ended {outcome:?}"),
     }
 }

@@ -43,10 +43,7 @@ impl SympoziumInstance {
         Self {
             api_version: API_VERSION.to_owned(),
             kind: KIND.to_owned(),
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             spec,
             status: None,
         }
@@ -56,11 +53,7 @@ impl SympoziumInstance {
 /// The same under the newer name.
 impl From<SympoziumInstance> for Agent {
     fn from(instance: SympoziumInstance) -> Self {
-        Self {
-            metadata: instance.metadata,
-            spec: instance.spec,
-            status: instance.status,
-        }
+        Self { metadata: instance.metadata, spec: instance.spec, status: instance.status }
     }
 }
 

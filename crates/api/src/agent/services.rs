@@ -33,12 +33,7 @@ pub struct Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self {
-            enabled: true,
-            max_size_kb: 256,
-            auto_store: None,
-            system_prompt: None,
-        }
+        Self { enabled: true, max_size_kb: 256, auto_store: None, system_prompt: None }
     }
 }
 
@@ -167,10 +162,7 @@ pub struct RateLimit {
 
 impl Default for RateLimit {
     fn default() -> Self {
-        Self {
-            requests_per_minute: 60,
-            burst_size: 10,
-        }
+        Self { requests_per_minute: 60, burst_size: 10 }
     }
 }
 

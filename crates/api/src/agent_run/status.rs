@@ -170,11 +170,7 @@ impl Phase {
     /// Whether the run is over.
     pub const fn is_terminal(self) -> bool {
         match self {
-            Self::Pending
-            | Self::Running
-            | Self::Serving
-            | Self::PostRunning
-            | Self::AwaitingDelegate => false,
+            Self::Pending | Self::Running | Self::Serving | Self::PostRunning | Self::AwaitingDelegate => false,
             Self::Succeeded | Self::Failed | Self::Skipped | Self::Cancelled => true,
         }
     }

@@ -29,9 +29,7 @@ pub fn is_skill_name(text: &str) -> bool {
 
 pub fn is_tool_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_lowercase())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 pub fn is_skill_file_path(text: &str) -> bool {
@@ -55,10 +53,7 @@ pub fn is_printable_word(text: &str) -> bool {
 
 pub fn is_host_pattern(text: &str) -> bool {
     let host = text.strip_prefix("*.").unwrap_or(text);
-    starts_and_ends(host)
-        && host
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
+    starts_and_ends(host) && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
 }
 
 pub fn is_env_name(text: &str) -> bool {
@@ -70,18 +65,12 @@ pub fn is_mount_path(text: &str) -> bool {
 }
 
 pub fn is_uid(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 pub fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|sum| {
-        sum.len() == 64
-            && sum
-                .bytes()
-                .all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'))
+        sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'))
     })
 }
 

@@ -6,25 +6,13 @@ use super::*;
 
 #[test]
 fn examples() {
-    for (name, good) in [
-        ("a", true),
-        ("my-agent.v2", true),
-        ("", false),
-        ("-a", false),
-        ("a..b", false),
-        ("A", false),
-        ("a/b", false),
-    ] {
+    for (name, good) in
+        [("a", true), ("my-agent.v2", true), ("", false), ("-a", false), ("a..b", false), ("A", false), ("a/b", false)]
+    {
         assert_eq!(AgentName::new(name).check().is_ok(), good, "{name:?}");
     }
     let error = AgentName::new("A".repeat(300)).check();
-    assert_eq!(
-        error,
-        Err(InvalidText {
-            text: "A".repeat(SHOWN),
-            what: "a name of an agent"
-        })
-    );
+    assert_eq!(error, Err(InvalidText { text: "A".repeat(SHOWN), what: "a name of an agent" }));
     assert!(AgentName::new("a".repeat(253)).check().is_ok());
     assert!(AgentName::new("a".repeat(254)).check().is_err());
 }

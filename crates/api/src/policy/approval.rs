@@ -57,9 +57,7 @@ pub struct Approver {
 }
 
 /// A person, or all of a group.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::nested)]
 pub enum ApproverKind {
     /// One user.

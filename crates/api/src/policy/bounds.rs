@@ -60,11 +60,7 @@ pub struct RbacPolicy {
     #[schemars(length(max = limits::RBAC_RULES))]
     pub exceptions: Vec<RbacRule>,
     /// Namespaces whose runs may have `clusterRBAC`. Absent: this policy does not mind. Empty: none.
-    #[serde(
-        default,
-        rename = "clusterRBACNamespaces",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, rename = "clusterRBACNamespaces", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
     pub cluster_rbac_namespaces: Option<Vec<NamespaceName>>,
 }
@@ -128,10 +124,6 @@ pub struct PackPolicy {
 
 impl Default for PackPolicy {
     fn default() -> Self {
-        Self {
-            allowed_packs: None,
-            allow_system_packs: true,
-            allow_shadowing: false,
-        }
+        Self { allowed_packs: None, allow_system_packs: true, allow_shadowing: false }
     }
 }

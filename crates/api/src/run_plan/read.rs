@@ -38,9 +38,7 @@ pub enum UnreadablePlan {
     #[error("this is not a plan that this release understands")]
     Json(#[from] serde_json::Error),
     /// More than this release knows, or not as plans are stored.
-    #[error(
-        "the plan holds something that this release does not know, or was changed after it was made"
-    )]
+    #[error("the plan holds something that this release does not know, or was changed after it was made")]
     Unknown,
     /// Not the plan that was asked for.
     #[error("the plan has digest {found}, and {expected} was expected")]
@@ -78,10 +76,7 @@ impl RunPlan {
         }
         let found = Self::digest_of(bytes);
         if found != *expected {
-            return Err(UnreadablePlan::Digest {
-                expected: expected.clone(),
-                found,
-            });
+            return Err(UnreadablePlan::Digest { expected: expected.clone(), found });
         }
         Self::read(bytes)
     }

@@ -88,19 +88,12 @@ struct FileContents {
 impl SkillContents {
     /// A skill with this text, and no files yet.
     pub fn new(text: &[u8]) -> Self {
-        Self {
-            text: of_canonical(CONTENT, text),
-            files: Vec::new(),
-        }
+        Self { text: of_canonical(CONTENT, text), files: Vec::new() }
     }
 
     /// Adds the file that comes next in the pack.
     pub fn add(&mut self, path: &SkillFilePath, executable: bool, content: &[u8]) {
-        self.files.push(FileContents {
-            path: path.clone(),
-            executable,
-            content: of_canonical(CONTENT, content),
-        });
+        self.files.push(FileContents { path: path.clone(), executable, content: of_canonical(CONTENT, content) });
     }
 
     /// The digest of all of it.

@@ -27,11 +27,7 @@ fn rules_and_types_say_what_the_table_says() {
         assert_eq!(message.is_some(), by.is_some(), "{name}");
 
         let readable = through_types(&updated);
-        assert_eq!(
-            readable.is_err(),
-            by == Some("type"),
-            "{name}: {readable:?}"
-        );
+        assert_eq!(readable.is_err(), by == Some("type"), "{name}: {readable:?}");
         if by == Some("type") {
             continue;
         }
@@ -72,73 +68,23 @@ fn statuses_do_not_take_back_what_they_said() {
         ("ToolApproval", yes.clone(), yes.clone(), None),
         ("ToolApproval", yes.clone(), none.clone(), final_decision),
         ("ToolApproval", yes.clone(), json!({}), final_decision),
-        (
-            "ToolApproval",
-            yes.clone(),
-            decided("denied", "alice", "once"),
-            final_decision,
-        ),
-        (
-            "ToolApproval",
-            yes.clone(),
-            decided("approved", "bob", "once"),
-            final_decision,
-        ),
-        (
-            "ToolApproval",
-            yes,
-            decided("approved", "alice", "run"),
-            final_decision,
-        ),
+        ("ToolApproval", yes.clone(), decided("denied", "alice", "once"), final_decision),
+        ("ToolApproval", yes.clone(), decided("approved", "bob", "once"), final_decision),
+        ("ToolApproval", yes, decided("approved", "alice", "run"), final_decision),
         (
             "ToolApproval",
             none.clone(),
             json!({ "decision": "approved" }),
             Some("`decision`, `decidedBy` and `decidedAt` go together"),
         ),
-        (
-            "AgentRun",
-            none,
-            json!({ "planDigest": digest("0"), "podUID": "p" }),
-            None,
-        ),
-        (
-            "AgentRun",
-            json!({ "planDigest": digest("0") }),
-            json!({ "planDigest": digest("1") }),
-            one_plan,
-        ),
-        (
-            "AgentRun",
-            json!({ "planDigest": digest("0") }),
-            json!({}),
-            one_plan,
-        ),
-        (
-            "AgentRun",
-            json!({ "podUID": "p" }),
-            json!({ "podUID": "q" }),
-            one_pod,
-        ),
+        ("AgentRun", none, json!({ "planDigest": digest("0"), "podUID": "p" }), None),
+        ("AgentRun", json!({ "planDigest": digest("0") }), json!({ "planDigest": digest("1") }), one_plan),
+        ("AgentRun", json!({ "planDigest": digest("0") }), json!({}), one_plan),
+        ("AgentRun", json!({ "podUID": "p" }), json!({ "podUID": "q" }), one_pod),
         ("AgentRun", json!({ "podUID": "p" }), Value::Null, one_pod),
-        (
-            "AgentRun",
-            json!({ "phase": "Running" }),
-            json!({ "phase": "Failed" }),
-            None,
-        ),
-        (
-            "AgentRun",
-            json!({ "phase": "Failed" }),
-            json!({ "phase": "Failed", "error": "e" }),
-            None,
-        ),
-        (
-            "AgentRun",
-            json!({ "phase": "Failed" }),
-            json!({ "phase": "Running" }),
-            over,
-        ),
+        ("AgentRun", json!({ "phase": "Running" }), json!({ "phase": "Failed" }), None),
+        ("AgentRun", json!({ "phase": "Failed" }), json!({ "phase": "Failed", "error": "e" }), None),
+        ("AgentRun", json!({ "phase": "Failed" }), json!({ "phase": "Running" }), over),
         ("AgentRun", json!({ "phase": "Cancelled" }), json!({}), over),
     ];
     let bases = read(&root().join("crates/api/tests/fixtures/cases.yaml"))["bases"].clone();
@@ -170,31 +116,20 @@ fn broken_rules(kind: &str, object: &Value, old: Option<&Value>) -> Vec<String> 
 #[test]
 fn every_rule_has_a_case_that_breaks_it() {
     let table = read(&root().join("crates/api/tests/fixtures/cases.yaml"));
-    let refusals: Vec<&str> = table["cases"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|case| case["refused"].as_str())
-        .collect();
+    let refusals: Vec<&str> =
+        table["cases"].as_array().expect("a list").iter().filter_map(|case| case["refused"].as_str()).collect();
     for kind in crate::support::KINDS {
         let mut messages = Vec::new();
         messages_of(&schema(kind)["properties"]["spec"], &mut messages);
         assert!(messages.iter().all(|message| !message.is_empty()));
         for message in messages {
-            assert!(
-                refusals.iter().any(|refusal| message.contains(refusal)),
-                "{kind}: no case for {message:?}"
-            );
+            assert!(refusals.iter().any(|refusal| message.contains(refusal)), "{kind}: no case for {message:?}");
         }
     }
 }
 
 fn messages_of(schema: &Value, found: &mut Vec<String>) {
-    for rule in schema["x-kubernetes-validations"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
+    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         found.push(rule["message"].as_str().unwrap_or_default().to_owned());
     }
     for property in schema["properties"].as_object().into_iter().flatten() {

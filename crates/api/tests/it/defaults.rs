@@ -7,8 +7,8 @@ use sympozium_api::lifecycle::LifecycleHooks;
 use sympozium_api::model::{Inference, ModelResources, ModelSource, ModelStorage, Placement};
 use sympozium_api::network::NetworkPolicy;
 use sympozium_api::policy::{
-    AgentSandboxPolicy, ApprovalPolicy, HostAccessPolicy, PackPolicy, RbacPolicy, SandboxPolicy,
-    SubagentPolicy, ToolGating,
+    AgentSandboxPolicy, ApprovalPolicy, HostAccessPolicy, PackPolicy, RbacPolicy, SandboxPolicy, SubagentPolicy,
+    ToolGating,
 };
 use sympozium_api::sandbox::WarmPool;
 use sympozium_api::skill_pack::HostAccess;

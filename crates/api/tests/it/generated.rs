@@ -39,20 +39,13 @@ fn of_schema(schema: &Value) -> BoxedStrategy<Value> {
     match schema["type"].as_str() {
         Some("object") => of_object(schema),
         Some("array") => {
-            let least = schema["minItems"]
-                .as_u64()
-                .map_or(0, |least| least as usize);
-            vec(of_schema(&schema["items"]), least..=least + 2)
-                .prop_map(Value::Array)
-                .boxed()
+            let least = schema["minItems"].as_u64().map_or(0, |least| least as usize);
+            vec(of_schema(&schema["items"]), least..=least + 2).prop_map(Value::Array).boxed()
         }
         Some("string") => of_string(schema),
         Some("integer") => {
-            let (least, most) = if schema["format"] == "int64" {
-                (i64::MIN, i64::MAX)
-            } else {
-                (i32::MIN.into(), i32::MAX.into())
-            };
+            let (least, most) =
+                if schema["format"] == "int64" { (i64::MIN, i64::MAX) } else { (i32::MIN.into(), i32::MAX.into()) };
             // Bounds are written as floating point numbers, all of them whole.
             let bound = |key: &str| schema[key].as_f64().map(|bound| bound as i64);
             let least = bound("minimum").unwrap_or(least);
@@ -68,28 +61,15 @@ fn of_schema(schema: &Value) -> BoxedStrategy<Value> {
 }
 
 fn of_object(schema: &Value) -> BoxedStrategy<Value> {
-    let required: Vec<&str> = schema["required"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    let mut fields: BoxedStrategy<Map<String, Value>> =
-        if schema["additionalProperties"].is_object() {
-            let entry = (
-                "[A-Za-z0-9_./-]{1,8}",
-                of_schema(&schema["additionalProperties"]),
-            );
-            vec(entry, 0..3)
-                .prop_map(|entries| entries.into_iter().collect())
-                .boxed()
-        } else if schema["x-kubernetes-preserve-unknown-fields"] == json!(true) {
-            vec(("[x-z][a-z]{1,6}", anything()), 0..2)
-                .prop_map(|entries| entries.into_iter().collect())
-                .boxed()
-        } else {
-            Just(Map::new()).boxed()
-        };
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let mut fields: BoxedStrategy<Map<String, Value>> = if schema["additionalProperties"].is_object() {
+        let entry = ("[A-Za-z0-9_./-]{1,8}", of_schema(&schema["additionalProperties"]));
+        vec(entry, 0..3).prop_map(|entries| entries.into_iter().collect()).boxed()
+    } else if schema["x-kubernetes-preserve-unknown-fields"] == json!(true) {
+        vec(("[x-z][a-z]{1,6}", anything()), 0..2).prop_map(|entries| entries.into_iter().collect()).boxed()
+    } else {
+        Just(Map::new()).boxed()
+    };
     for (key, property) in schema["properties"].as_object().into_iter().flatten() {
         let key = key.clone();
         let value = if required.contains(&key.as_str()) {
@@ -111,11 +91,7 @@ fn of_object(schema: &Value) -> BoxedStrategy<Value> {
 
 fn of_string(schema: &Value) -> BoxedStrategy<Value> {
     if schema["format"] == "date-time" {
-        let times = [
-            "2026-11-16T00:00:00Z",
-            "1970-01-01T00:00:00Z",
-            "2030-02-28T23:59:59Z",
-        ];
+        let times = ["2026-11-16T00:00:00Z", "1970-01-01T00:00:00Z", "2030-02-28T23:59:59Z"];
         return prop::sample::select(times.map(Value::from).to_vec()).boxed();
     }
     let most = schema["maxLength"].as_u64().unwrap_or(u64::MAX);
@@ -123,15 +99,11 @@ fn of_string(schema: &Value) -> BoxedStrategy<Value> {
         Some(pattern) => {
             // The whole text is meant anyway.
             let pattern = pattern.trim_start_matches('^').trim_end_matches('$');
-            string_regex(pattern)
-                .expect("a pattern that can be made")
-                .boxed()
+            string_regex(pattern).expect("a pattern that can be made").boxed()
         }
         None => "\\PC{1,12}".boxed(),
     };
-    text.prop_filter("too long", move |text| text.chars().count() as u64 <= most)
-        .prop_map(Value::from)
-        .boxed()
+    text.prop_filter("too long", move |text| text.chars().count() as u64 <= most).prop_map(Value::from).boxed()
 }
 
 /// Something that no schema has looked at.

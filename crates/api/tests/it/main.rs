@@ -1,9 +1,6 @@
 //! The kinds as a user meets them: manifests, schemas, rules.
 
-#![expect(
-    clippy::expect_used,
-    reason = "a test that cannot go on says so and fails"
-)]
+#![expect(clippy::expect_used, reason = "a test that cannot go on says so and fails")]
 
 mod cases;
 mod defaults;

@@ -16,10 +16,8 @@ fn the_seeds_lose_nothing() {
     assert_eq!(manifests.len(), 9);
     for (name, mut manifest) in manifests {
         if name.contains("fragment") {
-            let mut whole = object(
-                "SkillPack",
-                &json!({ "spec": { "skills": [], "sidecar": { "image": "example.test/i:1" } } }),
-            );
+            let mut whole =
+                object("SkillPack", &json!({ "spec": { "skills": [], "sidecar": { "image": "example.test/i:1" } } }));
             merge(&mut whole["spec"], &manifest);
             manifest = whole;
         }
@@ -34,10 +32,7 @@ fn the_seeds_patches_apply_to_both_names_of_an_agent() {
     assert_eq!(patches.len(), 2);
     for (name, patch) in patches {
         for kind in ["Agent", "SympoziumInstance"] {
-            let mut agent = object(
-                kind,
-                &json!({ "spec": { "agents": { "default": { "model": "m" } } } }),
-            );
+            let mut agent = object(kind, &json!({ "spec": { "agents": { "default": { "model": "m" } } } }));
             merge(&mut agent, &patch);
             let written = through_types(&agent).expect("a patched agent can be read");
             assert_eq!(lost(&agent, &written), Vec::<String>::new(), "{name}");
@@ -76,10 +71,7 @@ type Field = (Vec<String>, String);
 
 fn fields_of(schema: &Value) -> Vec<String> {
     let properties = schema["properties"].as_object();
-    properties
-        .into_iter()
-        .flat_map(|all| all.keys().cloned())
-        .collect()
+    properties.into_iter().flat_map(|all| all.keys().cloned()).collect()
 }
 
 fn declared_fields(schema: &Value, found: &mut BTreeSet<Field>) {

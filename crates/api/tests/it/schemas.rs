@@ -13,20 +13,11 @@ const MOST_BYTES: usize = 200 * 1024;
 #[test]
 fn every_kind_is_there_once_and_small() {
     let definitions = crds::all();
-    let kinds: Vec<_> = definitions
-        .iter()
-        .map(|definition| definition.spec.names.kind.as_str())
-        .collect();
+    let kinds: Vec<_> = definitions.iter().map(|definition| definition.spec.names.kind.as_str()).collect();
     assert_eq!(kinds, KINDS);
     for definition in &definitions {
-        let size = serde_json::to_vec(definition)
-            .expect("it can be written")
-            .len();
-        assert!(
-            size < MOST_BYTES,
-            "{} has {size} bytes",
-            definition.spec.names.kind
-        );
+        let size = serde_json::to_vec(definition).expect("it can be written").len();
+        assert!(size < MOST_BYTES, "{} has {size} bytes", definition.spec.names.kind);
     }
 }
 
@@ -41,18 +32,12 @@ fn short_names_are_ours_alone() {
         assert_eq!(names.categories, Some(vec!["sympozium".to_owned()]));
         assert_eq!(definition.spec.scope, "Namespaced");
     }
-    assert_eq!(
-        short,
-        [
-            "sag", "sinst", "srun", "spack", "spol", "ssched", "smodel", "sta", "srec"
-        ]
-    );
+    assert_eq!(short, ["sag", "sinst", "srun", "spack", "spol", "ssched", "smodel", "sta", "srec"]);
     // Kubernetes' own, and those of kinds that are often beside ours.
     let taken = [
-        "cm", "cs", "ep", "ev", "limits", "ns", "no", "pvc", "pv", "po", "rc", "quota", "sa",
-        "svc", "crd", "crds", "ds", "deploy", "rs", "sts", "hpa", "cj", "csr", "ing", "netpol",
-        "pdb", "pc", "sc", "psp", "swp", "sandbox", "gtw", "se", "si", "sj", "ss", "sm", "ir",
-        "tr", "pr", "vs",
+        "cm", "cs", "ep", "ev", "limits", "ns", "no", "pvc", "pv", "po", "rc", "quota", "sa", "svc", "crd", "crds",
+        "ds", "deploy", "rs", "sts", "hpa", "cj", "csr", "ing", "netpol", "pdb", "pc", "sc", "psp", "swp", "sandbox",
+        "gtw", "se", "si", "sj", "ss", "sm", "ir", "tr", "pr", "vs",
     ];
     let unique: BTreeSet<_> = short.iter().map(String::as_str).collect();
     assert_eq!(unique.len(), short.len());
@@ -65,16 +50,10 @@ fn short_names_are_ours_alone() {
 fn statuses_are_written_apart_from_specs() {
     for definition in crds::all() {
         let version = &definition.spec.versions[0];
-        let has_status = version
-            .subresources
-            .as_ref()
-            .is_some_and(|subresources| subresources.status.is_some());
+        let has_status = version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some());
         // A record has nothing that could become of it.
         assert_eq!(has_status, definition.spec.names.kind != "RunRecord");
-        assert_eq!(
-            (version.name.as_str(), version.served, version.storage),
-            ("v1alpha1", true, true)
-        );
+        assert_eq!((version.name.as_str(), version.served, version.storage), ("v1alpha1", true, true));
     }
 }
 
@@ -86,11 +65,7 @@ fn every_field_is_bounded_and_explained() {
         let schema = schema(kind);
         for part in ["spec", "status"] {
             if schema["properties"][part].is_object() {
-                field(
-                    &format!("{kind}.{part}"),
-                    &schema["properties"][part],
-                    &mut problems,
-                );
+                field(&format!("{kind}.{part}"), &schema["properties"][part], &mut problems);
             }
         }
     }

@@ -55,12 +55,8 @@ pub fn through_types(object: &Value) -> Result<Value, String> {
     ) -> Result<Value, String> {
         let typed: T = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
         let written = serde_json::to_value(&typed).map_err(|error| error.to_string())?;
-        let again: T =
-            serde_json::from_value(written.clone()).map_err(|error| error.to_string())?;
-        assert_eq!(
-            typed, again,
-            "reading what was written gives something else"
-        );
+        let again: T = serde_json::from_value(written.clone()).map_err(|error| error.to_string())?;
+        assert_eq!(typed, again, "reading what was written gives something else");
         Ok(written)
     }
     match object["kind"].as_str() {

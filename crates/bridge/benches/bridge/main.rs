@@ -44,10 +44,7 @@ const REST: Duration = Duration::from_secs(3);
 const IDLE: Duration = Duration::from_secs(10);
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut suite = Suite::new("bridge");
     model_requests(&mut suite, &runtime);
     commands(&mut suite, &runtime);
@@ -148,18 +145,8 @@ fn idle(suite: &mut Suite, runtime: &Runtime) {
     let memory = world.bridge.memory();
     println!("idle bridge: {memory}");
     drop(agent);
-    suite.row(
-        "idle after start, resident memory of the bridge",
-        memory.resident,
-        "MiB",
-        Target::AtMost(8.0),
-    );
-    suite.row(
-        "idle after start for 10 s, wake-ups of the bridge",
-        switches as f64,
-        "wake-ups",
-        Target::AtMost(0.0),
-    );
+    suite.row("idle after start, resident memory of the bridge", memory.resident, "MiB", Target::AtMost(8.0));
+    suite.row("idle after start for 10 s, wake-ups of the bridge", switches as f64, "wake-ups", Target::AtMost(0.0));
 }
 
 /// What the agent sends to the model: about 4 KB, as JSON.

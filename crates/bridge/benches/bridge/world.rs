@@ -38,8 +38,7 @@ const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static BRIDGE: LazyLock<PathBuf> = LazyLock::new(|| shipped("sympozium-bridge", "ipc-bridge"));
-static GATEWAY: LazyLock<PathBuf> =
-    LazyLock::new(|| shipped("sympozium-gateway", "sympozium-gateway"));
+static GATEWAY: LazyLock<PathBuf> = LazyLock::new(|| shipped("sympozium-gateway", "sympozium-gateway"));
 static SIDECAR: LazyLock<PathBuf> = LazyLock::new(|| shipped("sympozium-sidecar", "skill-sidecar"));
 
 fn shipped(package: &str, binary: &str) -> PathBuf {
@@ -76,13 +75,7 @@ impl World {
         }
         let gateway = start_gateway(directory.path());
         let bridge = start_bridge(directory.path(), &bytes, model);
-        Self {
-            bridge,
-            run,
-            _gateway: gateway,
-            executor: None,
-            directory,
-        }
+        Self { bridge, run, _gateway: gateway, executor: None, directory }
     }
 
     /// Starts the executor of the pack.
@@ -110,9 +103,7 @@ impl World {
         let endpoint = plan.expect("a plan").model.endpoint.expect("an endpoint");
         let target = format!("{}:{}", endpoint.host, endpoint.port);
         let pair = STANDARD.encode(signed(&self.run, MODEL_CREDENTIAL));
-        let head = format!(
-            "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Basic {pair}\r\n\r\n"
-        );
+        let head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Basic {pair}\r\n\r\n");
         let sent = gateway.write_all(head.as_bytes()).await;
         sent.expect("the gateway reads");
         let mut answer = Vec::new();
@@ -149,16 +140,10 @@ fn plan(server: &ModelServer) -> RunPlan {
         path: MODEL_PATH.into(),
     });
     let secret = plan.model.keys[0].secret.clone();
-    plan.model.keys = vec![ModelKey {
-        variable: EnvName::new(KEY_VARIABLE),
-        secret,
-    }];
+    plan.model.keys = vec![ModelKey { variable: EnvName::new(KEY_VARIABLE), secret }];
     let credentials = plan.credentials.iter_mut();
     for credential in credentials.filter(|it| it.name == MODEL_CREDENTIAL) {
-        credential.reach.destinations = vec![Destination {
-            host: MODEL_HOST.into(),
-            port: Some(port),
-        }];
+        credential.reach.destinations = vec![Destination { host: MODEL_HOST.into(), port: Some(port) }];
     }
     plan
 }
@@ -205,10 +190,7 @@ fn start_bridge(directory: &Path, plan: &[u8], model: &ModelServer) -> Process {
     command
         .arg(format!("--plan-digest={}", RunPlan::digest_of(plan)))
         .arg(format!("--gateway=unix:{}", at("gateway.sock")))
-        .args(
-            ["input", "door", "ipc", "headers", "script"]
-                .map(|name| format!("--{name}={}", at(name))),
-        )
+        .args(["input", "door", "ipc", "headers", "script"].map(|name| format!("--{name}={}", at(name))))
         .arg("--log-level=error")
         .env_clear()
         .env(KEY_VARIABLE, KEY);
@@ -245,11 +227,8 @@ fn keys_text() -> String {
 
 fn signed(run: &str, name: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let claims = Claims {
-        run: run.to_owned(),
-        name: name.to_owned(),
-        expires: now.expect("after 1970").as_secs() + 3600,
-    };
+    let claims =
+        Claims { run: run.to_owned(), name: name.to_owned(), expires: now.expect("after 1970").as_secs() + 3600 };
     let keys = KeyRing::parse(&keys_text()).expect("keys");
     let credential = keys.sign(&claims).expect("a credential");
     format!("{}:{}", credential.user, *credential.password)
@@ -280,10 +259,7 @@ impl Process {
         let threads = threads.map(|thread| thread.expect("a thread").path().join("status"));
         threads
             .map(|path| fs::read_to_string(path).expect("a thread"))
-            .map(|status| {
-                field(&status, "voluntary_ctxt_switches:")
-                    + field(&status, "nonvoluntary_ctxt_switches:")
-            })
+            .map(|status| field(&status, "voluntary_ctxt_switches:") + field(&status, "nonvoluntary_ctxt_switches:"))
             .sum()
     }
 

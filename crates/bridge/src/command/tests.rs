@@ -18,29 +18,13 @@ fn made(acts: Value, arguments: Value) -> ExecRequest {
 #[test]
 fn a_shell_line_is_passed_as_it_is() {
     let shell = json!({ "by": "shell", "part": "skill-pack" });
-    let request = made(
-        shell.clone(),
-        json!({ "command": "echo 'a b'", "workdir": "/data", "timeout": 7 }),
-    );
+    let request = made(shell.clone(), json!({ "command": "echo 'a b'", "workdir": "/data", "timeout": 7 }));
     assert_eq!(request.command, "echo 'a b'");
     assert_eq!(request.work_dir.as_deref(), Some("/data"));
-    assert_eq!(
-        (request.timeout, request.target.as_deref()),
-        (Some(7), Some("pack"))
-    );
+    assert_eq!((request.timeout, request.target.as_deref()), (Some(7), Some("pack")));
     assert_eq!((request.argv, request.stdin), (Vec::new(), None));
-    assert_eq!(
-        made(shell.clone(), json!({ "command": "x" })).timeout,
-        Some(30)
-    );
-    assert_eq!(
-        made(
-            shell,
-            json!({ "command": "x", "timeout": 9_999_999_999_u64 })
-        )
-        .timeout,
-        Some(120)
-    );
+    assert_eq!(made(shell.clone(), json!({ "command": "x" })).timeout, Some(30));
+    assert_eq!(made(shell, json!({ "command": "x", "timeout": 9_999_999_999_u64 })).timeout, Some(120));
 }
 
 #[test]
@@ -48,52 +32,30 @@ fn arguments_of_a_program_cannot_become_options_or_commands() {
     let program = json!({
         "by": "program", "part": "skill-pack", "exec": ["orders", "look-up"], "inputMode": "args", "positionalArgs": ["what", "count", "all", "missing"],
     });
-    let arguments =
-        json!({ "what": "--as=root; $(id)\n", "count": 3, "all": [1, "x"], "timeout": 1 });
+    let arguments = json!({ "what": "--as=root; $(id)\n", "count": 3, "all": [1, "x"], "timeout": 1 });
     let request = made(program, arguments);
-    assert_eq!(
-        request.argv,
-        [
-            "orders",
-            "look-up",
-            "--",
-            "--as=root; $(id)\n",
-            "3",
-            "[1,\"x\"]",
-            ""
-        ]
-    );
-    assert_eq!(
-        (request.command.as_str(), request.stdin, request.timeout),
-        ("", None, Some(120))
-    );
+    assert_eq!(request.argv, ["orders", "look-up", "--", "--as=root; $(id)\n", "3", "[1,\"x\"]", ""]);
+    assert_eq!((request.command.as_str(), request.stdin, request.timeout), ("", None, Some(120)));
 }
 
 #[test]
 fn what_is_not_positional_goes_in_as_json() {
-    let program = json!({ "by": "program", "part": "p", "exec": ["orders"], "inputMode": "stdin", "positionalArgs": ["what"] });
-    let request = made(
-        program,
-        json!({ "what": "a", "verbose": true, "more": { "b": null } }),
-    );
+    let program =
+        json!({ "by": "program", "part": "p", "exec": ["orders"], "inputMode": "stdin", "positionalArgs": ["what"] });
+    let request = made(program, json!({ "what": "a", "verbose": true, "more": { "b": null } }));
     assert_eq!(request.argv, ["orders", "--", "a"]);
-    assert_eq!(
-        request.stdin.as_deref(),
-        Some("{\"more\":{\"b\":null},\"verbose\":true}")
-    );
+    assert_eq!(request.stdin.as_deref(), Some("{\"more\":{\"b\":null},\"verbose\":true}"));
 }
 
 #[test]
 fn what_no_program_can_be_given_is_refused() {
-    let program = json!({ "by": "program", "part": "p", "exec": ["orders"], "inputMode": "args", "positionalArgs": ["what"] });
+    let program =
+        json!({ "by": "program", "part": "p", "exec": ["orders"], "inputMode": "args", "positionalArgs": ["what"] });
     for word in ["a\0b".to_owned(), "x".repeat(MAX_WORD_BYTES + 1)] {
         let id = RequestId::parse("1").expect("an id");
         let refused = request(id, &tool(program.clone()), "pack", &json!({ "what": word }));
         assert_eq!(refused, Err(NoCommand::Word("what".to_owned())));
     }
     let id = RequestId::parse("1").expect("an id");
-    assert_eq!(
-        request(id, &tool(json!({ "by": "agent" })), "pack", &json!({})),
-        Err(NoCommand::NotForASidecar)
-    );
+    assert_eq!(request(id, &tool(json!({ "by": "agent" })), "pack", &json!({})), Err(NoCommand::NotForASidecar));
 }

@@ -34,21 +34,13 @@ impl Default for Answers {
 impl Answers {
     /// An answer of the bridge, by value: it is not kept beside its bytes. The call that it is of is under way until the
     /// agent has read it.
-    pub async fn json(
-        &self,
-        answer: impl Serialize,
-        slot: Option<Slot>,
-    ) -> Result<Response<Answer>, Refusal> {
-        let body = serde_json::to_vec(&answer)
-            .map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be told"))?;
+    pub async fn json(&self, answer: impl Serialize, slot: Option<Slot>) -> Result<Response<Answer>, Refusal> {
+        let body =
+            serde_json::to_vec(&answer).map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be told"))?;
         drop(answer);
         let bytes = u32::try_from(body.len().min(MAX_UNREAD)).unwrap_or(u32::MAX);
         let kept = Arc::clone(&self.0).acquire_many_owned(bytes).await.ok();
-        let mut answer = Response::new(Answer::Own {
-            body: body.into(),
-            _kept: kept,
-            _slot: slot,
-        });
+        let mut answer = Response::new(Answer::Own { body: body.into(), _kept: kept, _slot: slot });
         let json = HeaderValue::from_static("application/json");
         answer.headers_mut().insert(header::CONTENT_TYPE, json);
         Ok(answer)
@@ -82,8 +74,7 @@ impl Answer {
     pub fn refusal(refusal: &Refusal) -> Response<Self> {
         let body = serde_json::to_vec(refusal).unwrap_or_default();
         let mut answer = Response::new(Self::of(body));
-        *answer.status_mut() = StatusCode::from_u16(refusal.code.status())
-            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *answer.status_mut() = StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = answer.headers_mut();
         headers.insert(REFUSED, HeaderValue::from_static("1"));
         let json = HeaderValue::from_static("application/json");
@@ -97,11 +88,7 @@ impl Answer {
     }
 
     fn of(body: Vec<u8>) -> Self {
-        Self::Own {
-            body: body.into(),
-            _kept: None,
-            _slot: None,
-        }
+        Self::Own { body: body.into(), _kept: None, _slot: None }
     }
 }
 
@@ -109,10 +96,7 @@ impl Body for Answer {
     type Data = Bytes;
     type Error = BrokenAnswer;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
         match self.get_mut() {
             Self::Own { body, .. } if body.is_empty() => Poll::Ready(None),
             Self::Own { body, .. } => {

@@ -61,10 +61,7 @@ impl Address {
         }
         check_characters(text)?;
         // The parser would put slashes where there are none: what is no address as it is written, is none.
-        let scheme = |scheme: &str| {
-            text.get(..scheme.len())
-                .is_some_and(|it| it.eq_ignore_ascii_case(scheme))
-        };
+        let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme));
         if !scheme("http://") && !scheme("https://") {
             return Err(NoAddress::Scheme);
         }
@@ -80,10 +77,7 @@ impl Address {
         let text = text.map_err(|_| NoRedirect::Address(NoAddress::Characters))?;
         check_characters(text).map_err(NoRedirect::Address)?;
         let joined = self.url.join(text);
-        let next = joined
-            .map_err(NoAddress::Malformed)
-            .and_then(Self::of)
-            .map_err(NoRedirect::Address)?;
+        let next = joined.map_err(NoAddress::Malformed).and_then(Self::of).map_err(NoRedirect::Address)?;
         if self.is_encrypted() && !next.is_encrypted() {
             return Err(NoRedirect::Downgrade);
         }

@@ -80,21 +80,13 @@ const NOT_DECODED: Garbled = Garbled("the body is not compressed as its head say
 impl Decoder {
     /// Of a body so compressed, no more than `most` bytes of what it becomes.
     pub fn new(encoding: Encoding, most: usize) -> Self {
-        let sink = Sink {
-            bytes: Vec::new(),
-            most,
-            full: false,
-        };
+        let sink = Sink { bytes: Vec::new(), most, full: false };
         let kind = match encoding {
             Encoding::Identity => Kind::Identity(sink),
             Encoding::Gzip => Kind::Gzip(Box::new(MultiGzDecoder::new(sink))),
             Encoding::Deflate => Kind::Undecided(Vec::new(), sink),
         };
-        Self {
-            kind,
-            most,
-            taken: 0,
-        }
+        Self { kind, most, taken: 0 }
     }
 
     /// Takes the next bytes. After [`Progress::Full`] nothing more is taken.

@@ -82,11 +82,7 @@ pub struct Page {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Answer<S> {
     /// Asks for an address, and reads the head of what is answered.
-    pub async fn ask(
-        mut stream: S,
-        address: &Address,
-        headers: &Headers,
-    ) -> Result<Self, BrokenAnswer> {
+    pub async fn ask(mut stream: S, address: &Address, headers: &Headers) -> Result<Self, BrokenAnswer> {
         let head = headers.head(address);
         let sent = stream.write_all(head.as_bytes()).await;
         sent.map_err(BrokenAnswer::Broken)?;
@@ -164,12 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Answer<S> {
             }
         }
         let (body, truncated) = decoder.finish()?;
-        Ok(Page {
-            status: self.status,
-            content_type: self.content_type,
-            body,
-            truncated,
-        })
+        Ok(Page { status: self.status, content_type: self.content_type, body, truncated })
     }
 }
 
@@ -182,15 +173,9 @@ where
     limited.read_buf(bytes).await.map_err(BrokenAnswer::Broken)
 }
 
-fn values<'f, 'h: 'f>(
-    fields: &'f Fields<'h>,
-    wanted: &'static str,
-) -> impl Iterator<Item = &'h [u8]> + 'f {
+fn values<'f, 'h: 'f>(fields: &'f Fields<'h>, wanted: &'static str) -> impl Iterator<Item = &'h [u8]> + 'f {
     let wanted = move |name: &str| name.eq_ignore_ascii_case(wanted);
-    fields
-        .iter()
-        .filter(move |(name, _)| wanted(name))
-        .map(|(_, value)| *value)
+    fields.iter().filter(move |(name, _)| wanted(name)).map(|(_, value)| *value)
 }
 
 fn content_type(fields: &Fields<'_>) -> Option<String> {

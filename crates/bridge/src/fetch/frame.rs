@@ -96,12 +96,7 @@ impl Frame {
 }
 
 impl Chunk {
-    const START: Self = Self::Line {
-        size: 0,
-        digits: 0,
-        bytes: 0,
-        at: At::Size,
-    };
+    const START: Self = Self::Line { size: 0, digits: 0, bytes: 0, at: At::Size };
 
     fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Garbled> {
         loop {
@@ -133,21 +128,8 @@ impl Chunk {
             (Self::Line { bytes, .. }, _) if bytes == MAX_CHUNK_LINE_BYTES => {
                 Err(Garbled("the line before a chunk is too long"))
             }
-            (
-                Self::Line {
-                    size,
-                    digits,
-                    bytes,
-                    at,
-                },
-                byte,
-            ) => {
-                let line = |size, digits, at| Self::Line {
-                    size,
-                    digits,
-                    bytes: bytes + 1,
-                    at,
-                };
+            (Self::Line { size, digits, bytes, at }, byte) => {
+                let line = |size, digits, at| Self::Line { size, digits, bytes: bytes + 1, at };
                 match (at, byte) {
                     (At::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                         if digits == MAX_CHUNK_DIGITS {
@@ -159,9 +141,7 @@ impl Chunk {
                     (At::Size, b';') if digits > 0 => Ok(line(size, digits, At::Extension)),
                     (At::Size, b'\r') if digits > 0 => Ok(line(size, digits, At::Return)),
                     (At::Extension, b'\r') => Ok(line(size, digits, At::Return)),
-                    (At::Extension, b'\t' | b' '..=b'~' | 0x80..) => {
-                        Ok(line(size, digits, At::Extension))
-                    }
+                    (At::Extension, b'\t' | b' '..=b'~' | 0x80..) => Ok(line(size, digits, At::Extension)),
                     (At::Return, b'\n') if size == 0 => Ok(Self::Over),
                     (At::Return, b'\n') => Ok(Self::Data(size)),
                     _ => Err(Garbled("the size of a chunk cannot be read")),

@@ -28,13 +28,7 @@ const REFUSED: &[&str] = &[
 const REFUSED_BEGINNING: &str = "proxy-";
 
 /// What is sent where a call does not say.
-const USUAL: &[(&str, &str)] = &[
-    (
-        "User-Agent",
-        concat!("Sympozium/", env!("CARGO_PKG_VERSION")),
-    ),
-    ("Accept", "*/*"),
-];
+const USUAL: &[(&str, &str)] = &[("User-Agent", concat!("Sympozium/", env!("CARGO_PKG_VERSION"))), ("Accept", "*/*")];
 
 /// Headers that may be sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -23,10 +23,7 @@ pub fn read(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, UnusableInpu
     if !metadata.is_file() {
         return Err(content(path, "is not a regular file"));
     }
-    let too_long = || UnusableInput::TooLong {
-        path: path.to_owned(),
-        most,
-    };
+    let too_long = || UnusableInput::TooLong { path: path.to_owned(), most };
     let expected = usize::try_from(metadata.len()).map_err(|_| too_long())?;
     if expected > most {
         return Err(too_long());
@@ -69,10 +66,7 @@ pub fn names(directory: &Path, most: usize) -> Result<Vec<String>, UnusableInput
             continue;
         }
         if names.len() == most {
-            return Err(UnusableInput::TooMany {
-                path: directory.to_owned(),
-                most,
-            });
+            return Err(UnusableInput::TooMany { path: directory.to_owned(), most });
         }
         names.push(name.to_owned());
     }
@@ -90,8 +84,5 @@ fn unreadable(path: &Path, source: io::Error) -> UnusableInput {
 
 /// Something that is there and must not be used.
 pub fn content(path: impl Into<PathBuf>, why: &'static str) -> UnusableInput {
-    UnusableInput::Content {
-        path: path.into(),
-        why,
-    }
+    UnusableInput::Content { path: path.into(), why }
 }

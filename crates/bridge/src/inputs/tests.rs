@@ -26,10 +26,7 @@ impl Mounted {
         let mut plan = RunPlan::read(STORED).unwrap();
         plan.model.headers_secret = Some(SecretName::new("headers"));
         plan.model.script = Some(ObjectName::new("script"));
-        let mounted = Self {
-            plan,
-            directory: tempfile::tempdir().unwrap(),
-        };
+        let mounted = Self { plan, directory: tempfile::tempdir().unwrap() };
         for volume in ["input", "headers", "script"] {
             let volume = mounted.directory.path().join(volume);
             fs::create_dir_all(volume.join("..2026_11_16")).unwrap();
@@ -62,24 +59,14 @@ impl Mounted {
     /// As `sympozium-gateway sign` makes it.
     fn signed(&self, name: &str) -> String {
         let keys = KeyRing::parse(&format!("k1 {}\n", "5a".repeat(32))).unwrap();
-        let claims = Claims {
-            run: self.plan.run.uid.to_string(),
-            name: name.to_owned(),
-            expires: 1_800_000_000,
-        };
+        let claims = Claims { run: self.plan.run.uid.to_string(), name: name.to_owned(), expires: 1_800_000_000 };
         let signed = keys.sign(&claims).unwrap();
         format!("{}:{}", signed.user, *signed.password)
     }
 
     fn places(&self) -> Places {
         let at = |name: &str| self.directory.path().join(name);
-        Places {
-            input: at("input"),
-            door: at("door"),
-            ipc: at("ipc"),
-            headers: at("headers"),
-            script: at("script"),
-        }
+        Places { input: at("input"), door: at("door"), ipc: at("ipc"), headers: at("headers"), script: at("script") }
     }
 
     fn digest(&self) -> Digest {
@@ -124,21 +111,10 @@ fn everything_that_a_kubelet_shows() {
         .collect();
     let expected = ["model", "web"].map(|name| (name, mounted.signed(name)));
     assert_eq!(credentials, expected);
-    assert_eq!(
-        inputs.token.as_deref().map(String::as_str),
-        Some("eyJ.a-b_c.d")
-    );
-    assert_eq!(
-        inputs.gateway_certificates.as_deref(),
-        Some(CERTIFICATE.as_bytes())
-    );
-    let headers: Vec<_> = (inputs.headers.iter())
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    assert_eq!(
-        headers,
-        [("authorization", "Bearer sk-1"), ("x-team", "a team")]
-    );
+    assert_eq!(inputs.token.as_deref().map(String::as_str), Some("eyJ.a-b_c.d"));
+    assert_eq!(inputs.gateway_certificates.as_deref(), Some(CERTIFICATE.as_bytes()));
+    let headers: Vec<_> = (inputs.headers.iter()).map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(headers, [("authorization", "Bearer sk-1"), ("x-team", "a team")]);
     assert_eq!(inputs.script.as_deref(), Some("- say: hello"));
 }
 
@@ -170,10 +146,7 @@ fn the_plan_is_the_one_that_was_asked_for() {
         (STORED, "was expected"),
         (b"", "was expected"),
         (&vec![b' '; run_plan::MAX_BYTES], "was expected"),
-        (
-            &vec![b' '; run_plan::MAX_BYTES + 1],
-            "has more than 524288 bytes",
-        ),
+        (&vec![b' '; run_plan::MAX_BYTES + 1], "has more than 524288 bytes"),
     ] {
         mounted.put("input/plan.json", content);
         let said = mounted.plan_said().unwrap_err();
@@ -182,12 +155,7 @@ fn the_plan_is_the_one_that_was_asked_for() {
     mounted.remove("input/plan.json");
     assert_eq!(mounted.plan_said(), Ok(None));
     fs::create_dir(mounted.places().input.join("plan.json")).unwrap();
-    assert!(
-        mounted
-            .plan_said()
-            .unwrap_err()
-            .ends_with("is not a regular file")
-    );
+    assert!(mounted.plan_said().unwrap_err().ends_with("is not a regular file"));
 }
 
 /// Whoever opens one to read waits for a writer that never comes.
@@ -198,10 +166,7 @@ fn a_fifo_is_not_waited_for() {
     fs::remove_file(&path).unwrap();
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, Mode::RUSR, 0).unwrap();
-    assert_eq!(
-        mounted.read().err(),
-        Some("input/token is not a regular file".into())
-    );
+    assert_eq!(mounted.read().err(), Some("input/token is not a regular file".into()));
 }
 
 #[test]
@@ -209,19 +174,8 @@ fn tokens() {
     let longest = "t".repeat(MAX_TOKEN_BYTES);
     assert_eq!(Mounted::said("input/token", &longest), "");
     let too_long = format!("{longest}t");
-    assert_eq!(
-        Mounted::said("input/token", too_long),
-        "input/token has more than 16384 bytes"
-    );
-    for wrong in [
-        &b""[..],
-        b"\n",
-        b"a b",
-        b"a\nb",
-        b"a\0",
-        b"\xff",
-        "ü".as_bytes(),
-    ] {
+    assert_eq!(Mounted::said("input/token", too_long), "input/token has more than 16384 bytes");
+    for wrong in [&b""[..], b"\n", b"a b", b"a\nb", b"a\0", b"\xff", "ü".as_bytes()] {
         let said = Mounted::said("input/token", wrong);
         assert!(said.starts_with("input/token is not "), "{said}");
     }
@@ -265,35 +219,19 @@ fn credentials() {
     ];
     for wrong in malformed {
         let said = Mounted::said("input/credential-model", &wrong);
-        assert_eq!(
-            said, "input/credential-model is not a credential of the gateway",
-            "{wrong}"
-        );
+        assert_eq!(said, "input/credential-model is not a credential of the gateway", "{wrong}");
     }
     let other_run = good.replacen(mounted.plan.run.uid.as_str(), "another", 1);
-    for wrong in [
-        mounted.signed("web"),
-        mounted.signed("model.web"),
-        other_run,
-    ] {
+    for wrong in [mounted.signed("web"), mounted.signed("model.web"), other_run] {
         let said = Mounted::said("input/credential-model", &wrong);
-        assert_eq!(
-            said,
-            "input/credential-model is a credential of another run, or for something else"
-        );
+        assert_eq!(said, "input/credential-model is a credential of another run, or for something else");
     }
     let too_long = "x".repeat(MAX_CREDENTIAL_BYTES + 1);
     let said = Mounted::said("input/credential-model", too_long);
     assert!(said.contains("has more than"), "{said}");
-    assert_eq!(
-        Mounted::said("input/credential-model", format!("{good}\r\n")),
-        ""
-    );
+    assert_eq!(Mounted::said("input/credential-model", format!("{good}\r\n")), "");
     mounted.remove("input/credential-web");
-    assert_eq!(
-        mounted.read().err(),
-        Some("input/credential-web is missing".into())
-    );
+    assert_eq!(mounted.read().err(), Some("input/credential-web is missing".into()));
 }
 
 proptest! {
@@ -321,10 +259,7 @@ proptest! {
 #[test]
 fn certificates() {
     let fill = |bytes: usize| CERTIFICATE.to_owned() + &"#".repeat(bytes - CERTIFICATE.len());
-    assert_eq!(
-        Mounted::said("input/ca.crt", fill(MAX_CERTIFICATES_BYTES)),
-        ""
-    );
+    assert_eq!(Mounted::said("input/ca.crt", fill(MAX_CERTIFICATES_BYTES)), "");
     let said = Mounted::said("input/ca.crt", fill(MAX_CERTIFICATES_BYTES + 1));
     assert_eq!(said, "input/ca.crt has more than 262144 bytes");
     for wrong in ["", "MIIB", "-----BEGIN PRIVATE KEY-----"] {
@@ -338,54 +273,28 @@ fn headers() {
     let longest_name = format!("headers/{}", "n".repeat(MAX_HEADER_NAME_BYTES));
     assert_eq!(Mounted::said(&longest_name, "v"), "");
     assert_eq!(Mounted::said("headers/x", "v".repeat(MAX_HEADER_BYTES)), "");
-    assert_eq!(
-        Mounted::said("headers/x", "v".repeat(MAX_HEADER_BYTES + 1)),
-        "headers/x has more than 8192 bytes"
-    );
-    for name in [
-        &format!("{}n", &longest_name[8..]),
-        "a b",
-        "a:b",
-        "ü",
-        "a\n",
-        "a,b",
-        ".hidden (1)",
-    ] {
+    assert_eq!(Mounted::said("headers/x", "v".repeat(MAX_HEADER_BYTES + 1)), "headers/x has more than 8192 bytes");
+    for name in [&format!("{}n", &longest_name[8..]), "a b", "a:b", "ü", "a\n", "a,b", ".hidden (1)"] {
         let said = Mounted::said(&format!("headers/{name}"), "v");
         assert!(said.ends_with("is not called as a header can be"), "{said}");
     }
-    for name in [
-        "host",
-        "Content-Length",
-        "TRANSFER-ENCODING",
-        "proxy-authorization",
-        "Proxy-X",
-    ] {
+    for name in ["host", "Content-Length", "TRANSFER-ENCODING", "proxy-authorization", "Proxy-X"] {
         let said = Mounted::said(&format!("headers/{name}"), "v");
-        assert!(
-            said.ends_with("is a header that is not for you to set"),
-            "{said}"
-        );
+        assert!(said.ends_with("is a header that is not for you to set"), "{said}");
     }
     for value in ["", "\n", " v", "v ", "a\nb: c", "a\rb", "a\0b", "ü", "a\tb"] {
         let said = Mounted::said("headers/x", value);
         assert_eq!(said, "headers/x is not the value of a header", "{value:?}");
     }
     // Two files, one header.
-    assert_eq!(
-        Mounted::said("headers/x-team", "v"),
-        "headers/x-team is there twice, in different spellings"
-    );
+    assert_eq!(Mounted::said("headers/x-team", "v"), "headers/x-team is there twice, in different spellings");
     let mounted = Mounted::new();
     for number in 0..MAX_HEADERS - 2 {
         mounted.put(&format!("headers/n{number}"), "v");
     }
     assert_eq!(mounted.read().unwrap().headers.len(), MAX_HEADERS);
     mounted.put("headers/one-more", "v");
-    assert_eq!(
-        mounted.read().err(),
-        Some("headers has too many files: 32 at most".into())
-    );
+    assert_eq!(mounted.read().err(), Some("headers has too many files: 32 at most".into()));
 }
 
 #[test]
@@ -394,20 +303,11 @@ fn scripts() {
     assert_eq!(Mounted::said(path, "s".repeat(MAX_SCRIPT_BYTES)), "");
     let said = Mounted::said(path, "s".repeat(MAX_SCRIPT_BYTES + 1));
     assert_eq!(said, "script/turns.yaml has more than 1048576 bytes");
-    assert_eq!(
-        Mounted::said(path, b"\xff"),
-        "script/turns.yaml is not text in UTF-8"
-    );
-    assert_eq!(
-        Mounted::said("script/second", ""),
-        "script has too many files: 1 at most"
-    );
+    assert_eq!(Mounted::said(path, b"\xff"), "script/turns.yaml is not text in UTF-8");
+    assert_eq!(Mounted::said("script/second", ""), "script has too many files: 1 at most");
     let mounted = Mounted::new();
     mounted.remove(path);
-    assert_eq!(
-        mounted.read().err(),
-        Some("script has no script in it".into())
-    );
+    assert_eq!(mounted.read().err(), Some("script has no script in it".into()));
 }
 
 /// A volume that was not mounted is not an empty one.

@@ -40,11 +40,7 @@ impl Account {
         Self {
             requests: limits.model_requests,
             tokens: limits.model_tokens,
-            state: Mutex::new(State {
-                pace: Pace::new(bounds),
-                used: ModelUsage::default(),
-                reserved: 0,
-            }),
+            state: Mutex::new(State { pace: Pace::new(bounds), used: ModelUsage::default(), reserved: 0 }),
         }
     }
 
@@ -63,29 +59,20 @@ impl Account {
         {
             return Err(refusal(
                 RefusalCode::Budget,
-                format!(
-                    "the run may use {most} tokens of its model, and {} are used or under way",
-                    spoken_for
-                ),
+                format!("the run may use {most} tokens of its model, and {} are used or under way", spoken_for),
                 None,
             ));
         }
         state.pace.has_room(now).map_err(|wait| match wait {
-            Wait::Running => refusal(
-                RefusalCode::Busy,
-                format!("{MAX_CONCURRENT} requests to the model are under way"),
-                None,
-            ),
-            Wait::For(time) => refusal(
-                RefusalCode::Rate,
-                "too many requests to the model in this minute".to_owned(),
-                Some(time),
-            ),
-            Wait::Over => refusal(
-                RefusalCode::Budget,
-                format!("the run may make {} requests to its model", self.requests),
-                None,
-            ),
+            Wait::Running => {
+                refusal(RefusalCode::Busy, format!("{MAX_CONCURRENT} requests to the model are under way"), None)
+            }
+            Wait::For(time) => {
+                refusal(RefusalCode::Rate, "too many requests to the model in this minute".to_owned(), Some(time))
+            }
+            Wait::Over => {
+                refusal(RefusalCode::Budget, format!("the run may make {} requests to its model", self.requests), None)
+            }
         })?;
         state.pace.begin(now);
         state.used.requests += 1;
@@ -113,11 +100,7 @@ impl Account {
 fn refusal(code: RefusalCode, message: String, wait: Option<Duration>) -> Refusal {
     // A moment more than is needed, so that whoever waits that long is let through.
     let wait = wait.map(|it| u64::try_from(it.as_millis()).map_or(u64::MAX, |it| it + 1));
-    Refusal {
-        code,
-        message,
-        retry_after_ms: wait,
-    }
+    Refusal { code, message, retry_after_ms: wait }
 }
 
 /// One request and its answer, from when the agent asked to when it is over. However it ends, that is told once.
@@ -135,21 +118,8 @@ pub struct Exchange {
 
 impl Exchange {
     /// Begins with whom to tell of its end.
-    pub fn new(
-        account: Arc<Account>,
-        wire: WireFormat,
-        ended: Box<dyn FnOnce(Spent) + Send>,
-    ) -> Self {
-        Self {
-            account,
-            wire,
-            begun: None,
-            sent: 0,
-            status: None,
-            received: 0,
-            counter: None,
-            ended: Some(ended),
-        }
+    pub fn new(account: Arc<Account>, wire: WireFormat, ended: Box<dyn FnOnce(Spent) + Send>) -> Self {
+        Self { account, wire, begun: None, sent: 0, status: None, received: 0, counter: None, ended: Some(ended) }
     }
 
     /// Asks for room for a request of so many bytes.
@@ -208,9 +178,7 @@ impl Exchange {
             error,
         };
         // What a provider refuses costs nothing; what was cut before it had a status may have been read.
-        let worked = self
-            .status
-            .is_none_or(|status| (200..300).contains(&status));
+        let worked = self.status.is_none_or(|status| (200..300).contains(&status));
         if self.sent > 0 && worked {
             self.estimate(&mut spent, reported);
         }
@@ -233,8 +201,6 @@ impl Exchange {
 /// Whoever asked has gone.
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.end(Some(
-            "the agent did not wait for the end of the answer".to_owned(),
-        ));
+        self.end(Some("the agent did not wait for the end of the answer".to_owned()));
     }
 }

@@ -74,21 +74,8 @@ enum Waiting {
 }
 
 impl AnswerBody {
-    pub(super) fn new(
-        source: Source,
-        redactors: Vec<Redactor>,
-        most: u64,
-        exchange: Exchange,
-    ) -> Self {
-        Self {
-            source,
-            redactors,
-            most,
-            exchange,
-            waiting: Waiting::Not,
-            gathering: Gathering::default(),
-            over: false,
-        }
+    pub(super) fn new(source: Source, redactors: Vec<Redactor>, most: u64, exchange: Exchange) -> Self {
+        Self { source, redactors, most, exchange, waiting: Waiting::Not, gathering: Gathering::default(), over: false }
     }
 
     fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenAnswer>>> {
@@ -96,9 +83,7 @@ impl AnswerBody {
             Source::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(Ok)),
             Source::Provider(body, _) => match Pin::new(body).poll_frame(context) {
                 // What follows a body is for nobody here.
-                Poll::Ready(Some(Ok(frame))) => {
-                    Poll::Ready(Some(Ok(frame.into_data().unwrap_or_default())))
-                }
+                Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame.into_data().unwrap_or_default()))),
                 Poll::Ready(Some(Err(_))) => Poll::Ready(Some(Err(BrokenAnswer::Cut))),
                 Poll::Ready(None) => Poll::Ready(None),
                 Poll::Pending => self.wait(context),
@@ -182,10 +167,7 @@ impl Body for AnswerBody {
     type Data = Bytes;
     type Error = BrokenAnswer;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
         let body = self.get_mut();
         loop {
             if body.over || body.gathering.bytes.len() >= GATHERED {

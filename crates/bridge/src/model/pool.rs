@@ -49,9 +49,7 @@ impl Pool {
 
     fn newest(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|it| {
-            !it.connection.is_closed() && now.saturating_duration_since(it.since) < IDLE_LIMIT
-        });
+        idle.retain(|it| !it.connection.is_closed() && now.saturating_duration_since(it.since) < IDLE_LIMIT);
         idle.pop().map(|it| it.connection)
     }
 
@@ -87,10 +85,7 @@ pub struct Outgoing {
 impl Outgoing {
     /// Of these pieces.
     pub fn new(pieces: Pieces) -> Self {
-        Self {
-            left: length(&pieces),
-            pieces: pieces.into_iter(),
-        }
+        Self { left: length(&pieces), pieces: pieces.into_iter() }
     }
 }
 
@@ -98,10 +93,7 @@ impl Body for Outgoing {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let body = self.get_mut();
         let piece = body.pieces.find(|piece| !piece.is_empty());
         body.left -= piece.as_ref().map_or(0, |it| it.len() as u64);
@@ -150,11 +142,7 @@ mod tests {
 
         // The first of the others is closed by its server.
         ends.remove(0);
-        let is_closed = || {
-            pool.0.lock().expect("not poisoned")[0]
-                .connection
-                .is_closed()
-        };
+        let is_closed = || pool.0.lock().expect("not poisoned")[0].connection.is_closed();
         let closed = async {
             while !is_closed() {
                 tokio::task::yield_now().await;
@@ -175,16 +163,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_its_pieces_and_says_how_long_it_is() {
-        let pieces = [
-            Bytes::from_static(b"ab"),
-            Bytes::new(),
-            Bytes::from_static(b"c"),
-        ];
+        let pieces = [Bytes::from_static(b"ab"), Bytes::new(), Bytes::from_static(b"c")];
         let body = Outgoing::new(pieces);
-        assert_eq!(
-            (body.size_hint().exact(), body.is_end_stream()),
-            (Some(3), false)
-        );
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(3), false));
         let collected = http_body_util::BodyExt::collect(body).await;
         assert_eq!(collected.expect("it cannot fail").to_bytes(), "abc");
     }

@@ -68,18 +68,11 @@ pub struct Failed {
 
 impl Failed {
     fn unsent(message: String) -> Self {
-        Self {
-            message: message.chars().take(MAX_ERROR).collect(),
-            was_sent: false,
-            status: None,
-        }
+        Self { message: message.chars().take(MAX_ERROR).collect(), was_sent: false, status: None }
     }
 
     fn sent(message: String) -> Self {
-        Self {
-            was_sent: true,
-            ..Self::unsent(message)
-        }
+        Self { was_sent: true, ..Self::unsent(message) }
     }
 }
 
@@ -130,24 +123,17 @@ impl Proxy {
     pub fn passed_headers(&self, headers: &HeaderMap) -> HeaderMap {
         let passes = |name: &HeaderName, value: &HeaderValue| {
             let value = value.as_bytes();
-            wire::passes_back(name)
-                && value.len() <= MAX_HEADER
-                && !self.redactors.iter().any(|it| it.finds(value))
+            wire::passes_back(name) && value.len() <= MAX_HEADER && !self.redactors.iter().any(|it| it.finds(value))
         };
         let headers = headers.iter().filter(|(name, value)| passes(name, value));
-        headers
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
+        headers.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// Sends a request and waits for the head of its answer.
     ///
     /// A request is sent once. Only where nothing of it had been written, because a kept connection was closed by the
     /// other side, it goes out on a new one. To try again is the agent's.
-    pub async fn send(
-        &self,
-        accepted: Accepted,
-    ) -> Result<(Response<Incoming>, Returning), Failed> {
+    pub async fn send(&self, accepted: Accepted) -> Result<(Response<Incoming>, Returning), Failed> {
         let mut request = self.request(accepted);
         if let Some(mut kept) = self.pool.take().await {
             match self.exchange(&mut kept, request).await? {
@@ -158,10 +144,7 @@ impl Proxy {
         let mut fresh = self.connect().await?;
         match self.exchange(&mut fresh, request).await? {
             Ok(response) => self.checked(response, fresh),
-            Err(_) => Err(Failed::unsent(format!(
-                "the model at `{}` closed the connection at once",
-                self.shown
-            ))),
+            Err(_) => Err(Failed::unsent(format!("the model at `{}` closed the connection at once", self.shown))),
         }
     }
 
@@ -215,24 +198,13 @@ impl Proxy {
                 status.as_u16()
             ))
         } else if encoding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
-            Some(format!(
-                "the model at `{shown}` packs its answer, which was not asked for"
-            ))
+            Some(format!("the model at `{shown}` packs its answer, which was not asked for"))
         } else {
             None
         };
         match problem {
-            Some(message) => Err(Failed {
-                status: Some(status.as_u16()),
-                ..Failed::sent(message)
-            }),
-            None => Ok((
-                response,
-                Returning {
-                    pool: Arc::clone(&self.pool),
-                    connection,
-                },
-            )),
+            Some(message) => Err(Failed { status: Some(status.as_u16()), ..Failed::sent(message) }),
+            None => Ok((response, Returning { pool: Arc::clone(&self.pool), connection })),
         }
     }
 
@@ -254,10 +226,7 @@ impl Proxy {
             TunnelError::Refused { message, .. } => {
                 format!("the gateway refuses `{shown}`: {message}")
             }
-            error => format!(
-                "the model at `{shown}` cannot be reached: {}",
-                chain(&error)
-            ),
+            error => format!("the model at `{shown}` cannot be reached: {}", chain(&error)),
         };
         let (host, port) = (&self.endpoint.host, self.endpoint.port);
         let tunnel = self.outward.tunnel(&self.credential, host, port);
@@ -290,14 +259,8 @@ fn headers(
     const USER_AGENT: &str = concat!("Sympozium/", env!("CARGO_PKG_VERSION"));
     let mut headers = HeaderMap::new();
     headers.insert(header::HOST, host);
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    headers.insert(
-        header::ACCEPT_ENCODING,
-        HeaderValue::from_static("identity"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
     if plan.wire == WireFormat::Anthropic {
         let (name, value) = wire::ANTHROPIC_VERSION;
@@ -347,10 +310,7 @@ fn secret_words(value: &HeaderValue) -> impl Iterator<Item = Redactor> {
     let whole = Bytes::from_owner(Zeroizing::new(value.as_bytes().to_vec()));
     let word = value.as_bytes().iter().rposition(|byte| *byte == b' ');
     let word = word.map(|space| whole.slice(space + 1..));
-    [Some(whole), word]
-        .into_iter()
-        .flatten()
-        .filter_map(Redactor::new)
+    [Some(whole), word].into_iter().flatten().filter_map(Redactor::new)
 }
 
 /// What hyper's error means. What the other side sent is not in it.

@@ -39,20 +39,12 @@ impl Redactor {
             }
             fallback[index] = right;
         }
-        Some(Self {
-            secret,
-            fallback: fallback.into(),
-            held: 0,
-        })
+        Some(Self { secret, fallback: fallback.into(), held: 0 })
     }
 
     /// For the same secret, at the beginning of something else.
     pub fn again(&self) -> Self {
-        Self {
-            secret: self.secret.clone(),
-            fallback: Arc::clone(&self.fallback),
-            held: 0,
-        }
+        Self { secret: self.secret.clone(), fallback: Arc::clone(&self.fallback), held: 0 }
     }
 
     /// What of the next bytes, and of those held back, can pass. Usually exactly the bytes that came, not copied.

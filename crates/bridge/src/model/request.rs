@@ -86,11 +86,7 @@ impl Rules {
         if body.len() as u64 > self.bytes {
             return Err(Refusal {
                 code: RefusalCode::Size,
-                message: format!(
-                    "the request to the model has {} bytes; {} are allowed",
-                    body.len(),
-                    self.bytes
-                ),
+                message: format!("the request to the model has {} bytes; {} are allowed", body.len(), self.bytes),
                 retry_after_ms: None,
             });
         }
@@ -133,18 +129,11 @@ impl Rules {
     }
 
     fn check_names(&self, fields: &Fields<'_>, problems: &mut Vec<String>) {
-        let unknown: Vec<&str> = fields
-            .names()
-            .filter(|name| !wire::allows(self.wire, name))
-            .collect();
+        let unknown: Vec<&str> = fields.names().filter(|name| !wire::allows(self.wire, name)).collect();
         if unknown.is_empty() {
             return;
         }
-        let word = if unknown.len() == 1 {
-            "field"
-        } else {
-            "fields"
-        };
+        let word = if unknown.len() == 1 { "field" } else { "fields" };
         problems.push(format!(
             "the {word} {} cannot be used here: what a provider would act on or keep by itself is not passed on",
             listed(&unknown)
@@ -178,12 +167,7 @@ fn check_count(fields: &Fields<'_>, problems: &mut Vec<String>) {
 }
 
 /// The bytes that go out: those that came, but a stream is asked for what it cost where it must be.
-fn ask_for_usage(
-    body: &Bytes,
-    options: Option<&RawValue>,
-    must_ask: bool,
-    problems: &mut Vec<String>,
-) -> Pieces {
+fn ask_for_usage(body: &Bytes, options: Option<&RawValue>, must_ask: bool, problems: &mut Vec<String>) -> Pieces {
     let Some(options) = options else {
         if !must_ask {
             return whole(body);
@@ -238,10 +222,7 @@ fn refused(mut problems: Vec<String>) -> Refusal {
     }
     Refusal {
         code: RefusalCode::Request,
-        message: format!(
-            "the request to the model is refused: {}",
-            problems.join("; ")
-        ),
+        message: format!("the request to the model is refused: {}", problems.join("; ")),
         retry_after_ms: None,
     }
 }

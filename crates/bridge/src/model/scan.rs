@@ -154,11 +154,7 @@ impl Scan {
             && self.capture.is_none()
             && value_of(b"usage")
         {
-            self.capture = Some(Capture {
-                place,
-                depth: self.depth,
-                bytes: Vec::new(),
-            });
+            self.capture = Some(Capture { place, depth: self.depth, bytes: Vec::new() });
         }
         if self.depth == 1 {
             self.in_message = is_object && self.objects[0] && value_of(b"message");
@@ -177,10 +173,7 @@ impl Scan {
         self.keep(&[byte]);
         self.depth = self.depth.saturating_sub(1);
         self.next = Next::Other;
-        if self
-            .capture
-            .as_ref()
-            .is_some_and(|it| it.depth == self.depth)
+        if self.capture.as_ref().is_some_and(|it| it.depth == self.depth)
             && let Some(capture) = self.capture.take()
         {
             self.found = Some((capture.place, capture.bytes));
@@ -235,16 +228,8 @@ mod tests {
         let usage = r#"{"a": [1, {"b": "}\""}]}"#;
         for (before, after, expected) in [
             (r#"{"usage":"#, "}", Some(Place::Top)),
-            (
-                r#" { "id" : "x\\" , "usage" : "#,
-                r#" , "z": {} } "#,
-                Some(Place::Top),
-            ),
-            (
-                r#"{"choices":[{"usage":{}}],"usage":"#,
-                "}",
-                Some(Place::Top),
-            ),
+            (r#" { "id" : "x\\" , "usage" : "#, r#" , "z": {} } "#, Some(Place::Top)),
+            (r#"{"choices":[{"usage":{}}],"usage":"#, "}", Some(Place::Top)),
             (r#"{"message":{"id":1,"usage":"#, "}}", Some(Place::Message)),
             (r#"{"x":{"usage":"#, "}}", None),
             (r#"{"message":[{"usage":"#, "}]}", None),
@@ -267,10 +252,7 @@ mod tests {
 
     #[test]
     fn the_last_one_counts_and_a_large_one_is_none() {
-        assert_eq!(
-            found(&[br#"{"usage":{"a":1},"usage":{"a":2}}"#]),
-            Some((Place::Top, r#"{"a":2}"#.to_owned()))
-        );
+        assert_eq!(found(&[br#"{"usage":{"a":1},"usage":{"a":2}}"#]), Some((Place::Top, r#"{"a":2}"#.to_owned())));
         for (length, is_found) in [(MAX_USAGE, true), (MAX_USAGE + 1, false)] {
             let text = "x".repeat(length - r#"{"a":""}"#.len());
             let json = format!(r#"{{"usage":{{"a":"{text}"}}}}"#);

@@ -49,11 +49,7 @@ impl Counter {
             Some(begin) if begin == EVENTS => Form::Events(sse::Reader::default(), Scan::default()),
             _ => Form::Whole(Scan::default()),
         };
-        Self {
-            wire,
-            form,
-            reported: Reported::default(),
-        }
+        Self { wire, form, reported: Reported::default() }
     }
 
     /// Reads on.
@@ -61,11 +57,7 @@ impl Counter {
         match &mut self.form {
             Form::Whole(scan) => scan.read(bytes),
             Form::Events(reader, scan) => {
-                let mut events = Events {
-                    scan,
-                    wire: self.wire,
-                    reported: &mut self.reported,
-                };
+                let mut events = Events { scan, wire: self.wire, reported: &mut self.reported };
                 reader.read(bytes, &mut events);
             }
         }
@@ -111,11 +103,7 @@ impl Reported {
             WireFormat::OpenAi => (number("prompt_tokens"), number("completion_tokens")),
             WireFormat::Anthropic => {
                 // What is read from or put into a cache is read by the model, and not in the first number.
-                let parts = [
-                    "input_tokens",
-                    "cache_read_input_tokens",
-                    "cache_creation_input_tokens",
-                ];
+                let parts = ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];
                 let parts = parts.iter().filter_map(|name| number(name));
                 (parts.reduce(u64::saturating_add), number("output_tokens"))
             }
@@ -182,12 +170,7 @@ mod tests {
                 "data: {\"message\":{\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\n\ndata: {\"usage\":{\"output_tokens\":42}}\n",
                 (Some(10), None),
             ),
-            (
-                OPEN_AI,
-                "application/json",
-                r#"{"usage":{"prompt_tokens":-1,"completion_tokens":"3"}}"#,
-                (None, None),
-            ),
+            (OPEN_AI, "application/json", r#"{"usage":{"prompt_tokens":-1,"completion_tokens":"3"}}"#, (None, None)),
             (OPEN_AI, "text/html", "<html>", (None, None)),
         ] {
             assert_eq!(counted(wire, content_type, body), expected, "{body}");

@@ -111,9 +111,7 @@ pub fn key_header(wire: WireFormat, provider: &str) -> (HeaderName, &'static str
 }
 
 fn is_azure(provider: &str) -> bool {
-    ["azure", "azure-openai"]
-        .iter()
-        .any(|name| name.eq_ignore_ascii_case(provider))
+    ["azure", "azure-openai"].iter().any(|name| name.eq_ignore_ascii_case(provider))
 }
 
 /// Headers that say where a request ends, whom it is for and how its answer is packed. None of them is for a plan or a
@@ -139,14 +137,8 @@ pub fn is_ours(name: &str) -> bool {
 
 /// Headers of an answer that the agent gets: what the body is, when to come again, and what to tell the provider about it.
 pub fn passes_back(name: &HeaderName) -> bool {
-    const NAMES: &[&str] = &[
-        "content-type",
-        "request-id",
-        "retry-after",
-        "retry-after-ms",
-        "x-request-id",
-        "x-should-retry",
-    ];
+    const NAMES: &[&str] =
+        &["content-type", "request-id", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry"];
     const BEGINNINGS: &[&str] = &["x-ratelimit-", "anthropic-ratelimit-"];
     let name = name.as_str();
     NAMES.binary_search(&name).is_ok() || BEGINNINGS.iter().any(|it| name.starts_with(it))
@@ -178,11 +170,7 @@ mod tests {
             (WireFormat::OpenAi, "Mistral", false),
             (WireFormat::Anthropic, "anthropic", false),
         ] {
-            assert_eq!(
-                must_be_asked_for_usage(wire, provider),
-                expected,
-                "{provider}"
-            );
+            assert_eq!(must_be_asked_for_usage(wire, provider), expected, "{provider}");
         }
     }
 

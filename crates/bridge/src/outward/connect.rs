@@ -31,11 +31,7 @@ pub fn authority(host: &str, port: u16) -> Result<String, TunnelError> {
     if bare.is_empty() || host.len() > MAX_HOST_BYTES || !bare.bytes().all(plain) {
         return Err(TunnelError::Host(shown(host)));
     }
-    Ok(if bare.contains(':') {
-        format!("[{bare}]:{port}")
-    } else {
-        format!("{bare}:{port}")
-    })
+    Ok(if bare.contains(':') { format!("[{bare}]:{port}") } else { format!("{bare}:{port}") })
 }
 
 /// The address that brackets are around, if they are.
@@ -51,11 +47,7 @@ pub fn shown(text: &str) -> String {
 }
 
 /// Asks for a tunnel to `target`; gives it when the gateway says yes.
-pub async fn ask(
-    mut gateway: Stream,
-    credential: &Credential,
-    target: &str,
-) -> Result<Stream, TunnelError> {
+pub async fn ask(mut gateway: Stream, credential: &Credential, target: &str) -> Result<Stream, TunnelError> {
     let head = head(credential, target);
     let sent = gateway.write_all(head.as_bytes()).await;
     sent.map_err(TunnelError::Broken)?;
@@ -73,13 +65,7 @@ fn head(credential: &Credential, target: &str) -> Zeroizing<String> {
     pair.push_str(password);
     let room = 2 * target.len() + pair.len().div_ceil(3) * 4 + 128;
     let mut head = Zeroizing::new(String::with_capacity(room));
-    for piece in [
-        "CONNECT ",
-        target,
-        " HTTP/1.1\r\nHost: ",
-        target,
-        "\r\nProxy-Authorization: Basic ",
-    ] {
+    for piece in ["CONNECT ", target, " HTTP/1.1\r\nHost: ", target, "\r\nProxy-Authorization: Basic "] {
         head.push_str(piece);
     }
     STANDARD.encode_string(pair.as_bytes(), &mut head);
@@ -137,9 +123,7 @@ where
 }
 
 fn reason(fields: &Fields<'_>) -> Option<String> {
-    let (_, word) = fields
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(REASON))?;
+    let (_, word) = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(REASON))?;
     let plain = |byte: &u8| byte.is_ascii_lowercase() || *byte == b'-';
     let is_word = (1..=MAX_REASON_BYTES).contains(&word.len()) && word.iter().all(plain);
     is_word.then(|| String::from_utf8_lossy(word).into_owned())
@@ -151,11 +135,7 @@ fn message(body: &[u8], status: u16) -> String {
     let text = text.trim().trim_start_matches("error: ");
     let plain = |letter: &char| *letter == '\n' || !letter.is_control();
     let text: String = text.chars().filter(plain).collect();
-    if text.is_empty() {
-        format!("the gateway answers {status}")
-    } else {
-        text
-    }
+    if text.is_empty() { format!("the gateway answers {status}") } else { text }
 }
 
 #[cfg(test)]

@@ -45,10 +45,7 @@ impl Stream {
     }
 
     fn of(layer: Layer) -> Self {
-        Self {
-            early: Bytes::new(),
-            layer,
-        }
+        Self { early: Bytes::new(), layer }
     }
 }
 
@@ -79,11 +76,7 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         on_layer!(self, layer => Pin::new(layer).poll_write(context, bytes))
     }
 

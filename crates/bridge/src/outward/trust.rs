@@ -19,15 +19,10 @@ const KEPT_SESSIONS: usize = 16;
 
 /// The authority of the gateway's certificate, nobody else. Each certificate must be a good one.
 pub fn authority(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
-    let unusable = |why| OutwardError::Roots {
-        which: "certificate of the gateway's authority",
-        why,
-    };
+    let unusable = |why| OutwardError::Roots { which: "certificate of the gateway's authority", why };
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem).map_err(unusable)? {
-        roots
-            .add(certificate)
-            .map_err(|error| unusable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
     }
     Ok(roots)
 }
@@ -35,16 +30,11 @@ pub fn authority(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
 /// Authorities besides those that everybody trusts. Bundles of systems have some in them that cannot be used; whoever
 /// is left out is trusted less.
 pub fn extra(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
-    let unusable = |why| OutwardError::Roots {
-        which: "list of further authorities",
-        why,
-    };
+    let unusable = |why| OutwardError::Roots { which: "list of further authorities", why };
     let mut roots = RootCertStore::empty();
     let certificates = certificates(pem).map_err(unusable)?;
     match roots.add_parsable_certificates(certificates) {
-        (0, _) => Err(unusable(
-            "none of its certificates is a good one".to_owned(),
-        )),
+        (0, _) => Err(unusable("none of its certificates is a good one".to_owned())),
         _ => Ok(roots),
     }
 }

@@ -40,9 +40,7 @@ impl GatewayTarget {
                 0 => Err("there is no path after `unix:`".to_owned()),
                 _ if !path.starts_with('/') => Err("the path of a socket starts with /".to_owned()),
                 1..=MAX_SOCKET_PATH_BYTES => Ok(Self::Unix(path.into())),
-                _ => Err(format!(
-                    "the path of a socket has {MAX_SOCKET_PATH_BYTES} bytes at most"
-                )),
+                _ => Err(format!("the path of a socket has {MAX_SOCKET_PATH_BYTES} bytes at most")),
             };
         }
         let no = || "it is neither HOST:PORT nor unix:PATH".to_owned();
@@ -67,10 +65,7 @@ impl GatewayTarget {
         if host.len() > MAX_HOST_BYTES || is_numeric || !host.split('.').all(is_label) {
             return Err(no());
         }
-        Ok(Self::Tcp {
-            host: host.to_ascii_lowercase(),
-            port,
-        })
+        Ok(Self::Tcp { host: host.to_ascii_lowercase(), port })
     }
 
     /// Looks the name up, the one time that this is done.
@@ -92,10 +87,7 @@ impl GatewayTarget {
         if addresses.is_empty() {
             return Err(io::Error::other("the name has no address"));
         }
-        Ok(GatewayAddress::Tcp {
-            addresses,
-            server_name: host.clone(),
-        })
+        Ok(GatewayAddress::Tcp { addresses, server_name: host.clone() })
     }
 }
 
@@ -132,10 +124,7 @@ mod tests {
     }
 
     fn tcp(host: &str, port: u16) -> GatewayTarget {
-        GatewayTarget::Tcp {
-            host: host.to_owned(),
-            port,
-        }
+        GatewayTarget::Tcp { host: host.to_owned(), port }
     }
 
     #[test]
@@ -145,16 +134,10 @@ mod tests {
         let longest = longest.as_str();
         for (text, target) in [
             ("gateway:8443", tcp("gateway", 8443)),
-            (
-                "Gateway.Sympozium-System.svc:1",
-                tcp("gateway.sympozium-system.svc", 1),
-            ),
+            ("Gateway.Sympozium-System.svc:1", tcp("gateway.sympozium-system.svc", 1)),
             ("10.0.0.1:65535", tcp("10.0.0.1", 65535)),
             ("[2001:db8::1]:443", tcp("2001:db8::1", 443)),
-            (
-                "unix:/run/gateway/socket",
-                GatewayTarget::Unix("/run/gateway/socket".into()),
-            ),
+            ("unix:/run/gateway/socket", GatewayTarget::Unix("/run/gateway/socket".into())),
             (&format!("{longest}:1"), tcp(longest, 1)),
         ] {
             assert_eq!(GatewayTarget::parse(text), Ok(target.clone()), "{text}");
@@ -198,14 +181,8 @@ mod tests {
     #[test]
     fn what_it_resolves_to() {
         let address = "127.0.0.1:8443".parse().unwrap();
-        let resolved = GatewayTarget::parse("127.0.0.1:8443")
-            .unwrap()
-            .resolve()
-            .unwrap();
-        let expected = GatewayAddress::Tcp {
-            addresses: vec![address],
-            server_name: "127.0.0.1".to_owned(),
-        };
+        let resolved = GatewayTarget::parse("127.0.0.1:8443").unwrap().resolve().unwrap();
+        let expected = GatewayAddress::Tcp { addresses: vec![address], server_name: "127.0.0.1".to_owned() };
         assert_eq!(resolved, expected);
         assert_eq!(resolved.tcp_ports(), [8443]);
         let unix = GatewayTarget::Unix("/run/socket".into()).resolve().unwrap();

@@ -59,8 +59,5 @@ async fn appearing(input: &Path, digest: &Digest, limit: Duration) -> Result<Run
 }
 
 fn asked_to_end() -> Failure {
-    Failure::new(
-        anyhow!("asked to end before there was a run"),
-        "this is how a sandbox ends that no run has claimed",
-    )
+    Failure::new(anyhow!("asked to end before there was a run"), "this is how a sandbox ends that no run has claimed")
 }

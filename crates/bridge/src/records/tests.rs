@@ -8,17 +8,11 @@ fn plan() -> Digest {
 }
 
 fn started() -> Event {
-    Event::Started {
-        run: "uid".to_owned(),
-        by: "test".to_owned(),
-    }
+    Event::Started { run: "uid".to_owned(), by: "test".to_owned() }
 }
 
 fn ended() -> Event {
-    Event::Ended {
-        outcome: Outcome::Done,
-        result: None,
-    }
+    Event::Ended { outcome: Outcome::Done, result: None }
 }
 
 fn next(records: &Records) -> Option<Report> {
@@ -102,11 +96,7 @@ fn the_end_presses_more_than_receipts_and_those_more_than_words() {
     records.add(started());
     assert_eq!(records.pressing(), Some(Pressing::Soon));
     assert!(next(&records).is_some());
-    assert_eq!(
-        records.pressing(),
-        Some(Pressing::Now),
-        "it was not taken yet"
-    );
+    assert_eq!(records.pressing(), Some(Pressing::Now), "it was not taken yet");
     assert!(!records.taken());
     assert_eq!(records.pressing(), None);
     records.end(ended(), Ending::TimedOut);

@@ -86,10 +86,7 @@ fn stream(turn: &Turn, about: &About<'_>) -> VecDeque<Bytes> {
         chunk(choice, Value::Null)
     };
     let mut events = VecDeque::new();
-    events.push_back(delta(
-        json!({ "role": "assistant", "content": "" }),
-        Value::Null,
-    ));
+    events.push_back(delta(json!({ "role": "assistant", "content": "" }), Value::Null));
     for piece in pieces(turn.say.as_deref().unwrap_or_default()) {
         events.push_back(delta(json!({ "content": piece }), Value::Null));
     }
@@ -102,8 +99,7 @@ fn stream(turn: &Turn, about: &About<'_>) -> VecDeque<Bytes> {
         }] });
         events.push_back(delta(first, Value::Null));
         for piece in pieces(&arguments(call)) {
-            let more =
-                json!({ "tool_calls": [{ "index": index, "function": { "arguments": piece } }] });
+            let more = json!({ "tool_calls": [{ "index": index, "function": { "arguments": piece } }] });
             events.push_back(delta(more, Value::Null));
         }
     }
@@ -148,19 +144,12 @@ fn arguments(call: &Call) -> String {
 }
 
 fn finish(turn: &Turn) -> &'static str {
-    if turn.call.is_empty() {
-        "stop"
-    } else {
-        "tool_calls"
-    }
+    if turn.call.is_empty() { "stop" } else { "tool_calls" }
 }
 
 fn pieces(text: &str) -> impl Iterator<Item = String> {
     let letters: Vec<char> = text.chars().collect();
-    let pieces: Vec<String> = letters
-        .chunks(PIECE)
-        .map(|it| it.iter().collect())
-        .collect();
+    let pieces: Vec<String> = letters.chunks(PIECE).map(|it| it.iter().collect()).collect();
     pieces.into_iter()
 }
 

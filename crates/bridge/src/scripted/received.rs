@@ -28,10 +28,7 @@ impl Received {
     /// Reads a request, which was checked before. What turns do not look at is passed over, and takes no room.
     pub fn read(body: &[u8]) -> Result<Self, &'static str> {
         let fields = Fields::read(body).map_err(|_| "it is not a JSON object")?;
-        let mut received = Self {
-            model: fields.get("model").and_then(text).unwrap_or_default(),
-            ..Self::default()
-        };
+        let mut received = Self { model: fields.get("model").and_then(text).unwrap_or_default(), ..Self::default() };
         let messages = fields.get("messages").ok_or("it has no messages")?;
         if !each_item(messages, &mut |message| received.take(message)) {
             return Err("a message of it is none");
@@ -72,10 +69,7 @@ impl Received {
     pub fn misfit(&self, turn: &Turn, request: u64) -> Option<String> {
         let when = &turn.when;
         if when.request.is_some_and(|expected| expected != request) {
-            return Some(format!(
-                "to be request {}",
-                when.request.unwrap_or_default()
-            ));
+            return Some(format!("to be request {}", when.request.unwrap_or_default()));
         }
         let system = when.system.as_ref();
         let user = when.user.as_ref();
@@ -110,13 +104,7 @@ impl Received {
                 recent.iter().map(|(_, text)| text.as_str()).collect()
             }
         };
-        let fits = |text: &&str| {
-            fits(
-                text,
-                expected.contains.as_deref(),
-                expected.matches.as_ref(),
-            )
-        };
+        let fits = |text: &&str| fits(text, expected.contains.as_deref(), expected.matches.as_ref());
         if candidates.iter().any(fits) {
             return None;
         }
@@ -137,9 +125,7 @@ impl Received {
         if let Some(name) = missing {
             return Some(format!("the tool {} to be offered", quoted(name)));
         }
-        let extra = does_not_offer
-            .iter()
-            .find(|name| self.tools.contains(*name));
+        let extra = does_not_offer.iter().find(|name| self.tools.contains(*name));
         extra.map(|name| format!("the tool {} not to be offered", quoted(name)))
     }
 }
@@ -149,16 +135,12 @@ fn text_misfit(what: &str, expected: &Text, is: Option<&str>) -> Option<String> 
     if is.is_some_and(|text| fits(text, contains, matches)) {
         return None;
     }
-    let is = is.map_or_else(
-        || "there is none".to_owned(),
-        |it| format!("it is {}", quoted(it)),
-    );
+    let is = is.map_or_else(|| "there is none".to_owned(), |it| format!("it is {}", quoted(it)));
     Some(format!("{what}{}, and {is}", wanted(contains, matches)))
 }
 
 fn fits(text: &str, contains: Option<&str>, matches: Option<&Expression>) -> bool {
-    contains.is_none_or(|part| text.contains(part))
-        && matches.is_none_or(|expression| expression.0.is_match(text))
+    contains.is_none_or(|part| text.contains(part)) && matches.is_none_or(|expression| expression.0.is_match(text))
 }
 
 fn wanted(contains: Option<&str>, matches: Option<&Expression>) -> String {

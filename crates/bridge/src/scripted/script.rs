@@ -188,9 +188,7 @@ impl<'de> Deserialize<'de> for Expression {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let built = RegexBuilder::new(&text).size_limit(MAX_EXPRESSION).build();
-        built
-            .map(Self)
-            .map_err(|error| de::Error::custom(format_args!("`{text}` is no expression: {error}")))
+        built.map(Self).map_err(|error| de::Error::custom(format_args!("`{text}` is no expression: {error}")))
     }
 }
 
@@ -209,10 +207,7 @@ impl Script {
             return Err(UnusableScript::Turns(script.turns.len()));
         }
         for (index, turn) in script.turns.iter().enumerate() {
-            turn.check().map_err(|why| UnusableScript::Turn {
-                number: index + 1,
-                why,
-            })?;
+            turn.check().map_err(|why| UnusableScript::Turn { number: index + 1, why })?;
         }
         Ok(script)
     }
@@ -227,10 +222,7 @@ impl Turn {
                 return Err("has an `error`, and something else to answer".to_owned());
             }
             Some(error) if !(400..600).contains(&error.status) => {
-                return Err(format!(
-                    "has an `error` of status {}, which is none",
-                    error.status
-                ));
+                return Err(format!("has an `error` of status {}, which is none", error.status));
             }
             _ => {}
         }

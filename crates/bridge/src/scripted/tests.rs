@@ -11,9 +11,7 @@ fn player(yaml: &str) -> Player {
 
 fn request(messages: Value) -> Vec<u8> {
     let tools = json!([{ "type": "function", "function": { "name": "read_file" } }]);
-    json!({ "model": "m-1", "messages": messages, "tools": tools })
-        .to_string()
-        .into_bytes()
+    json!({ "model": "m-1", "messages": messages, "tools": tools }).to_string().into_bytes()
 }
 
 fn user(text: &str) -> Value {
@@ -25,9 +23,7 @@ fn said(player: &Player, messages: Value) -> Result<String, String> {
     let played = player.play(&request(messages), false);
     let played = played.map_err(|refusal| {
         assert_eq!(refusal.code, RefusalCode::Request);
-        let why = refusal
-            .message
-            .strip_prefix("the script of the model has no answer: ");
+        let why = refusal.message.strip_prefix("the script of the model has no answer: ");
         why.expect("it says so").to_owned()
     })?;
     let body: Vec<u8> = played.pieces.iter().flatten().copied().collect();
@@ -65,15 +61,9 @@ turns:
         said(&player, result("call_2_1", "none")),
         Err(r#"request 3 fits no turn: turn 2 expects a result of the call "call_2_1" with "two lines" in it, and there is: "none""#.to_owned())
     );
-    assert_eq!(
-        said(&player, result("call_2_1", "two lines")),
-        Ok("There are two.".to_owned())
-    );
+    assert_eq!(said(&player, result("call_2_1", "two lines")), Ok("There are two.".to_owned()));
     assert_eq!(said(&player, user("x")), Ok("Bye.".to_owned()));
-    assert_eq!(
-        said(&player, user("x")),
-        Err("request 6 comes after the last of its 3 turns".to_owned())
-    );
+    assert_eq!(said(&player, user("x")), Err("request 6 comes after the last of its 3 turns".to_owned()));
 }
 
 #[test]
@@ -85,21 +75,16 @@ fn a_turn_repeats_until_the_next_fits_and_the_end_is_the_end() {
         assert_eq!(said(&repeating, user("go on")), Ok("again".to_owned()));
     }
     assert_eq!(said(&repeating, user("please stop")), Ok("done".to_owned()));
-    assert_eq!(
-        said(&repeating, user("more")),
-        Err("request 5 comes after the last of its 3 turns".to_owned())
-    );
+    assert_eq!(said(&repeating, user("more")), Err("request 5 comes after the last of its 3 turns".to_owned()));
     let both = player(
         "turns: [{ when: { user: { contains: a } }, say: x, then: repeat }, { when: { toolResult: {} }, say: y }]",
     );
     assert_eq!(said(&both, user("a")), Ok("x".to_owned()));
     assert_eq!(
         said(&both, user("b")),
-        Err(
-            "request 2 fits no turn: turn 2 expects a new result of a tool, and there is none; \
+        Err("request 2 fits no turn: turn 2 expects a new result of a tool, and there is none; \
              turn 1, which repeats, expects the last message of the user with \"a\" in it, and it is \"b\""
-                .to_owned()
-        )
+            .to_owned())
     );
 }
 
@@ -116,10 +101,7 @@ turns:
 "#;
     let player = player(script);
     let played = player.play(&request(user("x")), false).expect("it fits");
-    assert_eq!(
-        (played.status.as_u16(), played.content_type),
-        (200, "application/json")
-    );
+    assert_eq!((played.status.as_u16(), played.content_type), (200, "application/json"));
     assert_eq!(played.pieces.len(), 1);
     let arguments = r#"{"n":1,"path":"/workspace/a"}"#;
     let calls = json!([
@@ -140,22 +122,14 @@ turns:
     );
 
     let played = player.play(&request(user("x")), true).expect("it fits");
-    assert_eq!(
-        (played.status.as_u16(), played.content_type),
-        (200, "text/event-stream")
-    );
-    let mut events: Vec<String> = played
-        .pieces
-        .iter()
-        .map(|piece| String::from_utf8(piece.to_vec()).expect("UTF-8"))
-        .collect();
+    assert_eq!((played.status.as_u16(), played.content_type), (200, "text/event-stream"));
+    let mut events: Vec<String> =
+        played.pieces.iter().map(|piece| String::from_utf8(piece.to_vec()).expect("UTF-8")).collect();
     assert_eq!(events.pop().as_deref(), Some("data: [DONE]\n\n"));
     let events: Vec<Value> = events
         .iter()
         .map(|event| {
-            let data = event
-                .strip_prefix("data: ")
-                .and_then(|it| it.strip_suffix("\n\n"));
+            let data = event.strip_prefix("data: ").and_then(|it| it.strip_suffix("\n\n"));
             serde_json::from_str(data.expect("one event")).expect("JSON")
         })
         .collect();
@@ -167,22 +141,15 @@ turns:
         if let Some(call) = delta["tool_calls"].get(0) {
             let index = call["index"].as_u64().expect("an index");
             let index = usize::try_from(index).expect("small");
-            arguments_of[index]
-                .push_str(call["function"]["arguments"].as_str().unwrap_or_default());
+            arguments_of[index].push_str(call["function"]["arguments"].as_str().unwrap_or_default());
         }
     }
     assert_eq!(text, "Let me look into that.");
     assert_eq!(arguments_of, [arguments.to_owned(), "{\"bad".to_owned()]);
     let count = events.len();
     assert!(count > 8, "{count} events are not several pieces");
-    assert_eq!(
-        events[0]["choices"][0]["delta"],
-        json!({ "role": "assistant", "content": "" })
-    );
-    assert_eq!(
-        events[count - 2]["choices"][0]["finish_reason"],
-        json!("tool_calls")
-    );
+    assert_eq!(events[0]["choices"][0]["delta"], json!({ "role": "assistant", "content": "" }));
+    assert_eq!(events[count - 2]["choices"][0]["finish_reason"], json!("tool_calls"));
     assert_eq!(
         events[count - 1],
         json!({
@@ -194,17 +161,10 @@ turns:
 
 #[test]
 fn an_error_is_what_openai_sends() {
-    let player = player(
-        "turns: [{ error: { status: 429, message: Slow down, retryAfterSeconds: 2 }, delayMs: 5 }]",
-    );
+    let player = player("turns: [{ error: { status: 429, message: Slow down, retryAfterSeconds: 2 }, delayMs: 5 }]");
     let played = player.play(&request(user("x")), true).expect("it fits");
     assert_eq!(
-        (
-            played.status.as_u16(),
-            played.content_type,
-            played.retry_after_seconds,
-            played.delay
-        ),
+        (played.status.as_u16(), played.content_type, played.retry_after_seconds, played.delay),
         (429, "application/json", Some(2), Duration::from_millis(5))
     );
     let body: Value = serde_json::from_slice(&played.pieces[0]).expect("JSON");
@@ -222,45 +182,18 @@ fn what_is_no_script_says_why() {
         ("- say: x", "it is not a list of turns"),
         ("turns: [{ say: x, says: y }]", "it is not a list of turns"),
         ("turns: [{ say: x, say: y }]", "it is not a list of turns"),
-        (
-            "turns: [{ when: { user: { matches: '(' } }, say: x }]",
-            "it is not a list of turns",
-        ),
-        (
-            "turns: [{ say: x, then: loop }]",
-            "it is not a list of turns",
-        ),
+        ("turns: [{ when: { user: { matches: '(' } }, say: x }]", "it is not a list of turns"),
+        ("turns: [{ say: x, then: loop }]", "it is not a list of turns"),
         ("turns: [{ say: x }, {}]", "turn 2 has none of"),
-        (
-            "turns: [{ say: x, error: { status: 500, message: m } }]",
-            "turn 1 has an `error`, and",
-        ),
-        (
-            "turns: [{ error: { status: 200, message: m } }]",
-            "turn 1 has an `error` of status 200",
-        ),
-        (
-            "turns: [{ say: x, delayMs: 60001 }]",
-            "turn 1 waits more than 60000 ms",
-        ),
-        (
-            "turns: [{ call: [{ tool: '' }] }]",
-            "turn 1 calls a tool without a name",
-        ),
-        (
-            "turns: [{ call: [{ tool: a, arguments: [1] }] }]",
-            "turn 1 has `arguments` that",
-        ),
+        ("turns: [{ say: x, error: { status: 500, message: m } }]", "turn 1 has an `error`, and"),
+        ("turns: [{ error: { status: 200, message: m } }]", "turn 1 has an `error` of status 200"),
+        ("turns: [{ say: x, delayMs: 60001 }]", "turn 1 waits more than 60000 ms"),
+        ("turns: [{ call: [{ tool: '' }] }]", "turn 1 calls a tool without a name"),
+        ("turns: [{ call: [{ tool: a, arguments: [1] }] }]", "turn 1 has `arguments` that"),
     ] {
-        let error = Player::new(yaml.as_bytes())
-            .err()
-            .expect("it is none")
-            .to_string();
+        let error = Player::new(yaml.as_bytes()).err().expect("it is none").to_string();
         assert!(error.starts_with(expected), "{expected}: {error}");
     }
-    assert!(matches!(
-        Player::new(b"\xff"),
-        Err(UnusableScript::Encoding)
-    ));
+    assert!(matches!(Player::new(b"\xff"), Err(UnusableScript::Encoding)));
     assert!(Player::new(b"turns: [{ say: x, delayMs: 60000 }]").is_ok());
 }

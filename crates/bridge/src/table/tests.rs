@@ -28,9 +28,7 @@ fn commands(packs: &[(&str, &str)]) -> Table {
         "type": "object", "required": ["command"], "additionalProperties": false,
         "properties": { "command": { "type": "string" }, "target": { "type": "string" } },
     });
-    let tools = packs
-        .iter()
-        .map(|(pack, gate)| tool("execute_command", Some(pack), gate, schema.clone()));
+    let tools = packs.iter().map(|(pack, gate)| tool("execute_command", Some(pack), gate, schema.clone()));
     table(tools.collect())
 }
 
@@ -43,25 +41,14 @@ fn refused(table: &Table, name: &str, arguments: Value) -> (RefusalCode, String)
 
 #[test]
 fn what_is_not_there_or_denied_is_refused() {
-    let table = table(json!([tool(
-        "read_file",
-        None,
-        "deny",
-        json!({ "type": "object" })
-    )]));
+    let table = table(json!([tool("read_file", None, "deny", json!({ "type": "object" }))]));
     assert_eq!(
         refused(&table, "read_file", json!({})),
-        (
-            RefusalCode::Denied,
-            "the tool `read_file` is denied by policy".to_owned()
-        )
+        (RefusalCode::Denied, "the tool `read_file` is denied by policy".to_owned())
     );
     assert_eq!(
         refused(&table, "../read_file\u{1b}", json!({})),
-        (
-            RefusalCode::UnknownTool,
-            "there is no tool `../read_file\u{fffd}`".to_owned()
-        )
+        (RefusalCode::UnknownTool, "there is no tool `../read_file\u{fffd}`".to_owned())
     );
 }
 
@@ -72,11 +59,7 @@ fn arguments_fit_their_schema_or_nothing_happens() {
         "properties": { "path": { "type": "string", "maxLength": 4 }, "limit": { "type": "integer", "minimum": 1 } },
     });
     let table = table(json!([tool("read_file", None, "ask", schema)]));
-    assert!(
-        table
-            .look_up("read_file", json!({ "path": "/a" }), None)
-            .is_ok()
-    );
+    assert!(table.look_up("read_file", json!({ "path": "/a" }), None).is_ok());
     for arguments in [
         json!({}),
         json!([]),
@@ -90,20 +73,11 @@ fn arguments_fit_their_schema_or_nothing_happens() {
     ] {
         let (code, message) = refused(&table, "read_file", arguments.clone());
         assert_eq!(code, RefusalCode::Arguments, "{arguments}");
-        assert!(
-            message.starts_with("the arguments do not fit: "),
-            "{message}"
-        );
+        assert!(message.starts_with("the arguments do not fit: "), "{message}");
     }
     let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
     let (code, message) = refused(&table, "read_file", json!({ "path": deep }));
-    assert_eq!(
-        (code, message.as_str()),
-        (
-            RefusalCode::Arguments,
-            "the arguments are nested more than 32 deep"
-        )
-    );
+    assert_eq!((code, message.as_str()), (RefusalCode::Arguments, "the arguments are nested more than 32 deep"));
 }
 
 #[test]
@@ -123,21 +97,9 @@ fn commands_find_their_pack() {
         (json!("tickets"), None, Ok("tickets")),
         (json!(" K8s-\tOPS\u{a0}"), None, Ok("k8s-ops")),
         (json!(null), Some("tickets"), Ok("tickets")),
-        (
-            json!(""),
-            None,
-            Err("say in `target` which skill pack runs this: k8s-ops, tickets"),
-        ),
-        (
-            json!(""),
-            Some("secret"),
-            Err("say in `target` which skill pack runs this: k8s-ops, tickets"),
-        ),
-        (
-            json!("secret"),
-            None,
-            Err("no skill pack `secret` runs commands here; there are: k8s-ops, tickets"),
-        ),
+        (json!(""), None, Err("say in `target` which skill pack runs this: k8s-ops, tickets")),
+        (json!(""), Some("secret"), Err("say in `target` which skill pack runs this: k8s-ops, tickets")),
+        (json!("secret"), None, Err("no skill pack `secret` runs commands here; there are: k8s-ops, tickets")),
         // A Cyrillic letter that looks like a Latin one.
         (
             json!("ticket\u{455}"),
@@ -152,10 +114,7 @@ fn commands_find_their_pack() {
     let one = commands(&[("k8s-ops", "allow"), ("secret", "deny")]);
     assert_eq!(found(&one, json!(null), None), Ok("k8s-ops".to_owned()));
     let sandbox = commands(&[("k8s-ops", "allow"), ("sandbox", "ask")]);
-    assert_eq!(
-        found(&sandbox, json!(null), Some("k8s-ops")),
-        Ok("sandbox".to_owned())
-    );
+    assert_eq!(found(&sandbox, json!(null), Some("k8s-ops")), Ok("sandbox".to_owned()));
 }
 
 #[test]

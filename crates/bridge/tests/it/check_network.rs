@@ -6,10 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
-use rustix::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, bind, getsockname, listen, shutdown,
-    socket_with,
-};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, bind, getsockname, listen, shutdown, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use sympozium_bridge::check_network::{Answer, CheckNetwork, Enforcement, NoGateway, Verdict};
 use sympozium_testkit::{command, growing, wait_until};
@@ -46,11 +43,7 @@ impl Service {
                 tokio::spawn(serve(stream));
             }
         });
-        Self {
-            address,
-            port,
-            task,
-        }
+        Self { address, port, task }
     }
 
     /// Refuses connections from now on. Closing would not do: a process that another test is just starting has the
@@ -117,17 +110,8 @@ async fn check_to_the_end(gateway: SocketAddr, canary: SocketAddr) -> Result<Ver
     check_for(gateway, canary, SHORT).await
 }
 
-async fn check_for(
-    gateway: SocketAddr,
-    canary: SocketAddr,
-    timeout: Duration,
-) -> Result<Verdict, NoGateway> {
-    let check = CheckNetwork {
-        gateway,
-        canary,
-        enforcement: Enforcement::Required,
-        timeout,
-    };
+async fn check_for(gateway: SocketAddr, canary: SocketAddr, timeout: Duration) -> Result<Verdict, NoGateway> {
+    let check = CheckNetwork { gateway, canary, enforcement: Enforcement::Required, timeout };
     check.run().await
 }
 
@@ -145,14 +129,12 @@ async fn a_canary_behind_dropped_packets_is_out_of_reach() {
     listen(&canary.socket, 0).expect("it listens");
     // Nobody accepts: once the queue is full, the kernel drops who else would connect.
     let mut queue = Vec::new();
-    let is_full = (0..16).any(|_| {
-        match StdTcpStream::connect_timeout(&canary.address, Duration::from_millis(200)) {
-            Ok(stream) => {
-                queue.push(stream);
-                false
-            }
-            Err(_) => true,
+    let is_full = (0..16).any(|_| match StdTcpStream::connect_timeout(&canary.address, Duration::from_millis(200)) {
+        Ok(stream) => {
+            queue.push(stream);
+            false
         }
+        Err(_) => true,
     });
     assert!(is_full, "a queue of none has no end");
     let verdict = check(gateway.address, canary.address).await;
@@ -177,10 +159,7 @@ async fn whatever_comes_from_there_was_let_through() {
     let canaries = [
         (Service::saying(GREETING).await, Answer::Canary),
         (Service::saying(b"SSH-2.0-").await, Answer::SomethingElse),
-        (
-            Service::saying(&GREETING[..10]).await,
-            Answer::SomethingElse,
-        ),
+        (Service::saying(&GREETING[..10]).await, Answer::SomethingElse),
         (Service::saying(&[b'x'; 4096]).await, Answer::SomethingElse),
         (silent.await, Answer::Nothing),
     ];
@@ -273,12 +252,7 @@ impl Program {
         Self::start_in(directory, gateway, canary, more)
     }
 
-    fn start_in(
-        directory: tempfile::TempDir,
-        gateway: SocketAddr,
-        canary: SocketAddr,
-        more: &[&str],
-    ) -> Self {
+    fn start_in(directory: tempfile::TempDir, gateway: SocketAddr, canary: SocketAddr, more: &[&str]) -> Self {
         let log = fs::File::create(directory.path().join("log")).expect("a log");
         let told = directory.path().join("termination-log");
         let child = command(PROGRAM)
@@ -328,9 +302,7 @@ async fn an_unenforced_policy_is_a_failure_where_it_is_required() {
     let address = canary.address;
     let program = Program::start(gateway.address, address, &["--required", "--timeout=1"]);
     let (code, log, told) = program.end().await;
-    let text = format!(
-        "the run's NetworkPolicy is not enforced: the gateway's canary answers ({address})"
-    );
+    let text = format!("the run's NetworkPolicy is not enforced: the gateway's canary answers ({address})");
     assert_eq!((code, told), (Some(1), format!("unenforced: {text}\n")));
     let ending = format!(
         "error: {text}\nhint: use a network plugin that enforces NetworkPolicies, or a policy whose isolation floor does not need the network\n"
@@ -344,9 +316,7 @@ async fn an_unenforced_policy_is_reported_where_it_is_not() {
     let address = canary.address;
     let program = Program::start(gateway.address, address, &["--timeout=1"]);
     let (code, log, told) = program.end().await;
-    let text = format!(
-        "unenforced: nothing holds this run's network in: the gateway's canary answers ({address})"
-    );
+    let text = format!("unenforced: nothing holds this run's network in: the gateway's canary answers ({address})");
     assert_eq!((code, told), (Some(0), format!("{text}\n")));
     let last = log.lines().last().unwrap_or_default();
     assert!(last.contains("WARN") && last.contains(&text), "{log}");
@@ -368,14 +338,8 @@ async fn a_gateway_that_never_answers_is_a_failure() {
     let program = Program::start(gateway.address, canary.address, &["--timeout=1"]);
     let (code, log, told) = program.end().await;
     assert_eq!((code, told.as_str()), (Some(1), ""), "{log}");
-    let error = format!(
-        "error: the gateway at {} did not answer in ",
-        gateway.address
-    );
-    assert!(
-        log.contains(&error) && log.contains("\nhint: is the gateway running"),
-        "{log}"
-    );
+    let error = format!("error: the gateway at {} did not answer in ", gateway.address);
+    assert!(log.contains(&error) && log.contains("\nhint: is the gateway running"), "{log}");
 }
 
 #[tokio::test]

@@ -20,13 +20,8 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::support::{Authority, Public, RUN, Reply, Site, Transport, World, reach, wait_for};
 
-const LIMITS: ToolLimits = ToolLimits {
-    timeout_seconds: 30,
-    argument_bytes: 64 << 10,
-    output_bytes: 2 << 20,
-    concurrent: 1,
-    per_minute: 60,
-};
+const LIMITS: ToolLimits =
+    ToolLimits { timeout_seconds: 30, argument_bytes: 64 << 10, output_bytes: 2 << 20, concurrent: 1, per_minute: 60 };
 
 /// A world in which the web is open.
 async fn open_web() -> World {
@@ -66,10 +61,7 @@ fn refused(fetched: Result<ToolAnswer, Refusal>) -> (RefusalCode, String) {
 #[tokio::test]
 async fn pages_come_over_both_transports_encrypted_or_not() {
     let credentials = [reach("web", Public::Open, &[])];
-    for world in [
-        World::unix(&credentials).await,
-        World::tls(&credentials).await,
-    ] {
+    for world in [World::unix(&credentials).await, World::tls(&credentials).await] {
         let config = world.authority.server(&["a.example"], &["http/1.1"]);
         let encrypted = Site::encrypted(config, |_| Reply::page("over TLS")).await;
         let plain = Site::plain(|_| Reply::page("in the clear")).await;
@@ -100,12 +92,7 @@ async fn pages_come_over_both_transports_encrypted_or_not() {
         assert!(nameless.requests()[0].contains(host));
         let mut allowed = world.outcomes();
         allowed.retain(|it| it.contains("allowed"));
-        let expected = [
-            "a.example:443",
-            "b.example:80",
-            "c.example:8080",
-            "[2606:4700::1]:8443",
-        ];
+        let expected = ["a.example:443", "b.example:80", "c.example:8080", "[2606:4700::1]:8443"];
         assert_eq!(allowed, expected.map(|it| format!("{it} allowed public")));
     }
 }
@@ -119,10 +106,7 @@ async fn errors_of_servers_are_pages() {
     })
     .await;
     world.internet.host("a.example", 80, &site);
-    for (url, status, body) in [
-        ("http://a.example/teapot", 418, "short and stout"),
-        ("http://a.example/", 500, "oh"),
-    ] {
+    for (url, status, body) in [("http://a.example/teapot", 418, "short and stout"), ("http://a.example/", 500, "oh")] {
         assert_eq!(get(&world, url).await, Ok(page(status, url, body)));
     }
 }
@@ -192,31 +176,17 @@ async fn the_gateway_decides_and_its_reason_is_told() {
     assert!(get(&world, "http://a.example/").await.is_ok());
     world.gateway.plans().end(RUN);
     let over = "`a.example` cannot be reached: the gateway does not take this run's credential for the web (any more)";
-    assert_eq!(
-        refused(get(&world, "http://a.example/").await),
-        (RefusalCode::Denied, over.to_owned())
-    );
+    assert_eq!(refused(get(&world, "http://a.example/").await), (RefusalCode::Denied, over.to_owned()));
     assert_eq!(site.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn no_room_at_the_gateway_is_told_apart_from_a_wall() {
     let credentials = [reach("web", Public::Open, &[])];
-    let one_at_a_time = Settings {
-        connections_of_credential: 1,
-        ..Settings::default()
-    };
-    let a_few_bytes = Settings {
-        bytes_of_credential: 100,
-        ..Settings::default()
-    };
+    let one_at_a_time = Settings { connections_of_credential: 1, ..Settings::default() };
+    let a_few_bytes = Settings { bytes_of_credential: 100, ..Settings::default() };
     for (settings, before, code, words) in [
-        (
-            one_at_a_time,
-            "allowed public",
-            RefusalCode::Busy,
-            "this part has too many connections open",
-        ),
+        (one_at_a_time, "allowed public", RefusalCode::Busy, "this part has too many connections open"),
         (
             a_few_bytes,
             "ended bytes-of-credential",
@@ -267,34 +237,16 @@ async fn arguments_that_are_none_reach_nobody() {
     for (arguments, words) in [
         (json!({}), "`url` is not of the kind"),
         (json!({ "url": 1 }), "`url` is not of the kind"),
-        (
-            json!({ "url": url, "headers": [] }),
-            "`headers` is not of the kind",
-        ),
-        (
-            json!({ "url": "ftp://a.example/" }),
-            "`url` cannot be fetched: it does not begin",
-        ),
-        (
-            json!({ "url": "http://u:p@a.example/" }),
-            "`url` cannot be fetched: it has a user",
-        ),
-        (
-            json!({ "url": "http:///x y" }),
-            "`url` cannot be fetched: it is not an address",
-        ),
-        (
-            json!({ "url": url, "headers": { "Host": "b.example" } }),
-            "`headers` cannot be sent: `Host`",
-        ),
+        (json!({ "url": url, "headers": [] }), "`headers` is not of the kind"),
+        (json!({ "url": "ftp://a.example/" }), "`url` cannot be fetched: it does not begin"),
+        (json!({ "url": "http://u:p@a.example/" }), "`url` cannot be fetched: it has a user"),
+        (json!({ "url": "http:///x y" }), "`url` cannot be fetched: it is not an address"),
+        (json!({ "url": url, "headers": { "Host": "b.example" } }), "`headers` cannot be sent: `Host`"),
         (
             json!({ "url": url, "headers": { "Proxy-Authorization": "x" } }),
             "`headers` cannot be sent: `Proxy-Authorization`",
         ),
-        (
-            json!({ "url": url, "headers": { "X": "a\r\nHost: b" } }),
-            "`headers` cannot be sent: the value",
-        ),
+        (json!({ "url": url, "headers": { "X": "a\r\nHost: b" } }), "`headers` cannot be sent: the value"),
     ] {
         let (code, message) = refused(fetch(&world, arguments).await);
         assert_eq!(code, RefusalCode::Arguments, "{message}");

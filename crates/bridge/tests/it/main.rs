@@ -1,10 +1,7 @@
 //! The bridge with real processes, a real gateway and real servers. Each test names one promise or one attack; `eNN` and
 //! `bNN` are lines in the list of hostile cases.
 
-#![expect(
-    clippy::expect_used,
-    reason = "helpers of tests are tests, which clippy does not see"
-)]
+#![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
 mod check_network;
 mod fetch;

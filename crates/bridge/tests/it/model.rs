@@ -37,11 +37,7 @@ async fn both_formats_pass_whole_and_streamed() {
         let wire = setting.wire;
         let world = setting.start().await;
         let call = ToolCall::new("read_file", &json!({ "path": "/workspace/a" }));
-        world.server.push(
-            Answer::pieces(["Let me ", "look."])
-                .tool(call)
-                .usage(120, 34),
-        );
+        world.server.push(Answer::pieces(["Let me ", "look."]).tool(call).usage(120, 34));
         let body = request(streamed);
         let (answer, told) = world.ask(&body).await;
         let answer = answer.expect(THREADS);
@@ -49,12 +45,7 @@ async fn both_formats_pass_whole_and_streamed() {
         let recorded = &world.server.requests()[0];
         let sent = recorded.body.len() as u64;
         assert_eq!(told, spent(sent, &answer.body), "{wire} {streamed}");
-        let usage = ModelUsage {
-            requests: 1,
-            input_tokens: 120,
-            output_tokens: 34,
-            estimated: false,
-        };
+        let usage = ModelUsage { requests: 1, input_tokens: 120, output_tokens: 34, estimated: false };
         assert_eq!(world.model.usage(), usage);
         let mut expected = body;
         if streamed && wire == "openAi" {
@@ -64,11 +55,7 @@ async fn both_formats_pass_whole_and_streamed() {
         let content_type = answer.headers.get("content-type").expect("a type");
         if streamed {
             assert!(content_type.as_bytes().starts_with(b"text/event-stream"));
-            let end = if wire == "openAi" {
-                "data: [DONE]\n\n"
-            } else {
-                "\"message_stop\"}\n\n"
-            };
+            let end = if wire == "openAi" { "data: [DONE]\n\n" } else { "\"message_stop\"}\n\n" };
             assert!(answer.body.ends_with(end), "{}", answer.body);
         } else {
             let json: Value = serde_json::from_str(&answer.body).expect("JSON");
@@ -82,9 +69,7 @@ async fn both_formats_pass_whole_and_streamed() {
 fn headers(world: &ModelWorld) -> Vec<String> {
     let recorded = &world.server.requests()[0];
     let headers = recorded.headers.iter();
-    let mut headers: Vec<String> = headers
-        .map(|(name, value)| format!("{name}: {value}"))
-        .collect();
+    let mut headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {value}")).collect();
     headers.sort();
     headers
 }
@@ -114,21 +99,9 @@ async fn headers_are_ours_and_the_key_is_where_the_provider_wants_it() {
         setting
     };
     for (mut setting, expected) in [
-        (
-            Setting::open_ai(),
-            usual(&["authorization: Bearer sk-test-0123456789abcdef"]),
-        ),
-        (
-            Setting::anthropic(),
-            usual(&[
-                "x-api-key: sk-test-0123456789abcdef",
-                "anthropic-version: 2023-06-01",
-            ]),
-        ),
-        (
-            azure(Setting::open_ai()),
-            usual(&["api-key: sk-test-0123456789abcdef"]),
-        ),
+        (Setting::open_ai(), usual(&["authorization: Bearer sk-test-0123456789abcdef"])),
+        (Setting::anthropic(), usual(&["x-api-key: sk-test-0123456789abcdef", "anthropic-version: 2023-06-01"])),
+        (azure(Setting::open_ai()), usual(&["api-key: sk-test-0123456789abcdef"])),
     ] {
         setting.server = setting.server.key(KEY);
         let query = setting.path.split_once('?').map(|(_, query)| query);
@@ -138,49 +111,29 @@ async fn headers_are_ours_and_the_key_is_where_the_provider_wants_it() {
         assert_eq!(answer.expect("an answer").status, 200);
         assert_eq!(headers(&world), expected);
         let recorded = &world.server.requests()[0];
-        assert_eq!(
-            (Some(recorded.path.as_str()), recorded.query.as_deref()),
-            (path, query)
-        );
+        assert_eq!((Some(recorded.path.as_str()), recorded.query.as_deref()), (path, query));
     }
     // Headers of the plan and of a Secret, and no key.
     let mut setting = Setting::open_ai();
     setting.key = None;
     setting.headers = vec![("X-Title", "a run"), ("User-Agent", "mine")];
-    setting.secret_headers = vec![
-        ("x-portal", "Portal very-secret-word"),
-        ("authorization", "Basic abc"),
-    ];
+    setting.secret_headers = vec![("x-portal", "Portal very-secret-word"), ("authorization", "Basic abc")];
     let world = setting.start().await;
     let (answer, _) = world.ask(&body).await;
     assert_eq!(answer.expect("an answer").status, 200);
-    let mut expected = usual(&[
-        "authorization: Basic abc",
-        "user-agent: mine",
-        "x-portal: Portal very-secret-word",
-        "x-title: a run",
-    ]);
+    let mut expected =
+        usual(&["authorization: Basic abc", "user-agent: mine", "x-portal: Portal very-secret-word", "x-title: a run"]);
     expected.retain(|it| it != agent);
     assert_eq!(headers(&world), expected);
 }
 
 #[tokio::test]
 async fn headers_that_are_ours_cannot_be_set() {
-    for name in [
-        "Host",
-        "content-length",
-        "Transfer-Encoding",
-        "proxy-authorization",
-        "Accept-Encoding",
-        "expect",
-    ] {
+    for name in ["Host", "content-length", "Transfer-Encoding", "proxy-authorization", "Accept-Encoding", "expect"] {
         let mut setting = Setting::open_ai();
         setting.headers = vec![(name, "x")];
         let error = setting.try_start().await.err().expect("it is refused");
-        assert_eq!(
-            error.to_string(),
-            format!("the header `{name}` of the model is not one, or not for a plan to set")
-        );
+        assert_eq!(error.to_string(), format!("the header `{name}` of the model is not one, or not for a plan to set"));
     }
     let mut setting = Setting::open_ai();
     setting.secret_headers = vec![("host", "x")];
@@ -196,23 +149,9 @@ async fn a_server_that_says_everything_back_does_not_give_the_key_away() {
         world.server.push(Reply::Echo);
         let (answer, told) = world.ask(&request(streamed)).await;
         let answer = answer.expect("an answer");
-        assert!(
-            world.server.requests()[0]
-                .header("authorization")
-                .is_some_and(|it| it.contains(KEY))
-        );
-        assert!(
-            answer
-                .body
-                .contains("authorization: Bearer ************************"),
-            "{}",
-            answer.body
-        );
-        assert!(
-            answer.body.contains("x-portal: ***********************"),
-            "{}",
-            answer.body
-        );
+        assert!(world.server.requests()[0].header("authorization").is_some_and(|it| it.contains(KEY)));
+        assert!(answer.body.contains("authorization: Bearer ************************"), "{}", answer.body);
+        assert!(answer.body.contains("x-portal: ***********************"), "{}", answer.body);
         for secret in [KEY, "very-secret-word"] {
             let seen = format!("{answer:?} {told:?} {:?}", world.world.outcomes());
             assert!(!seen.contains(secret), "{seen}");
@@ -223,29 +162,15 @@ async fn a_server_that_says_everything_back_does_not_give_the_key_away() {
 #[tokio::test]
 async fn a_key_in_pieces_and_in_headers_does_not_pass_either() {
     let world = Setting::open_ai().start().await;
-    let pieces = [
-        "data: sk-test-01",
-        "23456789a",
-        "bcdef and sk-test-",
-        "\n\n",
-    ];
+    let pieces = ["data: sk-test-01", "23456789a", "bcdef and sk-test-", "\n\n"];
     let mut reply = sympozium_testkit::model_server::HttpAnswer::events(pieces);
-    reply
-        .headers
-        .push(("x-request-id".to_owned(), format!("id {KEY}")));
-    reply
-        .headers
-        .push(("request-id".to_owned(), "r-1".to_owned()));
-    reply
-        .headers
-        .push(("set-cookie".to_owned(), "c=1".to_owned()));
+    reply.headers.push(("x-request-id".to_owned(), format!("id {KEY}")));
+    reply.headers.push(("request-id".to_owned(), "r-1".to_owned()));
+    reply.headers.push(("set-cookie".to_owned(), "c=1".to_owned()));
     world.server.push(reply);
     let (answer, _) = world.ask(&request(true)).await;
     let answer = answer.expect("an answer");
-    assert_eq!(
-        answer.body,
-        "data: ************************ and sk-test-\n\n"
-    );
+    assert_eq!(answer.body, "data: ************************ and sk-test-\n\n");
     let names: Vec<&str> = answer.headers.keys().map(|it| it.as_str()).collect();
     assert_eq!(names, ["content-type", "request-id"]);
 }
@@ -255,9 +180,7 @@ async fn each_piece_is_seen_before_the_next_is_sent() {
     for setting in [Setting::open_ai(), Setting::anthropic()] {
         let world = setting.start().await;
         let gate = Gate::new();
-        world
-            .server
-            .push(Reply::pieces(["one", "two", "three"]).gated(&gate));
+        world.server.push(Reply::pieces(["one", "two", "three"]).gated(&gate));
         let (answer, ended) = world.begin(&request(true)).await;
         let mut body = answer.expect("an answer").into_body();
         let mut seen = String::new();
@@ -266,10 +189,7 @@ async fn each_piece_is_seen_before_the_next_is_sent() {
             gate.release(1);
             while !seen.contains(piece) {
                 let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
-                let frame = frame
-                    .expect("nothing is kept back")
-                    .expect("more")
-                    .expect("no error");
+                let frame = frame.expect("nothing is kept back").expect("more").expect("no error");
                 seen.push_str(std::str::from_utf8(frame.data_ref().expect("data")).expect("UTF-8"));
             }
         }
@@ -290,9 +210,7 @@ async fn a_connection_is_used_again_as_long_as_it_works() {
         assert_eq!(answer.expect("an answer").status, 200);
     }
     // This one closes the connection after its answer.
-    world.server.push(Reply::raw(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
-    ));
+    world.server.push(Reply::raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"));
     let (answer, told) = world.ask(&request(false)).await;
     assert_eq!(answer.expect("an answer").body, "{}");
     assert!(told.estimated, "it did not say what it cost");
@@ -311,22 +229,10 @@ async fn a_connection_is_used_again_as_long_as_it_works() {
     closed.expect("the connection ends");
     let (answer, _) = world.ask(&request(false)).await;
     assert_eq!(answer.expect("an answer").status, 200);
-    let connections: Vec<(u64, u64)> = world
-        .server
-        .requests()
-        .iter()
-        .map(|it| (it.connection, it.earlier_on_connection))
-        .collect();
+    let connections: Vec<(u64, u64)> =
+        world.server.requests().iter().map(|it| (it.connection, it.earlier_on_connection)).collect();
     assert_eq!(connections, [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]);
-    assert_eq!(
-        world
-            .world
-            .outcomes()
-            .iter()
-            .filter(|it| it.contains("allowed"))
-            .count(),
-        2
-    );
+    assert_eq!(world.world.outcomes().iter().filter(|it| it.contains("allowed")).count(), 2);
 }
 
 #[tokio::test]
@@ -343,12 +249,7 @@ async fn requests_at_a_time_have_connections_of_their_own() {
         let answer = crate::model_world::read(answer.expect("an answer")).await;
         assert_eq!(answer.end, Ok(()));
     }
-    let connections: Vec<u64> = world
-        .server
-        .requests()
-        .iter()
-        .map(|it| it.connection)
-        .collect();
+    let connections: Vec<u64> = world.server.requests().iter().map(|it| it.connection).collect();
     assert_eq!(connections, [1, 2]);
 }
 
@@ -398,27 +299,15 @@ async fn what_the_gateway_refuses_is_told_with_its_reason() {
     setting.reach = "somewhere.test 8080";
     let world = setting.start().await;
     let (message, told) = world.fails(&request(false)).await;
-    assert!(
-        message.starts_with("the gateway refuses `model.test:8080`: "),
-        "{message}"
-    );
-    assert!(
-        !message.contains(&*world.world.credential("model").password),
-        "{message}"
-    );
-    assert_eq!(
-        (told.sent_bytes, told.received_bytes, told.input_tokens),
-        (0, 0, None)
-    );
+    assert!(message.starts_with("the gateway refuses `model.test:8080`: "), "{message}");
+    assert!(!message.contains(&*world.world.credential("model").password), "{message}");
+    assert_eq!((told.sent_bytes, told.received_bytes, told.input_tokens), (0, 0, None));
     assert_eq!(world.server.request_count(), 0);
 
     let world = Setting::open_ai().start().await;
     world.world.kill_gateway();
     let (message, _) = world.fails(&request(false)).await;
-    assert!(
-        message.starts_with("the model at `model.test:8080` cannot be reached: "),
-        "{message}"
-    );
+    assert!(message.starts_with("the model at `model.test:8080` cannot be reached: "), "{message}");
 }
 
 #[tokio::test]
@@ -429,11 +318,7 @@ async fn what_is_refused_here_never_goes_out() {
     let (answer, told) = world.ask(&body).await;
     let refusal = answer.expect_err("it is refused");
     assert_eq!(refusal.code, RefusalCode::Request);
-    assert!(
-        refusal.message.contains("`web_search_options`"),
-        "{}",
-        refusal.message
-    );
+    assert!(refusal.message.contains("`web_search_options`"), "{}", refusal.message);
     let expected = Spent {
         status: None,
         sent_bytes: 0,

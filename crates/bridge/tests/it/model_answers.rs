@@ -1,9 +1,7 @@
 //! Answers that are not in order: errors, cuts, floods, silence, and what is no answer at all.
 
 use http_body_util::BodyExt as _;
-use sympozium_bridge::model::{
-    ANSWER_DEADLINE, BrokenAnswer, CHUNK_DEADLINE, MAX_HEAD, ModelUsage, Spent,
-};
+use sympozium_bridge::model::{ANSWER_DEADLINE, BrokenAnswer, CHUNK_DEADLINE, MAX_HEAD, ModelUsage, Spent};
 use sympozium_ipc::door::RefusalCode;
 use sympozium_testkit::model_server::{
     Answer, Cut, Gate, HttpAnswer, ModelServer, ProviderError, Reply, Settings, Then,
@@ -21,11 +19,7 @@ async fn errors_of_the_provider_are_answers_and_cost_nothing() {
     let answer = answer.expect("an answer");
     assert_eq!(answer.status, 429);
     assert_eq!(answer.headers["retry-after"], "7");
-    assert!(
-        answer.body.contains("Rate limit reached"),
-        "{}",
-        answer.body
-    );
+    assert!(answer.body.contains("Rate limit reached"), "{}", answer.body);
     let sent = world.server.requests()[0].body.len() as u64;
     let expected = Spent {
         status: Some(429),
@@ -37,10 +31,7 @@ async fn errors_of_the_provider_are_answers_and_cost_nothing() {
         error: None,
     };
     assert_eq!(told, expected);
-    let usage = ModelUsage {
-        requests: 1,
-        ..ModelUsage::default()
-    };
+    let usage = ModelUsage { requests: 1, ..ModelUsage::default() };
     assert_eq!(world.model.usage(), usage);
 
     let mut setting = Setting::anthropic();
@@ -48,30 +39,17 @@ async fn errors_of_the_provider_are_answers_and_cost_nothing() {
     let world = setting.start().await;
     let (answer, told) = world.ask(&request(false)).await;
     let answer = answer.expect("an answer");
-    assert_eq!(
-        (answer.status, told.status, told.error),
-        (401, Some(401), None)
-    );
-    assert!(
-        answer.body.contains("authentication_error"),
-        "{}",
-        answer.body
-    );
+    assert_eq!((answer.status, told.status, told.error), (401, Some(401), None));
+    assert!(answer.body.contains("authentication_error"), "{}", answer.body);
 }
 
 #[tokio::test]
 async fn an_answer_that_is_cut_is_told_as_such_and_counted_high() {
     let world = Setting::open_ai().start().await;
-    world
-        .server
-        .push(Reply::pieces(["one", "two", "three"]).cut(Cut::AfterPieces(2)));
+    world.server.push(Reply::pieces(["one", "two", "three"]).cut(Cut::AfterPieces(2)));
     let (answer, told) = world.ask(&request(true)).await;
     let answer = answer.expect("an answer");
-    assert!(
-        answer.body.contains("two") && !answer.body.contains("three"),
-        "{}",
-        answer.body
-    );
+    assert!(answer.body.contains("two") && !answer.body.contains("three"), "{}", answer.body);
     assert_eq!(answer.end, Err(BrokenAnswer::Cut));
     let sent = world.server.requests()[0].body.len() as u64;
     let received = answer.body.len() as u64;
@@ -100,10 +78,7 @@ async fn a_request_is_never_sent_twice() {
         let before = world.server.request_count();
         world.server.push(first);
         let (message, told) = world.fails(&request(false)).await;
-        assert!(
-            message.starts_with("the model at `model.test:8080` gave no answer: "),
-            "{message}"
-        );
+        assert!(message.starts_with("the model at `model.test:8080` gave no answer: "), "{message}");
         // It may have been read, so it is counted.
         assert_eq!((told.status, told.estimated), (None, true));
         assert_eq!(told.input_tokens, Some(told.sent_bytes.div_ceil(4)));
@@ -114,24 +89,14 @@ async fn a_request_is_never_sent_twice() {
 #[tokio::test]
 async fn a_flood_is_broken_off_at_its_bound() {
     for streamed in [false, true] {
-        let world = Setting::open_ai()
-            .limit("modelAnswerBytes", 100_000)
-            .start()
-            .await;
+        let world = Setting::open_ai().limit("modelAnswerBytes", 100_000).start().await;
         world.server.push(Reply::Huge { bytes: 1 << 40 });
         let (answer, told) = world.ask(&request(streamed)).await;
         let answer = answer.expect("an answer");
         assert_eq!(answer.end, Err(BrokenAnswer::TooLarge(100_000)));
-        assert!(
-            answer.body.len() <= 100_000 && answer.body.len() > 10_000,
-            "{}",
-            answer.body.len()
-        );
+        assert!(answer.body.len() <= 100_000 && answer.body.len() > 10_000, "{}", answer.body.len());
         assert_eq!(told.received_bytes, answer.body.len() as u64);
-        assert_eq!(
-            told.error.as_deref(),
-            Some("the model's answer has more than 100000 bytes")
-        );
+        assert_eq!(told.error.as_deref(), Some("the model's answer has more than 100000 bytes"));
         assert!(told.estimated);
         gone(&world.server).await;
     }
@@ -139,14 +104,8 @@ async fn a_flood_is_broken_off_at_its_bound() {
     let world = Setting::open_ai().start().await;
     let (answer, _) = world.ask(&request(false)).await;
     let bytes = answer.expect("an answer").body.len() as u64;
-    for (most, end) in [
-        (bytes, Ok(())),
-        (bytes - 1, Err(BrokenAnswer::TooLarge(bytes - 1))),
-    ] {
-        let world = Setting::open_ai()
-            .limit("modelAnswerBytes", most)
-            .start()
-            .await;
+    for (most, end) in [(bytes, Ok(())), (bytes - 1, Err(BrokenAnswer::TooLarge(bytes - 1)))] {
+        let world = Setting::open_ai().limit("modelAnswerBytes", most).start().await;
         let (answer, _) = world.ask(&request(false)).await;
         assert_eq!(answer.expect("an answer").end, end);
     }
@@ -159,9 +118,7 @@ async fn gone(server: &ModelServer) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, seen)
-        .await
-        .expect("the server is told");
+    tokio::time::timeout(PATIENCE, seen).await.expect("the server is told");
 }
 
 #[tokio::test]
@@ -185,26 +142,18 @@ async fn what_the_agent_drops_ends_at_the_provider_too() {
     }
     let told = ended.recv().expect("it was told of");
     let left = "the agent did not wait for the end of the answer";
-    assert_eq!(
-        (told.error.as_deref(), told.status, told.estimated),
-        (Some(left), None, true)
-    );
+    assert_eq!((told.error.as_deref(), told.status, told.estimated), (Some(left), None, true));
     gone(&world.server).await;
 
     let world = Setting::open_ai().start().await;
-    world
-        .server
-        .push(Reply::pieces(["one", "two"]).gated(&Gate::new()));
+    world.server.push(Reply::pieces(["one", "two"]).gated(&Gate::new()));
     let (answer, ended) = world.begin(&request(true)).await;
     let mut body = answer.expect("an answer").into_body();
     let first = body.frame().await.expect("a beginning").expect("no error");
     let received = first.data_ref().map_or(0, |it| it.len() as u64);
     drop(body);
     let told = ended.recv().expect("it was told of");
-    assert_eq!(
-        (told.error.as_deref(), told.received_bytes),
-        (Some(left), received)
-    );
+    assert_eq!((told.error.as_deref(), told.received_bytes), (Some(left), received));
     gone(&world.server).await;
     assert_eq!(world.model.usage().requests, 1);
 }
@@ -223,10 +172,7 @@ async fn what_was_counted_counts_though_the_agent_leaves_early() {
     }
     drop(body);
     let told = ended.recv().expect("it was told of");
-    assert_eq!(
-        (told.input_tokens, told.output_tokens, told.estimated),
-        (Some(120), Some(34), false)
-    );
+    assert_eq!((told.input_tokens, told.output_tokens, told.estimated), (Some(120), Some(34), false));
 }
 
 #[tokio::test]
@@ -246,32 +192,18 @@ async fn what_is_no_answer_is_refused() {
             Some(307),
         ),
         (
-            Reply::raw(
-                "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
-            ),
+            Reply::raw("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"),
             "wants another protocol",
             Some(101),
         ),
-        (
-            events("content-encoding", "gzip"),
-            "packs its answer, which was not asked for",
-            Some(200),
-        ),
+        (events("content-encoding", "gzip"), "packs its answer, which was not asked for", Some(200)),
         (
             Reply::raw("SSH-2.0-OpenSSH\r\n\r\n"),
             "gave no answer: its answer is not HTTP, or its head is too large",
             None,
         ),
-        (
-            Reply::raw(long),
-            "gave no answer: its answer is not HTTP, or its head is too large",
-            None,
-        ),
-        (
-            Reply::raw(many),
-            "gave no answer: its answer is not HTTP, or its head is too large",
-            None,
-        ),
+        (Reply::raw(long), "gave no answer: its answer is not HTTP, or its head is too large", None),
+        (Reply::raw(many), "gave no answer: its answer is not HTTP, or its head is too large", None),
         (
             Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx"),
             "gave no answer: its answer is not HTTP, or its head is too large",
@@ -291,9 +223,9 @@ async fn what_is_no_answer_is_refused() {
     }
     // Before an answer there may be others that say to go on.
     let world = Setting::open_ai().start().await;
-    world.server.push(Reply::raw(
-        "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
-    ));
+    world
+        .server
+        .push(Reply::raw("HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"));
     let (answer, _) = world.ask(&request(false)).await;
     assert_eq!(answer.expect("an answer").body, "{}");
 }
@@ -306,10 +238,7 @@ async fn a_provider_that_says_nothing_is_given_up() {
     let (message, told) = asking.await;
     assert_eq!(
         message,
-        format!(
-            "the model at `model.test:8080` did not begin to answer in {} seconds",
-            ANSWER_DEADLINE.as_secs()
-        )
+        format!("the model at `model.test:8080` did not begin to answer in {} seconds", ANSWER_DEADLINE.as_secs())
     );
     assert_eq!((told.status, told.estimated), (None, true));
 }
@@ -343,30 +272,17 @@ impl crate::model_world::ModelWorld {
 async fn an_answer_that_does_not_go_on_is_given_up() {
     let world = Setting::open_ai().start().await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100\r\n\r\ndata: x\n\n";
-    world.server.push(Reply::Raw {
-        bytes: head.into(),
-        then: Then::Hang,
-    });
+    world.server.push(Reply::Raw { bytes: head.into(), then: Then::Hang });
     let (answer, ended) = world.begin(&request(true)).await;
     let mut body = answer.expect("an answer").into_body();
     let first = body.frame().await.expect("a beginning").expect("no error");
-    assert_eq!(
-        first.data_ref().map(|it| it.as_ref()),
-        Some(&b"data: x\n\n"[..])
-    );
+    assert_eq!(first.data_ref().map(|it| it.as_ref()), Some(&b"data: x\n\n"[..]));
     tokio::time::pause();
     let before = tokio::time::Instant::now();
-    let error = body
-        .frame()
-        .await
-        .expect("an end")
-        .expect_err("it does not go on");
+    let error = body.frame().await.expect("an end").expect_err("it does not go on");
     assert_eq!(error, BrokenAnswer::Slow);
     assert!(before.elapsed() >= CHUNK_DEADLINE);
     assert!(body.frame().await.is_none());
     let told = ended.recv().expect("it was told of");
-    assert_eq!(
-        told.error.as_deref(),
-        Some("the model's answer did not go on for 300 seconds")
-    );
+    assert_eq!(told.error.as_deref(), Some("the model's answer did not go on for 300 seconds"));
 }

@@ -17,19 +17,10 @@ async fn tokens_are_a_budget() {
     }
     let (answer, told) = world.ask(&request(true)).await;
     let message = "the run may use 30 tokens of its model, and 30 are used or under way".to_owned();
-    let expected = Refusal {
-        code: RefusalCode::Budget,
-        message: message.clone(),
-        retry_after_ms: None,
-    };
+    let expected = Refusal { code: RefusalCode::Budget, message: message.clone(), retry_after_ms: None };
     assert_eq!(answer.expect_err("no more"), expected);
     assert_eq!((told.sent_bytes, told.error), (0, Some(message)));
-    let usage = ModelUsage {
-        requests: 2,
-        input_tokens: 20,
-        output_tokens: 10,
-        estimated: false,
-    };
+    let usage = ModelUsage { requests: 2, input_tokens: 20, output_tokens: 10, estimated: false };
     assert_eq!(world.model.usage(), usage);
     assert_eq!(world.server.request_count(), 2);
 }
@@ -37,18 +28,12 @@ async fn tokens_are_a_budget() {
 #[tokio::test]
 async fn requests_under_way_are_part_of_the_budget() {
     let bytes = request(true).to_string().len() as u64;
-    let world = Setting::open_ai()
-        .limit("modelTokens", bytes / 4)
-        .start()
-        .await;
+    let world = Setting::open_ai().limit("modelTokens", bytes / 4).start().await;
     let gate = Gate::new();
     world.server.push(Reply::text("x").gated(&gate));
     let (first, _ended) = world.begin(&request(true)).await;
     let (second, _) = world.ask(&request(true)).await;
-    assert_eq!(
-        second.expect_err("there is no room beside it").code,
-        RefusalCode::Budget
-    );
+    assert_eq!(second.expect_err("there is no room beside it").code, RefusalCode::Budget);
     drop(first);
 }
 
@@ -72,10 +57,7 @@ async fn requests_are_counted_whatever_comes_of_them() {
 
 #[tokio::test]
 async fn a_minute_has_room_for_so_many() {
-    let world = Setting::open_ai()
-        .limit("modelRequestsPerMinute", 2)
-        .start()
-        .await;
+    let world = Setting::open_ai().limit("modelRequestsPerMinute", 2).start().await;
     for _ in 0..2 {
         let (answer, _) = world.ask(&request(false)).await;
         assert_eq!(answer.expect("an answer").status, 200);
@@ -114,10 +96,7 @@ async fn so_many_at_a_time() {
 async fn a_request_has_so_many_bytes() {
     let bytes = request(false).to_string().len() as u64;
     for (most, code) in [(bytes, None), (bytes - 1, Some(RefusalCode::Size))] {
-        let world = Setting::open_ai()
-            .limit("modelRequestBytes", most)
-            .start()
-            .await;
+        let world = Setting::open_ai().limit("modelRequestBytes", most).start().await;
         let (answer, _) = world.ask(&request(false)).await;
         assert_eq!(answer.err().map(|it| it.code), code);
     }

@@ -10,10 +10,7 @@ use sympozium_ipc::door::RefusalCode;
 use crate::model_world::{ask, plan, request};
 
 fn scripted(script: &str, limits: &Value) -> Result<Arc<Model>, UnusableModel> {
-    let plan = plan(
-        json!({ "provider": "scripted", "model": "m-1", "wire": "openAi", "script": "m-1" }),
-        limits,
-    );
+    let plan = plan(json!({ "provider": "scripted", "model": "m-1", "wire": "openAi", "script": "m-1" }), limits);
     // Nobody is there, and nobody is asked.
     let nowhere = GatewayAddress::Unix("/nonexistent/gateway.sock".into());
     Model::new(ModelParts {
@@ -50,8 +47,7 @@ fn example() -> String {
 #[tokio::test]
 async fn the_example_of_the_guide_plays() {
     let model = model(&example(), json!({}));
-    let mut messages =
-        vec![json!({ "role": "user", "content": "Please count the lines of notes.txt." })];
+    let mut messages = vec![json!({ "role": "user", "content": "Please count the lines of notes.txt." })];
     let (answer, told) = ask(&model, &with(&messages)).await;
     let answer: Value = serde_json::from_str(&answer.expect("an answer").body).expect("JSON");
     let message = answer["choices"][0]["message"].clone();
@@ -62,24 +58,15 @@ async fn the_example_of_the_guide_plays() {
             "function": { "name": "read_file", "arguments": r#"{"path":"/workspace/notes.txt"}"# },
         }])
     );
-    assert_eq!(
-        (told.input_tokens, told.output_tokens, told.estimated),
-        (Some(40), Some(12), false)
-    );
+    assert_eq!((told.input_tokens, told.output_tokens, told.estimated), (Some(40), Some(12), false));
     messages.push(message);
     messages.push(json!({ "role": "tool", "tool_call_id": "call_1_1", "content": "one\ntwo\n" }));
     let (answer, _) = ask(&model, &with(&messages)).await;
     let answer = answer.expect("an answer");
-    assert_eq!(
-        (answer.status, answer.headers["retry-after"].as_bytes()),
-        (429, &b"1"[..])
-    );
+    assert_eq!((answer.status, answer.headers["retry-after"].as_bytes()), (429, &b"1"[..]));
     let (answer, _) = ask(&model, &with(&messages)).await;
     let answer: Value = serde_json::from_str(&answer.expect("an answer").body).expect("JSON");
-    assert_eq!(
-        answer["choices"][0]["message"]["content"],
-        json!("There are two lines.")
-    );
+    assert_eq!(answer["choices"][0]["message"]["content"], json!("There are two lines."));
     let (answer, _) = ask(&model, &with(&messages)).await;
     assert_eq!(
         answer.expect_err("it has ended").message,
@@ -89,24 +76,13 @@ async fn the_example_of_the_guide_plays() {
 
 #[tokio::test]
 async fn a_stream_is_counted_like_any_other() {
-    let model = model(
-        "turns: [{ say: Hello there., usage: { input: 9, output: 3 } }]",
-        json!({}),
-    );
+    let model = model("turns: [{ say: Hello there., usage: { input: 9, output: 3 } }]", json!({}));
     let (answer, told) = ask(&model, &request(true)).await;
     let answer = answer.expect("an answer");
     assert_eq!(answer.headers["content-type"], "text/event-stream");
     assert!(answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
-    assert_eq!(
-        (told.status, told.input_tokens, told.output_tokens),
-        (Some(200), Some(9), Some(3))
-    );
-    let usage = ModelUsage {
-        requests: 1,
-        input_tokens: 9,
-        output_tokens: 3,
-        estimated: false,
-    };
+    assert_eq!((told.status, told.input_tokens, told.output_tokens), (Some(200), Some(9), Some(3)));
+    let usage = ModelUsage { requests: 1, input_tokens: 9, output_tokens: 3, estimated: false };
     assert_eq!(model.usage(), usage);
 }
 
@@ -118,41 +94,17 @@ async fn checks_and_limits_are_the_same() {
     body["store"] = json!(true);
     let (answer, _) = ask(&limited, &body).await;
     assert_eq!(answer.expect_err("not allowed").code, RefusalCode::Request);
-    assert_eq!(
-        ask(&limited, &request(false))
-            .await
-            .0
-            .expect("an answer")
-            .status,
-        200
-    );
+    assert_eq!(ask(&limited, &request(false)).await.0.expect("an answer").status, 200);
     let (answer, _) = ask(&limited, &request(false)).await;
     assert_eq!(answer.expect_err("no more").code, RefusalCode::Budget);
     let few = model(script, json!({ "modelRequests": 1 }));
-    assert_eq!(
-        ask(&few, &request(false))
-            .await
-            .0
-            .expect("an answer")
-            .status,
-        200
-    );
-    assert_eq!(
-        ask(&few, &request(false))
-            .await
-            .0
-            .expect_err("no more")
-            .code,
-        RefusalCode::Budget
-    );
+    assert_eq!(ask(&few, &request(false)).await.0.expect("an answer").status, 200);
+    assert_eq!(ask(&few, &request(false)).await.0.expect_err("no more").code, RefusalCode::Budget);
 }
 
 #[tokio::test]
 async fn a_turn_that_does_not_fit_says_what_was_expected() {
-    let model = model(
-        "turns: [{ when: { user: { contains: bye } }, say: x }]",
-        json!({}),
-    );
+    let model = model("turns: [{ when: { user: { contains: bye } }, say: x }]", json!({}));
     let (answer, told) = ask(&model, &request(true)).await;
     let refusal = answer.expect_err("it does not fit");
     assert_eq!(

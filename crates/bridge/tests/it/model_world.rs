@@ -59,12 +59,7 @@ impl Setting {
     }
 
     pub fn anthropic() -> Self {
-        Self {
-            wire: "anthropic",
-            provider: "anthropic",
-            path: "/v1/messages",
-            ..Self::open_ai()
-        }
+        Self { wire: "anthropic", provider: "anthropic", path: "/v1/messages", ..Self::open_ai() }
     }
 
     pub fn limit(mut self, name: &str, value: u64) -> Self {
@@ -80,11 +75,8 @@ impl Setting {
         let endpoint = json!({
             "encrypted": self.encrypted, "host": self.host, "port": self.port(), "path": self.path,
         });
-        let headers: serde_json::Map<String, Value> = self
-            .headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), json!(value)))
-            .collect();
+        let headers: serde_json::Map<String, Value> =
+            self.headers.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         plan(
             json!({
                 "provider": self.provider, "model": "m-1", "wire": self.wire, "endpoint": endpoint, "headers": headers,
@@ -128,11 +120,7 @@ impl Setting {
             headers: headers.collect(),
             script: None,
         })?;
-        Ok(ModelWorld {
-            world,
-            server,
-            model: Arc::new(model),
-        })
+        Ok(ModelWorld { world, server, model: Arc::new(model) })
     }
 }
 
@@ -179,10 +167,7 @@ impl ModelWorld {
     }
 
     /// Asks, and leaves the answer to the test.
-    pub async fn begin(
-        &self,
-        body: &Value,
-    ) -> (Result<Response<AnswerBody>, Refusal>, Receiver<Spent>) {
+    pub async fn begin(&self, body: &Value) -> (Result<Response<AnswerBody>, Refusal>, Receiver<Spent>) {
         begin(&self.model, body).await
     }
 
@@ -196,10 +181,7 @@ impl ModelWorld {
     }
 }
 
-pub async fn begin(
-    model: &Arc<Model>,
-    body: &Value,
-) -> (Result<Response<AnswerBody>, Refusal>, Receiver<Spent>) {
+pub async fn begin(model: &Arc<Model>, body: &Value) -> (Result<Response<AnswerBody>, Refusal>, Receiver<Spent>) {
     let (sender, ended) = channel();
     let body = Bytes::from(body.to_string());
     let asking = model.ask(body, move |spent| {
@@ -225,21 +207,13 @@ pub async fn read(response: Response<AnswerBody>) -> Whole {
     let (head, mut body) = response.into_parts();
     let mut text = Vec::new();
     let mut end = Ok(());
-    while let Some(frame) = tokio::time::timeout(PATIENCE, body.frame())
-        .await
-        .expect("more in time")
-    {
+    while let Some(frame) = tokio::time::timeout(PATIENCE, body.frame()).await.expect("more in time") {
         match frame {
             Ok(frame) => text.extend_from_slice(frame.data_ref().expect("no trailers pass")),
             Err(error) => end = Err(error),
         }
     }
-    Whole {
-        status: head.status.as_u16(),
-        headers: head.headers,
-        body: String::from_utf8(text).expect("UTF-8"),
-        end,
-    }
+    Whole { status: head.status.as_u16(), headers: head.headers, body: String::from_utf8(text).expect("UTF-8"), end }
 }
 
 /// A request of a runner.

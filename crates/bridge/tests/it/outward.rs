@@ -4,8 +4,8 @@ use std::error::Error as _;
 use std::io;
 
 use sympozium_bridge::outward::{
-    ANSWER_DEADLINE, GatewayAddress, HANDSHAKE_DEADLINE, MAX_ROOTS, MAX_ROOTS_BYTES, Outward,
-    OutwardError, Stream, TunnelError,
+    ANSWER_DEADLINE, GatewayAddress, HANDSHAKE_DEADLINE, MAX_ROOTS, MAX_ROOTS_BYTES, Outward, OutwardError, Stream,
+    TunnelError,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,8 +13,7 @@ use tokio::net::UnixListener;
 use tokio::time::Instant;
 
 use crate::support::{
-    Authority, GATEWAY, PATIENCE, Public, Reply, Site, Transport, World, now, reach, signed,
-    wait_for,
+    Authority, GATEWAY, PATIENCE, Public, Reply, Site, Transport, World, now, reach, signed, wait_for,
 };
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
@@ -24,28 +23,19 @@ async fn ask(stream: &mut Stream) -> io::Result<String> {
     stream.flush().await?;
     let mut answer = String::new();
     let reading = stream.read_to_string(&mut answer);
-    tokio::time::timeout(PATIENCE, reading)
-        .await
-        .expect("in time")?;
+    tokio::time::timeout(PATIENCE, reading).await.expect("in time")?;
     Ok(answer)
 }
 
 async fn both(credential: &str, public: Public, hosts: &[&str]) -> [World; 2] {
     let credentials = [reach(credential, public, hosts)];
-    [
-        World::unix(&credentials).await,
-        World::tls(&credentials).await,
-    ]
+    [World::unix(&credentials).await, World::tls(&credentials).await]
 }
 
 /// The refusal, its status and word.
 fn refusal(tunnel: Result<Stream, TunnelError>) -> (u16, Option<String>, String) {
     match tunnel {
-        Err(TunnelError::Refused {
-            status,
-            reason,
-            message,
-        }) => (status, reason, message),
+        Err(TunnelError::Refused { status, reason, message }) => (status, reason, message),
         other => panic!("{other:?}"),
     }
 }
@@ -122,9 +112,7 @@ async fn addresses_have_certificates_too() {
 #[tokio::test]
 async fn the_gateways_no_is_kept_and_the_password_is_nowhere() {
     for world in both("c", Public::Closed, &["a.example 80", "none.example 80"]).await {
-        world
-            .internet
-            .name("a.example", &[&["10.0.0.1".parse().expect("an address")]]);
+        world.internet.name("a.example", &[&["10.0.0.1".parse().expect("an address")]]);
         let good = world.credential("c");
         for (credential, host, expected) in [
             (&good, "b.example", (403, Some("not-in-plan"))),
@@ -153,33 +141,18 @@ async fn a_gateway_that_is_not_the_right_one_gets_nothing() {
     let GatewayAddress::Tcp { addresses, .. } = &world.address else {
         panic!("it is at an address");
     };
-    let named = |name: &str| GatewayAddress::Tcp {
-        addresses: addresses.clone(),
-        server_name: name.to_owned(),
-    };
-    for (name, authority) in [
-        (GATEWAY, &stranger),
-        ("other.sympozium.test", &world.authority),
-    ] {
+    let named = |name: &str| GatewayAddress::Tcp { addresses: addresses.clone(), server_name: name.to_owned() };
+    for (name, authority) in [(GATEWAY, &stranger), ("other.sympozium.test", &world.authority)] {
         let outward = Outward::new(named(name), Some(authority.pem().as_bytes()));
         let outward = outward.expect("a way");
-        let refused = outward
-            .tunnel(&world.credential("c"), "a.example", 443)
-            .await;
+        let refused = outward.tunnel(&world.credential("c"), "a.example", 443).await;
         let handshake = TunnelError::Gateway(OutwardError::Handshake(io::Error::other("")));
-        assert_eq!(
-            refused.expect_err("no tunnel").to_string(),
-            handshake.to_string()
-        );
+        assert_eq!(refused.expect_err("no tunnel").to_string(), handshake.to_string());
     }
     // Nobody is trusted by default: not even those whom everybody else trusts.
     let none = Outward::new(named(GATEWAY), None);
     assert!(matches!(none, Err(OutwardError::NoAuthority)));
-    for pem in [
-        "",
-        "garbage",
-        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-    ] {
+    for pem in ["", "garbage", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         let unusable = Outward::new(named(GATEWAY), Some(pem.as_bytes()));
         assert!(matches!(unusable, Err(OutwardError::Roots { .. })), "{pem}");
     }
@@ -213,17 +186,11 @@ async fn the_run_api_is_agreed_on_in_tls() {
     // The same authority and name, without the protocol.
     let config = world.authority.server(&[GATEWAY], &[]);
     let site = Site::encrypted(config, |_| Reply::page("")).await;
-    let address = GatewayAddress::Tcp {
-        addresses: vec![site.address],
-        server_name: GATEWAY.to_owned(),
-    };
+    let address = GatewayAddress::Tcp { addresses: vec![site.address], server_name: GATEWAY.to_owned() };
     let ca = world.authority.pem();
     let outward = Outward::new(address, Some(ca.as_bytes())).expect("a way");
     let refused = outward.run_api().await;
-    assert!(
-        matches!(refused, Err(OutwardError::NoRunApi)),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(OutwardError::NoRunApi)), "{refused:?}");
 }
 
 /// A gateway that says this to whoever comes, and then nothing more.
@@ -267,13 +234,8 @@ async fn nobody_is_waited_for_longer_than_the_deadlines() {
     assert_eq!(started.elapsed().as_secs(), ANSWER_DEADLINE.as_secs());
     let (_directory, outward) = gateway_that_says(b"HTTP/1.1 200 OK\r\n\r\n").await;
     let tunnel = outward.tunnel(&signed("c", 1), "a.example", 443).await;
-    let silent = outward
-        .encrypted(tunnel.expect("a tunnel"), "a.example")
-        .await;
-    assert!(
-        matches!(silent, Err(TunnelError::SlowHandshake)),
-        "{silent:?}"
-    );
+    let silent = outward.encrypted(tunnel.expect("a tunnel"), "a.example").await;
+    assert!(matches!(silent, Err(TunnelError::SlowHandshake)), "{silent:?}");
     let both = ANSWER_DEADLINE + HANDSHAKE_DEADLINE;
     assert_eq!(started.elapsed().as_secs(), both.as_secs());
 }
@@ -296,9 +258,7 @@ async fn e56_a_gateway_that_is_gone_cuts_what_is_open_and_opens_nothing() {
         let mut rest = Vec::new();
         let reading = tunnel.read_to_end(&mut rest);
         // An end or an error, as it happens: not more bytes, and not nothing at all.
-        let _ = tokio::time::timeout(PATIENCE, reading)
-            .await
-            .expect("it is cut");
+        let _ = tokio::time::timeout(PATIENCE, reading).await.expect("it is cut");
         assert!(b"HTTP/1.1 200 OK\r\n".starts_with(&rest));
         assert!(wait_for(|| site.open() == 0).await);
         let refused = world.outward.tunnel(&credential, "a.example", 80).await;

@@ -36,11 +36,7 @@ impl Run {
         let plan = RunPlan::read(PLAN).expect("a plan");
         let keys = KeyRing::parse(&format!("k1 {}\n", "5a".repeat(32))).expect("keys");
         for name in ["model", "web"] {
-            let claims = Claims {
-                run: plan.run.uid.to_string(),
-                name: name.to_owned(),
-                expires: 1_800_000_000,
-            };
+            let claims = Claims { run: plan.run.uid.to_string(), name: name.to_owned(), expires: 1_800_000_000 };
             let signed = keys.sign(&claims).expect("a credential");
             let text = format!("{}:{}\n", signed.user, *signed.password);
             run.put(&format!("input/credential-{name}"), text);
@@ -104,9 +100,7 @@ impl Bridge<'_> {
     }
 
     fn proc(&self, name: &str) -> PathBuf {
-        Path::new("/proc")
-            .join(self.child.id().to_string())
-            .join(name)
+        Path::new("/proc").join(self.child.id().to_string()).join(name)
     }
 
     /// Whether a text is somewhere in memory that the process can write. For root, because the process is locked.
@@ -161,11 +155,7 @@ impl Drop for Bridge<'_> {
 
 fn takes_and_gives_up() {
     let run = Run::new();
-    let variables = [
-        ("API_KEY", OTHER_KEY),
-        ("ANTHROPIC_API_KEY", KEY),
-        ("ANTHROPIC_API_KEY_2", "stays"),
-    ];
+    let variables = [("API_KEY", OTHER_KEY), ("ANTHROPIC_API_KEY", KEY), ("ANTHROPIC_API_KEY_2", "stays")];
     let bridge = run.start_here(&variables, &[]);
     bridge.wait_for_log(STARTED);
     let log = run.log();
@@ -207,10 +197,7 @@ fn keys_are_taken_and_the_process_is_locked_for_an_ordinary_user() {
 #[test]
 fn the_first_key_that_is_not_empty_is_used() {
     for (variables, used) in [
-        (
-            &[("ANTHROPIC_API_KEY", ""), ("API_KEY", KEY)][..],
-            "\"key\":\"API_KEY\"",
-        ),
+        (&[("ANTHROPIC_API_KEY", ""), ("API_KEY", KEY)][..], "\"key\":\"API_KEY\""),
         (&[("API_KEY", KEY)], "\"key\":\"API_KEY\""),
         (&[("ANTHROPIC_API_KEY", "\n")], "\"credentials\":2"),
         (&[], "\"credentials\":2"),
@@ -242,8 +229,7 @@ fn a_key_that_is_none_is_refused_and_not_shown() {
 fn over_tcp_there_must_be_a_token() {
     let run = Run::new();
     let gateway = ["--gateway=127.0.0.1:8443"];
-    run.start(&[], &gateway)
-        .assert_refuses("input/token is missing", "kubectl describe pod");
+    run.start(&[], &gateway).assert_refuses("input/token is missing", "kubectl describe pod");
     run.put("input/token", "eyJ.a.b");
     run.start(&[], &gateway).wait_for_log(STARTED);
 }
@@ -252,8 +238,7 @@ fn over_tcp_there_must_be_a_token() {
 fn another_plan_is_refused() {
     let run = Run::new();
     run.put("input/plan.json", [PLAN, b"\n"].concat());
-    run.start_here(&[], &[])
-        .assert_refuses("the plan has digest sha256:", "the plan was replaced");
+    run.start_here(&[], &[]).assert_refuses("the plan has digest sha256:", "the plan was replaced");
 }
 
 /// By a rename, as kubelet and CLI do it.
@@ -273,8 +258,7 @@ fn a_plan_that_comes_later_is_waited_for() {
 fn a_plan_that_never_comes_is_not_waited_for_longer_than_asked() {
     let run = Run::new();
     run.remove("input/plan.json");
-    run.start_here(&[], &["--wait-for-input=0"])
-        .assert_refuses("no plan came in 0 s", "name directories of the run");
+    run.start_here(&[], &["--wait-for-input=0"]).assert_refuses("no plan came in 0 s", "name directories of the run");
 }
 
 #[test]
@@ -291,10 +275,7 @@ fn whoever_waits_and_is_asked_to_end_ends() {
 fn a_missing_credential_is_refused() {
     let run = Run::new();
     run.remove("input/credential-web");
-    run.start_here(&[], &[]).assert_refuses(
-        "input/credential-web is missing",
-        "name directories of the run",
-    );
+    run.start_here(&[], &[]).assert_refuses("input/credential-web is missing", "name directories of the run");
 }
 
 #[test]
@@ -302,14 +283,9 @@ fn help_teaches() {
     let output = command(PROGRAM).arg("--help").output().expect("it starts");
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
     let help = String::from_utf8(output.stdout).expect("text");
-    for words in [
-        "check-network",
-        "--plan-digest",
-        "INPUT/credential-NAME",
-        "Examples:",
-        "Exit codes:",
-        "SYMPOZIUM_GATEWAY",
-    ] {
+    for words in
+        ["check-network", "--plan-digest", "INPUT/credential-NAME", "Examples:", "Exit codes:", "SYMPOZIUM_GATEWAY"]
+    {
         assert!(help.contains(words), "no {words:?} in {help}");
     }
     let output = command(PROGRAM).output().expect("it starts");

@@ -53,18 +53,12 @@ pub fn reach(name: &str, public: Public, hosts: &[&str]) -> GatewayCredential {
             Some((host, port)) => (host, Some(port.parse().expect("a port"))),
             None => (*text, None),
         };
-        Destination {
-            host: host.to_owned(),
-            port,
-        }
+        Destination { host: host.to_owned(), port }
     };
     GatewayCredential {
         name: name.to_owned(),
         part: PartName(format!("part-of-{name}")),
-        reach: Reach {
-            public: public == Public::Open,
-            destinations: hosts.iter().map(destination).collect(),
-        },
+        reach: Reach { public: public == Public::Open, destinations: hosts.iter().map(destination).collect() },
     }
 }
 
@@ -94,11 +88,7 @@ impl World {
     }
 
     /// All that can be chosen.
-    pub async fn with(
-        transport: Transport,
-        settings: Settings,
-        credentials: &[GatewayCredential],
-    ) -> Self {
+    pub async fn with(transport: Transport, settings: Settings, credentials: &[GatewayCredential]) -> Self {
         let internet = Internet::default();
         let authority = Authority::new("the authority of a test");
         let gateway = Gateway::new(keys(), settings, internet.clone());
@@ -112,15 +102,7 @@ impl World {
         let ca = authority.pem();
         let outward = Outward::new(address.clone(), Some(ca.as_bytes())).expect("a way");
         let outward = outward.trusting(ca.as_bytes()).expect("an authority");
-        Self {
-            gateway,
-            internet,
-            authority,
-            outward: Arc::new(outward),
-            address,
-            serving,
-            _directory: directory,
-        }
+        Self { gateway, internet, authority, outward: Arc::new(outward), address, serving, _directory: directory }
     }
 
     /// A credential of the run by the name in its plan.
@@ -177,11 +159,7 @@ pub fn now() -> u64 {
 
 /// A credential of the run.
 pub fn signed(name: &str, expires: u64) -> Credential {
-    let claims = Claims {
-        run: RUN.to_owned(),
-        name: name.to_owned(),
-        expires,
-    };
+    let claims = Claims { run: RUN.to_owned(), name: name.to_owned(), expires };
     keys().sign(&claims).expect("claims that fit")
 }
 
@@ -193,10 +171,7 @@ fn unix(gateway: Arc<Gateway<Internet>>, path: PathBuf) -> (GatewayAddress, Join
     (GatewayAddress::Unix(path), serving)
 }
 
-async fn tls(
-    gateway: Arc<Gateway<Internet>>,
-    authority: &Authority,
-) -> (GatewayAddress, JoinHandle<()>) {
+async fn tls(gateway: Arc<Gateway<Internet>>, authority: &Authority) -> (GatewayAddress, JoinHandle<()>) {
     let config = authority.server(&[GATEWAY], &["h2", "http/1.1"]);
     let acceptor = TlsAcceptor::from(config);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
@@ -212,10 +187,7 @@ async fn tls(
             });
         }
     });
-    let address = GatewayAddress::Tcp {
-        addresses: vec![address],
-        server_name: GATEWAY.to_owned(),
-    };
+    let address = GatewayAddress::Tcp { addresses: vec![address], server_name: GATEWAY.to_owned() };
     (address, serving)
 }
 

@@ -46,8 +46,7 @@ pub struct World {
 
 impl World {
     fn new() -> Self {
-        let program =
-            static_build::shipped("sympozium", "sympozium").expect("the program is built");
+        let program = static_build::shipped("sympozium", "sympozium").expect("the program is built");
         // Not below /tmp, which sandboxes have of their own; and on the disk that states are on.
         let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
         Self { program, directory }
@@ -143,11 +142,7 @@ fn whole_run(suite: &mut Suite, world: &World) {
         runs.push(run.as_secs_f64() * 1e3);
         wraps.push(wrapped.as_secs_f64() * 1e3);
     }
-    println!(
-        "whole run: {:.1} ms; bwrap: {:.1} ms",
-        median(runs),
-        median(wraps)
-    );
+    println!("whole run: {:.1} ms; bwrap: {:.1} ms", median(runs), median(wraps));
     suite.row(
         "`sympozium run`, two skills, one command, whole process, against bwrap --unshare-all of the command",
         median(ratios),
@@ -160,9 +155,7 @@ fn whole_run(suite: &mut Suite, world: &World) {
 fn further_commands(suite: &mut Suite, world: &World) -> Duration {
     let one = world.manifests("one.yaml", &["echo hello"]);
     // An agent stops itself that makes the same call again and again.
-    let all: Vec<String> = (0..=COMMANDS)
-        .map(|number| format!("echo {number}"))
-        .collect();
+    let all: Vec<String> = (0..=COMMANDS).map(|number| format!("echo {number}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let many = world.manifests("many.yaml", &all);
     let raw = || {

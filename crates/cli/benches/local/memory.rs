@@ -21,10 +21,7 @@ pub fn measure(suite: &mut Suite, world: &World) {
     for _ in 0..ROUNDS {
         let mut run = world.command(&manifests).spawn().expect("it starts");
         let sleeps = || tree(&run).iter().any(|pid| is_sleep(*pid));
-        assert!(
-            wait_until(PATIENCE, sleeps),
-            "the command of the run does not start"
-        );
+        assert!(wait_until(PATIENCE, sleeps), "the command of the run does not start");
         let tree = tree(&run);
         println!("{} processes, the command's own among them", tree.len());
         let ours = tree.iter().filter(|pid| !is_sleep(**pid));
@@ -62,11 +59,7 @@ fn tree(root: &Child) -> BTreeSet<u32> {
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {
             let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            pending.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|it| it.parse::<u32>().ok()),
-            );
+            pending.extend(children.split_whitespace().filter_map(|it| it.parse::<u32>().ok()));
         }
     }
     found

@@ -21,12 +21,7 @@ pub fn bubblewrap() -> Duration {
             Err(_) => continue,
         };
     }
-    for (kind, target) in [
-        ("--proc", "/proc"),
-        ("--dev", "/dev"),
-        ("--tmpfs", "/tmp"),
-        ("--tmpfs", "/dev/shm"),
-    ] {
+    for (kind, target) in [("--proc", "/proc"), ("--dev", "/dev"), ("--tmpfs", "/tmp"), ("--tmpfs", "/dev/shm")] {
         command.args([kind, target]);
     }
     command.args(["/bin/sh", "-c", "echo hello"]);

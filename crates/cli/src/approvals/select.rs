@@ -50,11 +50,7 @@ pub fn select(
         }
     }
     for name in approvals {
-        match waiting
-            .iter()
-            .filter(|it| it.question.approval == *name)
-            .count()
-        {
+        match waiting.iter().filter(|it| it.question.approval == *name).count() {
             0 => return Err(missing(anyhow!("no question {} waits", quoted(name)))),
             1 => {}
             _ => {
@@ -80,9 +76,7 @@ pub fn select(
             _ => Err(uncertain(&waiting)),
         };
     }
-    waiting.retain(|it| {
-        approvals.contains(&it.question.approval) || wanted.actions.contains(&it.question.action)
-    });
+    waiting.retain(|it| approvals.contains(&it.question.approval) || wanted.actions.contains(&it.question.action));
     Ok(waiting)
 }
 
@@ -91,21 +85,11 @@ fn is_approval(waiting: &[Waiting], name: &str) -> bool {
 }
 
 fn missing(error: Error) -> Failure {
-    Failure::new(
-        error,
-        "it may have been answered; `sympozium approvals` lists what waits",
-    )
+    Failure::new(error, "it may have been answered; `sympozium approvals` lists what waits")
 }
 
 fn uncertain(waiting: &[Waiting]) -> Failure {
     let names: Vec<String> = waiting.iter().take(MAX_NAMED).map(Waiting::name).collect();
-    let error = anyhow!(
-        "{} questions wait: {}",
-        waiting.len(),
-        printable(&names.join(", "))
-    );
-    Failure::new(
-        error,
-        "name one, or use --all; `sympozium approvals` shows them",
-    )
+    let error = anyhow!("{} questions wait: {}", waiting.len(), printable(&names.join(", ")));
+    Failure::new(error, "name one, or use --all; `sympozium approvals` shows them")
 }

@@ -69,30 +69,18 @@ fn selected(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<String>
     all_waiting.extend(waiting(&state, SECOND, "two", &[("q1", '3')]));
     waiting(&state, "cccccccc-0000-4000-8000-000000000003", "none", &[]);
     let words: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
-    let wanted = Wanted {
-        words: &words,
-        actions,
-        all,
-    };
+    let wanted = Wanted { words: &words, actions, all };
     let find = |name: &str| state.find(name).map(|(_, run)| run.uid);
     match select(all_waiting, &find, &wanted) {
         Ok(found) => Ok(found.iter().map(Waiting::name).collect()),
-        Err(failure) => Err(format!("{failure:?}")
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned()),
+        Err(failure) => Err(format!("{failure:?}").lines().next().unwrap_or_default().to_owned()),
     }
 }
 
 #[test]
 fn what_is_certain_is_selected() {
     let names = |all: &[&str]| Ok(all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
-    let (q1, q2, q3) = (
-        "q1 of one (aaaaaaaa)",
-        "q2 of one (aaaaaaaa)",
-        "q1 of two (bbbbbbbb)",
-    );
+    let (q1, q2, q3) = ("q1 of one (aaaaaaaa)", "q2 of one (aaaaaaaa)", "q1 of two (bbbbbbbb)");
     assert_eq!(selected(&["two"], &[], false), names(&[q3]));
     assert_eq!(selected(&["bbbb"], &[], false), names(&[q3]));
     assert_eq!(selected(&["one", "q1"], &[], false), names(&[q1]));

@@ -54,9 +54,7 @@ pub struct View<'w> {
 ///
 /// When the directory of runs cannot be read. A run that does not answer is told about, and left out.
 pub fn all(state: &State) -> Result<Vec<Waiting>, Failure> {
-    let runs = state
-        .list()
-        .map_err(|error| Failure::new(error, "see that the directory is readable"))?;
+    let runs = state.list().map_err(|error| Failure::new(error, "see that the directory is readable"))?;
     let mut waiting = Vec::new();
     for (directory, run) in runs {
         if run.outcome.is_some() || !directory.is_alive() {
@@ -90,11 +88,7 @@ impl Waiting {
     /// How it is called.
     pub fn name(&self) -> String {
         let approval = printable(&self.question.approval);
-        format!(
-            "{approval} of {} ({})",
-            printable(&self.run),
-            self.short_uid()
-        )
+        format!("{approval} of {} ({})", printable(&self.run), self.short_uid())
     }
 
     /// The beginning of the run's UID.
@@ -105,11 +99,7 @@ impl Waiting {
 
     /// For programs.
     pub fn view(&self) -> View<'_> {
-        View {
-            run: &self.run,
-            uid: &self.uid,
-            question: &self.question,
-        }
+        View { run: &self.run, uid: &self.uid, question: &self.question }
     }
 
     /// For a person: everything that they decide about, and how.
@@ -125,16 +115,9 @@ impl Waiting {
             false => "",
         };
         // Writing to a String does not fail.
-        let _ = writeln!(
-            text,
-            "  yes: sympozium approve {uid} --action {}{repeated}{place}",
-            printable(action.as_ref())
-        );
-        let _ = writeln!(
-            text,
-            "  no:  sympozium deny {uid} --action {}{place}",
-            printable(action.as_ref())
-        );
+        let _ =
+            writeln!(text, "  yes: sympozium approve {uid} --action {}{repeated}{place}", printable(action.as_ref()));
+        let _ = writeln!(text, "  no:  sympozium deny {uid} --action {}{place}", printable(action.as_ref()));
         text
     }
 }

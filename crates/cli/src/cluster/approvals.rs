@@ -10,9 +10,7 @@ use sympozium_api::labels::{annotation, field_manager};
 use sympozium_api::names::Digest;
 use sympozium_api::policy::ApproverKind;
 use sympozium_api::run_plan::ApprovalPlan;
-use sympozium_api::tool_approval::{
-    ApprovalDecision, ApprovalScope, ApprovalVote, ToolApprovalStatus,
-};
+use sympozium_api::tool_approval::{ApprovalDecision, ApprovalScope, ApprovalVote, ToolApprovalStatus};
 use sympozium_api::{AgentRun, RunPlan, ToolApproval};
 use sympozium_gateway::run_api::local::{Says, Undecidable};
 
@@ -78,10 +76,8 @@ pub fn all(cluster: &Cluster) -> Result<Vec<Waiting>, Failure> {
 
 /// A run with nothing of its status but what finds its plan.
 fn bare(mut run: AgentRun) -> AgentRun {
-    run.status = run.status.map(|status| AgentRunStatus {
-        plan_digest: status.plan_digest,
-        ..AgentRunStatus::default()
-    });
+    run.status =
+        run.status.map(|status| AgentRunStatus { plan_digest: status.plan_digest, ..AgentRunStatus::default() });
     run
 }
 
@@ -90,11 +86,7 @@ fn bare(mut run: AgentRun) -> AgentRun {
 /// # Errors
 ///
 /// When they cannot be listed.
-pub async fn of_run(
-    connection: &Connection,
-    found: &Found,
-    plan: Option<&RunPlan>,
-) -> Result<Vec<Question>, Failure> {
+pub async fn of_run(connection: &Connection, found: &Found, plan: Option<&RunPlan>) -> Result<Vec<Question>, Failure> {
     let open = open(connection, Some(&found.run)).await?;
     let names = plan::names(&found.run);
     let of_run = open.iter().filter(|it| is_of(it, &found.run));
@@ -106,10 +98,7 @@ fn is_of(approval: &ToolApproval, run: &AgentRun) -> bool {
 }
 
 /// The requests that nobody has decided and that have time, page by page.
-async fn open(
-    connection: &Connection,
-    run: Option<&AgentRun>,
-) -> Result<Vec<ToolApproval>, Failure> {
+async fn open(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<ToolApproval>, Failure> {
     let api = connection.approvals();
     let mut parameters = ListParams::default().limit(PAGE);
     if let Some(run) = run {
@@ -121,20 +110,14 @@ async fn open(
         let page = page.await?;
         count += page.items.len();
         let now = now_ms();
-        open.extend(
-            page.items
-                .into_iter()
-                .filter(|it| question::is_open(it, now)),
-        );
+        open.extend(page.items.into_iter().filter(|it| question::is_open(it, now)));
         let next = page.metadata.continue_.filter(|it| !it.is_empty());
         match next {
             Some(next) if count < MAX_APPROVALS => {
                 parameters = parameters.continue_token(&next);
             }
             Some(_) => {
-                note(&format!(
-                    "warning: there are more than {MAX_APPROVALS} requests, and some were not looked at"
-                ));
+                note(&format!("warning: there are more than {MAX_APPROVALS} requests, and some were not looked at"));
                 break;
             }
             None => break,
@@ -225,10 +208,7 @@ pub async fn decide(
             "metadata": {"resourceVersion": approval.metadata.resource_version},
             "status": status,
         });
-        let parameters = PatchParams {
-            field_manager: Some(field_manager::CLI.to_owned()),
-            ..PatchParams::default()
-        };
+        let parameters = PatchParams { field_manager: Some(field_manager::CLI.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(&patch);
         let written = connection.attempt(api.patch_status(name, &parameters, &patch));
         match written.await {
@@ -237,9 +217,7 @@ pub async fn decide(
             Err(error) => return Err(refused(connection, doing, &error)),
         }
     }
-    Err(Undecided::Refused(
-        "others decide at the same time; try again".to_owned(),
-    ))
+    Err(Undecided::Refused("others decide at the same time; try again".to_owned()))
 }
 
 fn is_conflict(error: &CallError) -> bool {
@@ -250,16 +228,8 @@ fn refused(connection: &Connection, doing: &str, error: &CallError) -> Undecided
     match error.status() {
         // A rule of the kind, or of the installation.
         Some(status) if status.is_invalid() => Undecided::Refused(shortened(&status.message)),
-        Some(_) => connection
-            .refused(doing, Role::Approver)
-            .failure(error)
-            .into(),
-        None => Undecided::Unknown(
-            connection
-                .refused(doing, Role::Approver)
-                .failure(error)
-                .words(),
-        ),
+        Some(_) => connection.refused(doing, Role::Approver).failure(error).into(),
+        None => Undecided::Unknown(connection.refused(doing, Role::Approver).failure(error).words()),
     }
 }
 
@@ -275,20 +245,13 @@ struct Rules {
 async fn rules(connection: &Connection, approval: &ToolApproval) -> Result<Rules, Undecided> {
     let reference = &approval.spec.run;
     let api = connection.runs();
-    let run = connection.call(
-        "read the run that asks",
-        Role::Viewer,
-        api.get_opt(reference.name.as_str()),
-    );
+    let run = connection.call("read the run that asks", Role::Viewer, api.get_opt(reference.name.as_str()));
     let run = run.await?;
     let Some(run) = run.filter(|it| is_of(approval, it) && view::outcome(it).is_none()) else {
         return Err(Undecided::Refused("the run is over".to_owned()));
     };
     let plan = plan_of(connection, &run).await.map(|it| it.approval);
-    Ok(Rules {
-        plan,
-        author: author(&run),
-    })
+    Ok(Rules { plan, author: author(&run) })
 }
 
 /// Who started a run, where somebody knows. An empty name is nobody's.
@@ -328,9 +291,7 @@ fn voted(
         }
         // Their vote stays as it is, and a no is enough.
         Some(_) => {}
-        None => status
-            .votes
-            .push(vote(rules, me, decision, scope, reason, &now)?),
+        None => status.votes.push(vote(rules, me, decision, scope, reason, &now)?),
     }
     let yes = status.votes.iter();
     let yes = yes.filter(|it| it.decision == ApprovalDecision::Approved);
@@ -366,19 +327,13 @@ fn vote(
 ) -> Result<ApprovalVote, Undecided> {
     let approvers = rules.plan.as_ref().map(|it| it.approvers.as_deref());
     let is_wanted = |group: &&String| match approvers {
-        Some(approvers) => approvers
-            .unwrap_or_default()
-            .iter()
-            .any(|it| it.kind == ApproverKind::Group && it.name == **group),
+        Some(approvers) => {
+            approvers.unwrap_or_default().iter().any(|it| it.kind == ApproverKind::Group && it.name == **group)
+        }
         // Which are named is not known; those that everybody is in are not.
         None => !group.starts_with("system:"),
     };
-    let groups: Vec<&String> = me
-        .groups
-        .iter()
-        .filter(is_wanted)
-        .take(MAX_GROUPS)
-        .collect();
+    let groups: Vec<&String> = me.groups.iter().filter(is_wanted).take(MAX_GROUPS).collect();
     // By way of JSON: a kind that knows no groups leaves them out.
     let vote = json!({
         "by": me.name, "decision": decision, "at": now, "reason": reason, "scope": scope, "groups": groups,
@@ -415,25 +370,16 @@ pub(super) async fn cancel(connection: &Connection, found: &Found) -> Result<(),
         "metadata": {"uid": found.uid},
         "spec": {"cancel": true},
     });
-    let parameters = PatchParams {
-        field_manager: Some(field_manager::CLI.to_owned()),
-        ..PatchParams::default()
-    };
+    let parameters = PatchParams { field_manager: Some(field_manager::CLI.to_owned()), ..PatchParams::default() };
     let api = connection.runs();
     let patch = Patch::Merge(&patch);
     let patched = api.patch(&found.name, &parameters, &patch);
-    let patched = connection
-        .call("cancel the run", Role::Runner, patched)
-        .await;
+    let patched = connection.call("cancel the run", Role::Runner, patched).await;
     patched.map(drop).map_err(|failure| {
         // The UID is there so that no other run of the same name is cancelled.
         Failure::new(
             anyhow!("{} is not cancelled: {}", found.name, failure.words()),
-            format!(
-                "`sympozium show {}{}` says how it stands",
-                found.name,
-                connection.place.flags()
-            ),
+            format!("`sympozium show {}{}` says how it stands", found.name, connection.place.flags()),
         )
     })
 }
@@ -445,10 +391,7 @@ mod tests {
     use super::*;
 
     fn me(name: &str) -> Me {
-        Me {
-            name: name.to_owned(),
-            groups: vec!["sre".to_owned()],
-        }
+        Me { name: name.to_owned(), groups: vec!["sre".to_owned()] }
     }
 
     fn at(second: i64) -> Time {
@@ -469,12 +412,7 @@ mod tests {
 
     fn rules(required: u32) -> Rules {
         Rules {
-            plan: Some(ApprovalPlan {
-                approvers: None,
-                required,
-                run_scope: false,
-                run_author: false,
-            }),
+            plan: Some(ApprovalPlan { approvers: None, required, run_scope: false, run_author: false }),
             author: Some("ada".to_owned()),
         }
     }
@@ -519,10 +457,7 @@ mod tests {
         assert!(says(&asked(), &rules(1), "ada", Says::No).is_ok());
         let scope = says(&asked(), &rules(1), "bob", Says::YesForTheRun).unwrap_err();
         assert_eq!(scope, Undecidable::ForTheRun.to_string());
-        let approver = |kind, name: &str| Approver {
-            kind,
-            name: name.to_owned(),
-        };
+        let approver = |kind, name: &str| Approver { kind, name: name.to_owned() };
         let mut only = rules(1);
         let among = |rules: &mut Rules, all: Vec<Approver>| {
             rules.plan.as_mut().unwrap().approvers = Some(all);

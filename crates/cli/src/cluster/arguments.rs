@@ -66,11 +66,7 @@ impl ClusterArguments {
         self.choice_in(by_namespace, &|name| std::env::var(name).ok())
     }
 
-    fn choice_in(
-        &self,
-        by_namespace: Namespace,
-        variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Option<Choice> {
+    fn choice_in(&self, by_namespace: Namespace, variable: &dyn Fn(&str) -> Option<String>) -> Option<Choice> {
         let variable = |name: &str| variable(name).filter(|it| !it.is_empty());
         let context = self.context.clone().or_else(|| variable(CONTEXT));
         let is_chosen = self.cluster
@@ -92,11 +88,7 @@ mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command};
 
-    fn choice(
-        typed: &[&str],
-        by_namespace: Namespace,
-        variables: &[(&str, &str)],
-    ) -> Option<Choice> {
+    fn choice(typed: &[&str], by_namespace: Namespace, variables: &[(&str, &str)]) -> Option<Choice> {
         let all = ["sympozium", "runs"].into_iter().chain(typed.to_vec());
         let Command::Runs(arguments) = Arguments::try_parse_from(all).unwrap().command else {
             panic!("another command");
@@ -109,11 +101,7 @@ mod tests {
     }
 
     fn chosen(context: Option<&str>, namespace: Option<&str>) -> Option<Choice> {
-        Some(Choice {
-            context: context.map(str::to_owned),
-            namespace: namespace.map(str::to_owned),
-            kubeconfig: None,
-        })
+        Some(Choice { context: context.map(str::to_owned), namespace: namespace.map(str::to_owned), kubeconfig: None })
     }
 
     #[test]
@@ -125,47 +113,18 @@ mod tests {
         for (typed, by_namespace, variables, expected) in [
             (&[][..], Chooses, &[][..], None),
             (&["--cluster"], Chooses, &[], chosen(None, None)),
-            (
-                &["--context", "kind"],
-                Chooses,
-                &[],
-                chosen(Some("kind"), None),
-            ),
+            (&["--context", "kind"], Chooses, &[], chosen(Some("kind"), None)),
             (&["-n", "team"], Chooses, &[], chosen(None, Some("team"))),
             (&["-n", "team"], IsAboutFiles, &[], None),
-            (
-                &["-n", "a", "--cluster"],
-                IsAboutFiles,
-                &[],
-                chosen(None, Some("a")),
-            ),
-            (
-                &[],
-                IsAboutFiles,
-                &set,
-                chosen(Some("staging"), Some("team")),
-            ),
-            (
-                &["--context", "kind", "-n", "a"],
-                Chooses,
-                &set,
-                chosen(Some("kind"), Some("a")),
-            ),
+            (&["-n", "a", "--cluster"], IsAboutFiles, &[], chosen(None, Some("a"))),
+            (&[], IsAboutFiles, &set, chosen(Some("staging"), Some("team"))),
+            (&["--context", "kind", "-n", "a"], Chooses, &set, chosen(Some("kind"), Some("a"))),
             (&[], Chooses, &empty, None),
             // Where runs of this machine are asked for, a variable about namespaces changes nothing.
             (&[], Chooses, &namespace, None),
-            (
-                &["--cluster"],
-                Chooses,
-                &namespace,
-                chosen(None, Some("team")),
-            ),
+            (&["--cluster"], Chooses, &namespace, chosen(None, Some("team"))),
         ] {
-            assert_eq!(
-                choice(typed, by_namespace, variables),
-                expected,
-                "{typed:?}"
-            );
+            assert_eq!(choice(typed, by_namespace, variables), expected, "{typed:?}");
         }
         let by_file = choice(&["--kubeconfig", "config"], Chooses, &[]).unwrap();
         assert_eq!(by_file.kubeconfig, Some(PathBuf::from("config")));

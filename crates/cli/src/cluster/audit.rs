@@ -49,13 +49,9 @@ pub fn kept(cluster: &Cluster, run: &str) -> Result<Kept, Failure> {
         let records = records::read(connection, &found.run, RecordKind::Receipts).await;
         (stored, records)
     });
-    let Records {
-        records, is_cut, ..
-    } = records?;
+    let Records { records, is_cut, .. } = records?;
     if is_cut {
-        note(
-            "warning: there are more receipts than are read at once; what is missing is told below",
-        );
+        note("warning: there are more receipts than are read at once; what is missing is told below");
     }
     let stored = match stored {
         Stored::Plan(_) | Stored::NotPlanned => Ok(()),
@@ -65,9 +61,7 @@ pub fn kept(cluster: &Cluster, run: &str) -> Result<Kept, Failure> {
             Ok(())
         }
         Stored::Unreadable(_) => {
-            note(
-                "warning: the stored plan cannot be read; its digest in the run's status is believed",
-            );
+            note("warning: the stored plan cannot be read; its digest in the run's status is believed");
             Ok(())
         }
     };
@@ -124,21 +118,14 @@ impl Kept {
         let (Some(head), Some(count)) = (&report.receipts_head, report.receipts) else {
             bail!("the run's report does not say how many receipts there are");
         };
-        let end = End {
-            head: Some(head),
-            count: Some(u64::try_from(count).unwrap_or(0)),
-            bytes: u64::MAX,
-        };
+        let end = End { head: Some(head), count: Some(u64::try_from(count).unwrap_or(0)), bytes: u64::MAX };
         let mut number = 0;
         let mut behind = 0;
         let mut is_wanted = true;
         for record in &self.records {
             let spec = &record.spec;
             if verifier.lines() < end.count.unwrap_or(0) && !follows(record, &verifier) {
-                bail!(
-                    "line {}: the record with it does not follow from the one before",
-                    number + 1
-                );
+                bail!("line {}: the record with it does not follow from the one before", number + 1);
             }
             for line in &spec.lines {
                 // What was written before a report that never came does not count.
@@ -157,34 +144,19 @@ impl Kept {
             }
         }
         let checked = finish(&mut verifier, &end, number).context("RunRecords")?;
-        Ok(Checked {
-            behind,
-            is_alive: self.is_alive,
-            ..checked
-        })
+        Ok(Checked { behind, is_alive: self.is_alive, ..checked })
     }
 
     fn nothing_yet(&self, verifier: &mut Verifier) -> anyhow::Result<Checked> {
-        let end = End {
-            head: None,
-            count: Some(0),
-            bytes: 0,
-        };
+        let end = End { head: None, count: Some(0), bytes: 0 };
         let checked = finish(verifier, &end, 0)?;
-        Ok(Checked {
-            is_alive: self.is_alive,
-            ..checked
-        })
+        Ok(Checked { is_alive: self.is_alive, ..checked })
     }
 }
 
 /// Whoever reads has seen enough.
 fn finish_early(verifier: &mut Verifier) -> anyhow::Result<Checked> {
-    let end = End {
-        head: None,
-        count: None,
-        bytes: 0,
-    };
+    let end = End { head: None, count: None, bytes: 0 };
     finish(verifier, &end, 0)
 }
 

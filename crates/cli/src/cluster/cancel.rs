@@ -14,10 +14,7 @@ pub fn cancel(cluster: &Cluster, run: &str) -> Result<Told, Failure> {
     let found = cluster.find(run)?;
     let name = named(&found);
     if let Some(outcome) = view::outcome(&found.run) {
-        return Ok(Told::IsOver {
-            name,
-            word: outcome.word(),
-        });
+        return Ok(Told::IsOver { name, word: outcome.word() });
     }
     cluster.wait(approvals::cancel(&cluster.connection, &found))?;
     Ok(Told::Ending { name })

@@ -34,10 +34,7 @@ pub struct Patience {
 }
 
 /// For every command.
-const PATIENCE: Patience = Patience {
-    watch_seconds: 30,
-    silence: Duration::from_secs(15),
-};
+const PATIENCE: Patience = Patience { watch_seconds: 30, silence: Duration::from_secs(15) };
 
 /// How a cluster is watched.
 #[derive(Clone)]
@@ -91,8 +88,7 @@ impl Connection {
     pub async fn open(choice: &Choice) -> Result<Self, Failure> {
         // Another part of this process may have chosen it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let hint =
-            "`kubectl config get-contexts` lists what there is; --context and --kubeconfig choose";
+        let hint = "`kubectl config get-contexts` lists what there is; --context and --kubeconfig choose";
         let failed = |error: anyhow::Error| Failure::new(error, hint);
         let mut config = config(choice).await.map_err(failed)?;
         config.connect_timeout = Some(CONNECT);
@@ -101,12 +97,7 @@ impl Connection {
         Self::new(config, namespace, choice, PATIENCE).map_err(failed)
     }
 
-    fn new(
-        config: Config,
-        namespace: String,
-        choice: &Choice,
-        patience: Patience,
-    ) -> anyhow::Result<Self> {
+    fn new(config: Config, namespace: String, choice: &Choice, patience: Patience) -> anyhow::Result<Self> {
         let server = config.cluster_url.to_string();
         let mut watched = config.clone();
         let seconds = patience.watch_seconds;
@@ -114,10 +105,7 @@ impl Connection {
         // From the request on, and not from when the connection was last used.
         watched.reset_reader_on_write = true;
         let unusable = "the kubeconfig cannot be used";
-        let watching = Watching {
-            client: Client::try_from(watched).context(unusable)?,
-            seconds,
-        };
+        let watching = Watching { client: Client::try_from(watched).context(unusable)?, seconds };
         Ok(Self {
             client: Client::try_from(config).context(unusable)?,
             watching,
@@ -137,20 +125,13 @@ impl Connection {
     pub fn to(address: std::net::SocketAddr, patience: Patience) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = Config::new(format!("http://{address}/").parse()?);
-        let choice = Choice {
-            context: Some("kind".to_owned()),
-            ..Choice::default()
-        };
+        let choice = Choice { context: Some("kind".to_owned()), ..Choice::default() };
         Self::new(config, "team".to_owned(), &choice, patience)
     }
 
     /// The same in another namespace.
     pub fn within(&self, namespace: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            place: place(&self.choice, namespace),
-            ..self.clone()
-        }
+        Self { namespace: namespace.to_owned(), place: place(&self.choice, namespace), ..self.clone() }
     }
 
     /// Objects of a kind, in the namespace.
@@ -206,10 +187,7 @@ impl Connection {
     /// # Errors
     ///
     /// With what failed.
-    pub async fn attempt<T>(
-        &self,
-        call: impl Future<Output = Result<T, kube::Error>>,
-    ) -> Result<T, CallError> {
+    pub async fn attempt<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
         match tokio::time::timeout(CALL, call).await {
             Ok(answer) => answer.map_err(CallError::from),
             Err(_) => Err(CallError::Silent(CALL)),
@@ -218,12 +196,7 @@ impl Connection {
 
     /// What there is to say when something does not work.
     pub fn refused<'r>(&'r self, doing: &'r str, role: Role) -> Refused<'r> {
-        Refused {
-            doing,
-            role,
-            namespace: &self.namespace,
-            server: &self.server,
-        }
+        Refused { doing, role, namespace: &self.namespace, server: &self.server }
     }
 
     /// Who we are. Everybody may ask that.
@@ -252,10 +225,7 @@ impl Connection {
 fn place(choice: &Choice, namespace: &str) -> Place {
     let kubeconfig = choice.kubeconfig.as_ref().map(|it| it.to_string_lossy());
     let context = choice.context.as_deref();
-    let flags = [
-        ("--kubeconfig", kubeconfig.as_deref()),
-        ("--context", context),
-    ];
+    let flags = [("--kubeconfig", kubeconfig.as_deref()), ("--context", context)];
     let flags = flags.into_iter().filter(|(_, value)| value.is_some());
     // The namespace alone chooses a cluster, but not for every command.
     let is_named = kubeconfig.is_some() || context.is_some();
@@ -278,16 +248,10 @@ async fn config(choice: &Choice) -> anyhow::Result<Config> {
         }
         Err(error) => return Err(anyhow::Error::from(error).context("cannot read the kubeconfig")),
     };
-    let options = KubeConfigOptions {
-        context: choice.context.clone(),
-        ..KubeConfigOptions::default()
-    };
+    let options = KubeConfigOptions { context: choice.context.clone(), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     config.with_context(|| match &choice.context {
-        Some(context) => format!(
-            "context {} of the kubeconfig cannot be used",
-            quoted(context)
-        ),
+        Some(context) => format!("context {} of the kubeconfig cannot be used", quoted(context)),
         None => "the current context of the kubeconfig cannot be used".to_owned(),
     })
 }

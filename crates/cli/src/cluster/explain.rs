@@ -40,10 +40,7 @@ const MAX_READ: usize = 512;
 /// # Errors
 ///
 /// When a run is not there, has no plan, or the cluster says no.
-pub fn planning(
-    cluster: &Cluster,
-    arguments: &ExplainArguments,
-) -> Result<Planning<Explanation>, Failure> {
+pub fn planning(cluster: &Cluster, arguments: &ExplainArguments) -> Result<Planning<Explanation>, Failure> {
     let connection = &cluster.connection;
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) =
         (arguments.files.iter().cloned()).partition(|it| is_file(it.as_os_str()));
@@ -52,9 +49,7 @@ pub fn planning(
         false => cluster.wait(of_files(connection, &files, arguments))?,
     };
     for name in &names {
-        planning
-            .runs
-            .push(of_run(cluster, &name.to_string_lossy())?);
+        planning.runs.push(of_run(cluster, &name.to_string_lossy())?);
     }
     if planning.is_empty() {
         let request = Request {
@@ -71,10 +66,7 @@ pub fn planning(
 
 fn empty(connection: &Connection) -> Planning<Explanation> {
     let session = Session::for_cluster(&connection.namespace);
-    Planning {
-        report: session.finish(&mut Schemas::default(), Completeness::Partial),
-        runs: Vec::new(),
-    }
+    Planning { report: session.finish(&mut Schemas::default(), Completeness::Partial), runs: Vec::new() }
 }
 
 /// A run that is there: nobody plans it a second time.
@@ -88,10 +80,7 @@ fn of_run(cluster: &Cluster, name: &str) -> Result<Run<Explanation>, Failure> {
         Stored::NotPlanned => {
             return Err(Failure::new(
                 anyhow!("run {called} has no plan"),
-                format!(
-                    "`sympozium show {}{place}` says what it waits for, or why it is denied",
-                    found.name
-                ),
+                format!("`sympozium show {}{place}` says what it waits for, or why it is denied", found.name),
             ));
         }
         Stored::Gone => {
@@ -102,10 +91,7 @@ fn of_run(cluster: &Cluster, name: &str) -> Result<Run<Explanation>, Failure> {
         }
         Stored::Wrong(why) => {
             return Err(Failure::new(
-                anyhow!(
-                    "the stored plan of run {called} is not the run's: {}",
-                    shortened(&why)
-                ),
+                anyhow!("the stored plan of run {called} is not the run's: {}", shortened(&why)),
                 "somebody has replaced its ConfigMap: do not believe what it says",
             ));
         }
@@ -168,16 +154,12 @@ async fn of_files(
     }
     let schemas = &mut Schemas::default();
     let run = arguments.run.as_deref();
-    let planning = plan_session(session, schemas, run, NIL_UID, |planned| {
-        Ok(explain(&planned.plan))
-    });
+    let planning = plan_session(session, schemas, run, NIL_UID, |planned| Ok(explain(&planned.plan)));
     Ok(planning)
 }
 
 fn is_floor(object: &Object) -> bool {
-    object.is(Kind::SympoziumPolicy)
-        && object.name.namespace == SYSTEM_NAMESPACE
-        && object.name.name == FLOOR_POLICY
+    object.is(Kind::SympoziumPolicy) && object.name.namespace == SYSTEM_NAMESPACE && object.name.name == FLOOR_POLICY
 }
 
 /// An object that others name.
@@ -190,11 +172,7 @@ struct Reference {
 
 impl Reference {
     fn new(kind: Kind, namespace: &str, name: &str) -> Self {
-        Self {
-            kind,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 }
 
@@ -235,11 +213,9 @@ fn references(objects: &[Object]) -> Vec<Reference> {
         }
     }
     let is_there = |it: &Reference| {
-        objects.iter().any(|object| {
-            object.is(it.kind)
-                && object.name.namespace == it.namespace
-                && object.name.name == it.name
-        })
+        objects
+            .iter()
+            .any(|object| object.is(it.kind) && object.name.namespace == it.namespace && object.name.name == it.name)
     };
     // What can be no name is nothing that a cluster has: judging the files says so.
     all.retain(|it| are_names(&it.namespace, &it.name) && !is_there(it));
@@ -288,10 +264,7 @@ where
 }
 
 fn loaded(value: Value) -> Loaded {
-    Loaded {
-        documents: vec![Node::from_json(value, Mark::START)],
-        ..Loaded::default()
-    }
+    Loaded { documents: vec![Node::from_json(value, Mark::START)], ..Loaded::default() }
 }
 
 #[cfg(test)]
@@ -309,25 +282,13 @@ mod tests {
             let mut session = Session::for_cluster("team");
             session.add_loaded("run.yaml".to_owned(), loaded(run));
             let all = references(session.objects()).into_iter();
-            all.map(|it| format!("{} {}/{}", it.kind.name(), it.namespace, it.name))
-                .collect::<Vec<_>>()
+            all.map(|it| format!("{} {}/{}", it.kind.name(), it.namespace, it.name)).collect::<Vec<_>>()
         };
         assert_eq!(
             run("team", "reader", "models/gpt"),
-            [
-                "Agent team/reader",
-                "SympoziumInstance team/reader",
-                "Model models/gpt",
-                "Model sympozium-system/gpt",
-            ]
+            ["Agent team/reader", "SympoziumInstance team/reader", "Model models/gpt", "Model sympozium-system/gpt",]
         );
-        assert_eq!(
-            run("../../../apis\u{1b}[2J", "reader", "../../x/gpt"),
-            Vec::<String>::new()
-        );
-        assert_eq!(
-            run("team", "a/b?c", "\u{1b}/gpt"),
-            ["Model sympozium-system/gpt"]
-        );
+        assert_eq!(run("../../../apis\u{1b}[2J", "reader", "../../x/gpt"), Vec::<String>::new());
+        assert_eq!(run("team", "a/b?c", "\u{1b}/gpt"), ["Model sympozium-system/gpt"]);
     }
 }

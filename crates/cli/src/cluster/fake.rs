@@ -20,9 +20,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    pub fn new(
-        answer: impl Fn(&str, &str) -> Option<(u16, Value)> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(answer: impl Fn(&str, &str) -> Option<(u16, Value)> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -43,28 +41,19 @@ impl Fake {
 
     /// To it, with little patience.
     pub fn connection(&self) -> Connection {
-        let patience = Patience {
-            watch_seconds: 1,
-            silence: Duration::ZERO,
-        };
+        let patience = Patience { watch_seconds: 1, silence: Duration::ZERO };
         Connection::to(self.address, patience).unwrap()
     }
 
     /// The same for commands that wait.
     pub fn cluster(&self) -> Cluster {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let connection = {
             // A client begins work of its own.
             let _inside = Runtime::enter(&runtime);
             self.connection()
         };
-        Cluster {
-            runtime,
-            connection,
-        }
+        Cluster { runtime, connection }
     }
 }
 

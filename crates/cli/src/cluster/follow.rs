@@ -63,12 +63,7 @@ type Watch = Pin<Box<dyn Stream<Item = Seen> + Send>>;
 /// # Errors
 ///
 /// When the run cannot be watched at all.
-pub async fn watch(
-    connection: &Connection,
-    run: AgentRun,
-    events: &EventLog,
-    approve: Approve,
-) -> Result<(), Failure> {
+pub async fn watch(connection: &Connection, run: AgentRun, events: &EventLog, approve: Approve) -> Result<(), Failure> {
     let mut seen = futures::stream::select_all(watches(connection, &run));
     let mut told = Told::new(run, connection.place.clone(), now_ms());
     let mut trouble = Trouble::default();
@@ -120,13 +115,7 @@ pub async fn watch(
 }
 
 /// Tells events, and answers questions where no person is asked.
-async fn tell(
-    connection: &Connection,
-    told: &Told,
-    events: &EventLog,
-    approve: Approve,
-    new: Vec<Event>,
-) {
+async fn tell(connection: &Connection, told: &Told, events: &EventLog, approve: Approve, new: Vec<Event>) {
     for (number, event) in new.into_iter().enumerate() {
         // Whoever reads is asked first again: they would miss what does not fit into the log.
         if number % AT_ONCE == AT_ONCE - 1 {
@@ -150,22 +139,15 @@ async fn tell(
     }
 }
 
-async fn answer(
-    connection: &Connection,
-    told: &Told,
-    question: &Question,
-    says: Says,
-) -> Option<String> {
-    let Question {
-        approval, action, ..
-    } = question;
+async fn answer(connection: &Connection, told: &Told, question: &Question, says: Says) -> Option<String> {
+    let Question { approval, action, .. } = question;
     let name = plan::names(told.run()).of(approval);
     match approvals::decide(connection, &name, action, says, None).await {
         Ok(Heard::Decided) => None,
         Ok(Heard::More(more)) => Some(format!("{more} more must say yes to {approval}")),
-        Ok(Heard::Noted) => Some(format!(
-            "whether that is enough for {approval} is decided by the run's plan, which you may not read"
-        )),
+        Ok(Heard::Noted) => {
+            Some(format!("whether that is enough for {approval} is decided by the run's plan, which you may not read"))
+        }
         Err(why) => Some(format!("{approval} waits for a person: {why}")),
     }
 }
@@ -210,9 +192,7 @@ fn watches(connection: &Connection, run: &AgentRun) -> Vec<Watch> {
     });
     let approvals = watcher(connection.watched::<ToolApproval>(), of_run).default_backoff();
     let approvals = approvals.map(|event| match event {
-        Ok(watcher::Event::Apply(it) | watcher::Event::InitApply(it)) => {
-            Seen::Approval(Box::new(it))
-        }
+        Ok(watcher::Event::Apply(it) | watcher::Event::InitApply(it)) => Seen::Approval(Box::new(it)),
         Ok(watcher::Event::Init) => Seen::Nothing,
         Ok(_) => Seen::Fine,
         Err(error) => Seen::Trouble(What::Approvals, error),
@@ -271,10 +251,7 @@ impl Trouble {
                 return Ok(Vec::new());
             }
             self.forbidden.push(what);
-            return warn(format!(
-                "you may not {doing}; the ClusterRole `{}` lets you",
-                Role::Viewer.name()
-            ));
+            return warn(format!("you may not {doing}; the ClusterRole `{}` lets you", Role::Viewer.name()));
         }
         // A watch that is too old begins anew, and nobody need know.
         if code == Some(410) {

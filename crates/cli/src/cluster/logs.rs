@@ -42,13 +42,7 @@ pub fn print(
     let found = cluster.find(&arguments.run)?;
     let connection = &cluster.connection;
     let printed = match &arguments.part {
-        Some(part) => cluster.wait(part_log(
-            connection,
-            &found,
-            part,
-            arguments.follow,
-            printer,
-        )),
+        Some(part) => cluster.wait(part_log(connection, &found, part, arguments.follow, printer)),
         None if arguments.follow => cluster.wait(followed(connection, &found, arguments, printer)),
         None => cluster.wait(said(connection, &found, arguments, printer)),
     };
@@ -109,9 +103,7 @@ fn missing(records: &Records, report: Option<&RunReport>) -> Option<String> {
     let first = records.gap.or((there < reported).then_some(there))?;
     let kind = RecordKind::Transcript;
     let piece = records::piece(kind, i32::try_from(first).unwrap_or(i32::MAX));
-    Some(format!(
-        "warning: RunRecord {piece} of the run is missing, and what was said from there on is not shown"
-    ))
+    Some(format!("warning: RunRecord {piece} of the run is missing, and what was said from there on is not shown"))
 }
 
 /// What a run waits for that has not started.
@@ -169,9 +161,7 @@ async fn part_log(
         Some(name) => {
             let pods = connection.all::<Pod>();
             let pod = pods.get_opt(name.as_str());
-            connection
-                .call("read the run's pod", Role::View, pod)
-                .await?
+            connection.call("read the run's pod", Role::View, pod).await?
         }
         None => None,
     };
@@ -183,21 +173,17 @@ async fn part_log(
         let wanted = quoted(part);
         let is_over = view::outcome(&found.run).is_some();
         return Ok(Err(Stopped::Failed(match (names.is_empty(), pod) {
-            (true, _) if !is_over && status.pod_name.is_none() => anyhow!(
-                "the run has no pod yet, and part {wanted} no log: {}",
-                why_not(&found.run)
-            ),
-            (true, _) => anyhow!(
-                "the run's pod is gone, and no container failed: of part {wanted} there is no log any more"
-            ),
+            (true, _) if !is_over && status.pod_name.is_none() => {
+                anyhow!("the run has no pod yet, and part {wanted} no log: {}", why_not(&found.run))
+            }
+            (true, _) => {
+                anyhow!("the run's pod is gone, and no container failed: of part {wanted} there is no log any more")
+            }
             (false, None) => anyhow!(
                 "the run's pod is gone, and of part {wanted} no log was kept; it was of {}",
                 printable(&names.join(", "))
             ),
-            (false, Some(_)) => anyhow!(
-                "there is no part {wanted}; there are {}",
-                printable(&names.join(", "))
-            ),
+            (false, Some(_)) => anyhow!("there is no part {wanted}; there are {}", printable(&names.join(", "))),
         })));
     };
     let mut lines = LogLines::default();
@@ -241,9 +227,7 @@ async fn part_log(
         }
     }
     if read >= MAX_LOG_BYTES && !is_followed {
-        note(&format!(
-            "there may be more: only the first {MAX_LOG_BYTES} bytes were read"
-        ));
+        note(&format!("there may be more: only the first {MAX_LOG_BYTES} bytes were read"));
     }
     Ok(lines.finish(printer).map_err(Stopped::from))
 }

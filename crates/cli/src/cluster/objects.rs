@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use sympozium_api::labels::field_manager;
 use sympozium_api::names::{NamespaceName, ObjectName};
 use sympozium_api::{
-    Agent, AgentSpec, Model, ModelSpec, SkillPack, SkillPackSpec, SympoziumInstance,
-    SympoziumPolicy, SympoziumPolicySpec,
+    Agent, AgentSpec, Model, ModelSpec, SkillPack, SkillPackSpec, SympoziumInstance, SympoziumPolicy,
+    SympoziumPolicySpec,
 };
 
 use super::Connection;
@@ -88,12 +88,7 @@ impl Needed {
 impl Wanted {
     /// How it is called.
     fn title(&self) -> String {
-        format!(
-            "{} {}/{}",
-            self.kind.resource().kind,
-            printable(&self.namespace),
-            printable(&self.name)
-        )
+        format!("{} {}/{}", self.kind.resource().kind, printable(&self.namespace), printable(&self.name))
     }
 
     fn api(&self, connection: &Connection) -> Api<DynamicObject> {
@@ -128,10 +123,7 @@ fn check_names(wanted: &[Wanted]) -> Result<(), Failure> {
 /// # Errors
 ///
 /// When one is there and is another than that of the files, or has a name that none can have.
-pub async fn missing<'w>(
-    connection: &Connection,
-    wanted: &'w [Wanted],
-) -> Result<Vec<&'w Wanted>, Failure> {
+pub async fn missing<'w>(connection: &Connection, wanted: &'w [Wanted]) -> Result<Vec<&'w Wanted>, Failure> {
     check_names(wanted)?;
     let mut missing = Vec::new();
     let mut others = Vec::new();
@@ -161,10 +153,7 @@ pub async fn missing<'w>(
         return Ok(missing);
     }
     Err(Failure::new(
-        anyhow!(
-            "the cluster has another {} than the files; nothing was created",
-            others.join(", ")
-        ),
+        anyhow!("the cluster has another {} than the files; nothing was created", others.join(", ")),
         "run with what is there by leaving the file out, or change it yourself: kubectl apply -f FILE",
     ))
 }
@@ -174,11 +163,7 @@ pub async fn missing<'w>(
 /// # Errors
 ///
 /// When the API server does not take one.
-pub async fn create(
-    connection: &Connection,
-    wanted: &[&Wanted],
-    how: Creating,
-) -> Result<(), Failure> {
+pub async fn create(connection: &Connection, wanted: &[&Wanted], how: Creating) -> Result<(), Failure> {
     for object in wanted {
         let title = object.title();
         let mut value = object.value.clone();
@@ -229,10 +214,7 @@ pub enum Creating {
 
 /// What every object is created with.
 pub fn parameters(how: Creating) -> PostParams {
-    PostParams {
-        dry_run: how == Creating::Tried,
-        field_manager: Some(field_manager::CLI.to_owned()),
-    }
+    PostParams { dry_run: how == Creating::Tried, field_manager: Some(field_manager::CLI.to_owned()) }
 }
 
 /// Whether an object of the cluster is that of the files, whatever the API server has filled in.
@@ -284,11 +266,7 @@ fn secret(value: &Value) -> (Map<String, Value>, String) {
 
 /// That an object of the files is left alone.
 pub fn left_alone(kind: &str, name: &str) -> String {
-    format!(
-        "{} {} of the files is left alone; `kubectl apply` makes it",
-        printable(kind),
-        quoted(name)
-    )
+    format!("{} {} of the files is left alone; `kubectl apply` makes it", printable(kind), quoted(name))
 }
 
 #[cfg(test)]
@@ -298,23 +276,13 @@ mod tests {
     #[test]
     fn what_the_api_server_fills_in_changes_nothing() {
         let wanted = json!({"spec": {"agents": {"default": {"model": "m"}}, "skills": [{"skillPackRef": "a"}]}});
-        let mut found: Value = serde_json::to_value(
-            serde_json::from_value::<AgentSpec>(wanted["spec"].clone()).unwrap(),
-        )
-        .unwrap();
-        assert!(is_same(
-            Needed::Agent,
-            &wanted,
-            &json!({"spec": found, "status": {"a": 1}})
-        ));
+        let mut found: Value =
+            serde_json::to_value(serde_json::from_value::<AgentSpec>(wanted["spec"].clone()).unwrap()).unwrap();
+        assert!(is_same(Needed::Agent, &wanted, &json!({"spec": found, "status": {"a": 1}})));
         found["skills"] = json!([{"skillPackRef": "a"}, {"skillPackRef": "b"}]);
         assert!(!is_same(Needed::Agent, &wanted, &json!({"spec": found})));
         // What cannot be read is not the same.
-        assert!(!is_same(
-            Needed::Agent,
-            &wanted,
-            &json!({"spec": {"skills": 7}})
-        ));
+        assert!(!is_same(Needed::Agent, &wanted, &json!({"spec": {"skills": 7}})));
     }
 
     #[test]
@@ -355,15 +323,7 @@ mod tests {
         let other = json!({"data": {"key": "dmFsdWU="}, "type": "kubernetes.io/tls"});
         assert!(!is_same(Needed::Secret, &wanted, &other));
         let map = json!({"data": {"a": "1"}});
-        assert!(is_same(
-            Needed::ConfigMap,
-            &map,
-            &json!({"data": {"a": "1"}, "binaryData": {}})
-        ));
-        assert!(!is_same(
-            Needed::ConfigMap,
-            &map,
-            &json!({"data": {"a": "1", "b": "2"}})
-        ));
+        assert!(is_same(Needed::ConfigMap, &map, &json!({"data": {"a": "1"}, "binaryData": {}})));
+        assert!(!is_same(Needed::ConfigMap, &map, &json!({"data": {"a": "1", "b": "2"}})));
     }
 }

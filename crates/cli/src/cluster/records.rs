@@ -40,11 +40,7 @@ impl Records {
 /// # Errors
 ///
 /// When it cannot be listed.
-pub async fn read(
-    connection: &Connection,
-    run: &AgentRun,
-    kind: RecordKind,
-) -> Result<Records, Failure> {
+pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> Result<Records, Failure> {
     let api = connection.records();
     let names = plan::names(run);
     let mut parameters = ListParams::default().labels(&of_run(run)).limit(PAGE);
@@ -76,11 +72,7 @@ pub async fn read(
         }
     }
     let (records, gap) = in_order(records);
-    Ok(Records {
-        records,
-        is_cut,
-        gap,
-    })
+    Ok(Records { records, is_cut, gap })
 }
 
 /// What finds the objects of a run. Whose they are is in them.
@@ -107,9 +99,8 @@ pub fn piece(kind: RecordKind, segment: i32) -> String {
 /// From the first piece to the last before one that is missing, and which that is.
 pub fn in_order(mut records: Vec<RunRecord>) -> (Vec<RunRecord>, Option<usize>) {
     records.sort_by_key(|it| it.spec.segment);
-    let is_next = |(place, record): &(usize, &RunRecord)| {
-        usize::try_from(record.spec.segment).is_ok_and(|it| it == *place)
-    };
+    let is_next =
+        |(place, record): &(usize, &RunRecord)| usize::try_from(record.spec.segment).is_ok_and(|it| it == *place);
     let whole = records.iter().enumerate().take_while(is_next).count();
     let gap = (whole < records.len()).then_some(whole);
     records.truncate(whole);

@@ -109,10 +109,7 @@ impl Refused<'_> {
             ),
             (_, Some(status)) if status.is_not_found() => Failure::new(
                 anyhow!("cannot {doing}: {}", said(status)),
-                format!(
-                    "see that namespace {} is the right one",
-                    quoted(self.namespace)
-                ),
+                format!("see that namespace {} is the right one", quoted(self.namespace)),
             ),
             (_, Some(status)) => Failure::new(
                 anyhow!("cannot {doing}: {}", said(status)),

@@ -48,9 +48,7 @@ pub fn rm(cluster: &Cluster, arguments: &RmArguments) -> Result<ExitCode, Failur
             false => {
                 answer(&format!("removing {}\n", named(found)))?;
                 let place = cluster.connection.place.flags();
-                note(&format!(
-                    "it takes its time; `sympozium runs{place}` shows when it is gone"
-                ));
+                note(&format!("it takes its time; `sympozium runs{place}` shows when it is gone"));
             }
         }
     }
@@ -59,11 +57,7 @@ pub fn rm(cluster: &Cluster, arguments: &RmArguments) -> Result<ExitCode, Failur
 
 /// How a run is called here.
 pub fn named(found: &Found) -> String {
-    format!(
-        "{} ({})",
-        printable(&found.name),
-        short(&printable(&found.uid))
-    )
+    format!("{} ({})", printable(&found.name), short(&printable(&found.uid)))
 }
 
 /// Whether it is gone, and not only going.
@@ -72,10 +66,7 @@ async fn removed(connection: &Connection, found: &Found) -> Result<bool, Failure
     // No other run of the same name, and nothing of it stays behind.
     let parameters = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
-        preconditions: Some(Preconditions {
-            uid: Some(found.uid.clone()),
-            resource_version: None,
-        }),
+        preconditions: Some(Preconditions { uid: Some(found.uid.clone()), resource_version: None }),
         ..DeleteParams::default()
     };
     let deleted = api.delete(&found.name, &parameters);

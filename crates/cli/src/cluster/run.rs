@@ -50,9 +50,7 @@ pub fn run(cluster: &Cluster, arguments: &RunArguments) -> Result<ExitCode, Fail
     cluster.wait(async {
         let mut signals = Signals::listen()
             .context("cannot listen for signals")
-            .map_err(|error| {
-                Failure::new(error, "try again in another terminal, and report this")
-            })?;
+            .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
         let (found, wanted) = created(&connection, &composed, &mut signals).await?;
         match next(wanted, arguments) {
             Next::Detach => {
@@ -131,11 +129,7 @@ async fn create_all(connection: &Connection, composed: &Composed) -> Result<Foun
     found(create_run(connection, composed, Creating::Really).await?)
 }
 
-async fn create_run(
-    connection: &Connection,
-    composed: &Composed,
-    how: Creating,
-) -> Result<AgentRun, Failure> {
+async fn create_run(connection: &Connection, composed: &Composed, how: Creating) -> Result<AgentRun, Failure> {
     let run: AgentRun = serde_json::from_value(composed.run.clone())
         .context("the run cannot be sent")
         .map_err(|error| Failure::new(error, "`sympozium validate` checks manifests"))?;
@@ -152,9 +146,7 @@ async fn create_run(
                     connection.place.flags()
                 ),
             ),
-            false => connection
-                .refused("create the AgentRun", Role::Runner)
-                .failure(&error),
+            false => connection.refused("create the AgentRun", Role::Runner).failure(&error),
         }
     })
 }
@@ -169,11 +161,7 @@ struct Detached<'d> {
 }
 
 fn detach(found: &Found, connection: &Connection, format: RunFormat) -> Result<(), Failure> {
-    let detached = Detached {
-        run: &found.name,
-        uid: &found.uid,
-        namespace: &connection.namespace,
-    };
+    let detached = Detached { run: &found.name, uid: &found.uid, namespace: &connection.namespace };
     match format {
         RunFormat::Text => {
             answer(&format!("{}\n", found.name))?;
@@ -210,10 +198,7 @@ async fn followed(
         .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
     let events = EventLog::default();
     events.tell(Event::Starting {
-        text: format!(
-            "AgentRun {}/{} is created; the cluster starts it",
-            connection.namespace, found.name
-        ),
+        text: format!("AgentRun {}/{} is created; the cluster starts it", connection.namespace, found.name),
     });
     let hand = Hand::new(connection.clone(), found.clone(), events.clone());
     if wanted != Stop::No {
@@ -229,30 +214,22 @@ async fn followed(
         }
     };
     let reader = events.reader();
-    let following =
-        crate::run::follow::follow(&events, reader, &hand, manner, streams, signals, watching);
+    let following = crate::run::follow::follow(&events, reader, &hand, manner, streams, signals, watching);
     let ending = following.await;
     let cancelled = hand.last_word().await;
     let (name, place) = (&found.name, connection.place.flags());
-    let ending = ending
-        .context("cannot show what happened in the run")
-        .map_err(|error| {
-            let hint = format!("`sympozium show {name}{place}` tells what came of it");
-            Failure::new(error, hint)
-        })?;
+    let ending = ending.context("cannot show what happened in the run").map_err(|error| {
+        let hint = format!("`sympozium show {name}{place}` tells what came of it");
+        Failure::new(error, hint)
+    })?;
     match ending {
         Ending::Outcome(outcome) => Ok(outcome),
         Ending::Left => cancelled.map(|()| Outcome::Cancelled),
         Ending::Lost => {
             let why = failed.map_or_else(String::new, |it| format!(": {}", it.words()));
             Err(Failure::new(
-                anyhow!(
-                    "run {} goes on in the cluster, and cannot be followed any more{why}",
-                    quoted(name)
-                ),
-                format!(
-                    "`sympozium logs -f {name}{place}` follows it again, `sympozium cancel {name}{place}` ends it"
-                ),
+                anyhow!("run {} goes on in the cluster, and cannot be followed any more{why}", quoted(name)),
+                format!("`sympozium logs -f {name}{place}` follows it again, `sympozium cancel {name}{place}` ends it"),
             ))
         }
     }
@@ -269,20 +246,12 @@ struct Hand {
 
 impl Hand {
     fn new(connection: Connection, found: Found, events: EventLog) -> Self {
-        Self {
-            connection,
-            names: plan::names(&found.run),
-            found,
-            events,
-            cancelling: Mutex::new(Cancelling::No),
-        }
+        Self { connection, names: plan::names(&found.run), found, events, cancelling: Mutex::new(Cancelling::No) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Cancelling> {
         // A panic elsewhere leaves it whole.
-        self.cancelling
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.cancelling.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Has the run told to end, and whether it was told already.
@@ -333,10 +302,7 @@ enum Telling {
 }
 
 impl Cancelling {
-    fn tell(
-        &mut self,
-        telling: impl Future<Output = Result<(), Failure>> + Send + 'static,
-    ) -> Telling {
+    fn tell(&mut self, telling: impl Future<Output = Result<(), Failure>> + Send + 'static) -> Telling {
         if let Self::Telling(task) = self
             && let Some(told) = task.now_or_never()
         {
@@ -384,18 +350,13 @@ impl Steering for Hand {
     fn stop(&self, how: Stop) -> Stopping {
         let telling = self.cancel();
         match (how, telling) {
-            (Stop::Gently | Stop::No, _) => Stopping {
-                text: "ending the run; press Ctrl-C again to leave it to the cluster",
-                leaves: false,
-            },
-            (Stop::Now, Telling::Told) => Stopping {
-                text: "leaving; the cluster ends the run",
-                leaves: true,
-            },
-            (Stop::Now, Telling::OnItsWay) => Stopping {
-                text: "leaving as soon as the cluster knows that the run is to end",
-                leaves: true,
-            },
+            (Stop::Gently | Stop::No, _) => {
+                Stopping { text: "ending the run; press Ctrl-C again to leave it to the cluster", leaves: false }
+            }
+            (Stop::Now, Telling::Told) => Stopping { text: "leaving; the cluster ends the run", leaves: true },
+            (Stop::Now, Telling::OnItsWay) => {
+                Stopping { text: "leaving as soon as the cluster knows that the run is to end", leaves: true }
+            }
         }
     }
 }

@@ -58,14 +58,7 @@ fn receipts(count: usize) -> (Vec<RunRecord>, Digest) {
             number += 1;
         }
         let segment = records.len();
-        records.push(record(
-            "receipts",
-            segment,
-            first,
-            &lines,
-            previous,
-            chain.head(),
-        ));
+        records.push(record("receipts", segment, first, &lines, previous, chain.head()));
     }
     (records, chain.head().clone())
 }
@@ -111,11 +104,7 @@ fn new_told(run: AgentRun) -> Told {
 
 fn kinds(events: &[Event]) -> Vec<String> {
     let kind = |event: &Event| serde_json::to_value(event).unwrap()["event"].to_string();
-    events
-        .iter()
-        .map(kind)
-        .map(|it| it.trim_matches('"').to_owned())
-        .collect()
+    events.iter().map(kind).map(|it| it.trim_matches('"').to_owned()).collect()
 }
 
 fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
@@ -126,25 +115,16 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
 #[test]
 fn every_end_of_a_run_is_one_of_ours() {
     let outcome = |status: Value| view::outcome(&run(status));
-    let succeeded = Outcome::Succeeded {
-        answer: "Done.".to_owned(),
-    };
-    let denied = |why: &str| Outcome::Denied {
-        why: why.to_owned(),
-    };
-    let refused = |why: &str| Outcome::Refused {
-        why: why.to_owned(),
-    };
+    let succeeded = Outcome::Succeeded { answer: "Done.".to_owned() };
+    let denied = |why: &str| Outcome::Denied { why: why.to_owned() };
+    let refused = |why: &str| Outcome::Refused { why: why.to_owned() };
     let reasons = "denied[tool-gating]: AgentRun team/nightly: spec: no such tool (hint: name another)\n\
                    denied[floor]: AgentRun team/nightly: spec: no (hint: ask)";
     for (status, expected) in [
         (json!(null), None),
         (json!({"phase": "Pending"}), None),
         (json!({"phase": "PostRunning", "result": "Done."}), None),
-        (
-            json!({"phase": "Succeeded", "result": "Done."}),
-            Some(succeeded),
-        ),
+        (json!({"phase": "Succeeded", "result": "Done."}), Some(succeeded)),
         (json!({"phase": "Cancelled"}), Some(Outcome::Cancelled)),
         // As the controller writes each of them.
         (
@@ -162,22 +142,15 @@ fn every_end_of_a_run_is_one_of_ours() {
                 "conditions": [condition("Admitted", "True", "Admitted", ""),
                     condition("NetworkEnforced", "False", "Unenforced", "the canary answers")],
                 "failedContainers": [{"name": "check-network", "reason": "Error", "exitCode": 1}]}),
-            Some(refused(
-                "the check of the network failed: the canary answers\ncheck-network: Error (exit code 1)",
-            )),
+            Some(refused("the check of the network failed: the canary answers\ncheck-network: Error (exit code 1)")),
         ),
         // The floor lets it be, and the run failed of something else.
         (
             json!({"phase": "Failed", "error": "the agent crashed",
                 "conditions": [condition("NetworkEnforced", "False", "Unenforced", "the canary answers")]}),
-            Some(Outcome::Failed {
-                why: "the agent crashed".to_owned(),
-            }),
+            Some(Outcome::Failed { why: "the agent crashed".to_owned() }),
         ),
-        (
-            json!({"phase": "Failed", "error": "the run's time is up"}),
-            Some(Outcome::TimedOut),
-        ),
+        (json!({"phase": "Failed", "error": "the run's time is up"}), Some(Outcome::TimedOut)),
         (
             json!({"phase": "Failed", "report": {"reportedAt": "2027-01-15T08:00:00Z", "ending": "timedOut"}}),
             Some(Outcome::TimedOut),
@@ -186,9 +159,7 @@ fn every_end_of_a_run_is_one_of_ours() {
             json!({"phase": "Failed", "error": "the agent crashed", "failedContainers":
                 [{"name": "agent", "reason": "OOMKilled", "exitCode": 137, "logTail": "last words\n"}]}),
             Some(Outcome::Failed {
-                why:
-                    "the agent crashed\nagent: OOMKilled (exit code 137); it last said:\nlast words"
-                        .to_owned(),
+                why: "the agent crashed\nagent: OOMKilled (exit code 137); it last said:\nlast words".to_owned(),
             }),
         ),
     ] {
@@ -226,17 +197,8 @@ fn what_is_in_the_way_is_told_in_words() {
         condition("Started", "False", "ImagePull", ""),
         condition("NetworkEnforced", "Unknown", "Unknown", ""),
     ]}));
-    let told: Vec<String> = view::waits_for(&run)
-        .into_iter()
-        .map(|(_, text)| text)
-        .collect();
-    assert_eq!(
-        told,
-        [
-            "Agent `worker` is not there yet",
-            "an image cannot be pulled"
-        ]
-    );
+    let told: Vec<String> = view::waits_for(&run).into_iter().map(|(_, text)| text).collect();
+    assert_eq!(told, ["Agent `worker` is not there yet", "an image cannot be pulled"]);
     let mut events = new_told(run.clone());
     let first = events.saw_run(run.clone(), NOW);
     assert_eq!(kinds(&first), ["starting", "starting", "phase"]);
@@ -256,12 +218,7 @@ fn objects_in_any_order_become_events_in_order() {
     assert!(told.wants_plan());
     let events = told.plan(None, NOW);
     assert_eq!(kinds(&events), ["planned", "phase"]);
-    assert_eq!(
-        events[1],
-        Event::Phase {
-            phase: Phase::Working
-        }
-    );
+    assert_eq!(events[1], Event::Phase { phase: Phase::Working });
     let events = told.saw_record(records[0].clone(), NOW);
     assert_eq!(kinds(&events), ["receipt", "receipt", "receipt"]);
     // Nothing is told twice.
@@ -271,26 +228,14 @@ fn objects_in_any_order_become_events_in_order() {
     let [Event::Asked { question }] = asked.as_slice() else {
         panic!("nobody is asked: {asked:?}");
     };
-    assert_eq!(
-        (question.approval.as_str(), question.deadline_ms),
-        ("q1", NOW + 600_000)
-    );
-    let decided =
-        json!({"decision": "denied", "decidedBy": "bob", "decidedAt": "2027-01-15T08:01:00Z"});
+    assert_eq!((question.approval.as_str(), question.deadline_ms), ("q1", NOW + 600_000));
+    let decided = json!({"decision": "denied", "decidedBy": "bob", "decidedAt": "2027-01-15T08:01:00Z"});
     assert_eq!(
         told.saw_approval(&approval("q1", decided), NOW),
-        [Event::Answered {
-            approval: "q1".to_owned(),
-            decision: Some(Decision::Denied),
-            by: Some("bob".to_owned()),
-        }]
+        [Event::Answered { approval: "q1".to_owned(), decision: Some(Decision::Denied), by: Some("bob".to_owned()) }]
     );
     told.saw_approval(&approval("q2", json!(null)), NOW);
-    let expired = Event::Answered {
-        approval: "q2".to_owned(),
-        decision: Some(Decision::Expired),
-        by: None,
-    };
+    let expired = Event::Answered { approval: "q2".to_owned(), decision: Some(Decision::Expired), by: None };
     assert_eq!(told.due_ms(), Some(NOW + 600_000));
     assert_eq!(told.tick(NOW + 600_000), [expired]);
 
@@ -302,31 +247,16 @@ fn objects_in_any_order_become_events_in_order() {
     over["report"]["receiptSegments"] = json!(2);
     over["report"]["receiptsHead"] = json!(head);
     assert_eq!(told.saw_run(run(over.clone()), NOW), []);
-    let said = record(
-        "transcript",
-        0,
-        0,
-        &["{\"kind\":\"end\"}".to_owned(), "no JSON".to_owned()],
-        None,
-        &head,
-    );
-    assert_eq!(
-        kinds(&told.saw_record(said, NOW)),
-        ["transcript", "transcript"]
-    );
+    let said = record("transcript", 0, 0, &["{\"kind\":\"end\"}".to_owned(), "no JSON".to_owned()], None, &head);
+    assert_eq!(kinds(&told.saw_record(said, NOW)), ["transcript", "transcript"]);
     over["revocation"] = json!({"checkedAt": "2027-01-15T08:02:00Z",
         "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]});
     // What is left is removed again, so that is not the end.
     assert_eq!(told.saw_run(run(over.clone()), NOW), []);
     let ended = |leftovers: Vec<String>| {
         [Event::Ended {
-            outcome: Outcome::Succeeded {
-                answer: "Done.".to_owned(),
-            },
-            usage: Usage {
-                model_requests: 3,
-                ..Usage::default()
-            },
+            outcome: Outcome::Succeeded { answer: "Done.".to_owned() },
+            usage: Usage { model_requests: 3, ..Usage::default() },
             leftovers,
         }]
     };
@@ -337,13 +267,11 @@ fn objects_in_any_order_become_events_in_order() {
 
 #[test]
 fn what_stays_although_the_run_is_over_is_told_in_the_end() {
-    let over = run(
-        json!({"phase": "Succeeded", "result": "Done.", "planDigest": digest(), "podName": "pod",
+    let over = run(json!({"phase": "Succeeded", "result": "Done.", "planDigest": digest(), "podName": "pod",
         "tokenUsage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7, "toolCalls": 1, "modelRequests": 2,
             "estimated": true, "durationMs": 5},
         "revocation": {"checkedAt": "2027-01-15T08:02:00Z",
-            "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]}}),
-    );
+            "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]}}));
     let mut told = new_told(over.clone());
     told.saw_run(over, NOW);
     assert_eq!(kinds(&told.plan(None, NOW)), ["planned", "usage"]);
@@ -351,16 +279,8 @@ fn what_stays_although_the_run_is_over_is_told_in_the_end() {
     assert_eq!(
         told.tick(NOW + 60_000),
         [Event::Ended {
-            outcome: Outcome::Succeeded {
-                answer: "Done.".to_owned(),
-            },
-            usage: Usage {
-                model_requests: 2,
-                input_tokens: 3,
-                output_tokens: 4,
-                estimated: true,
-                tool_calls: 1,
-            },
+            outcome: Outcome::Succeeded { answer: "Done.".to_owned() },
+            usage: Usage { model_requests: 2, input_tokens: 3, output_tokens: 4, estimated: true, tool_calls: 1 },
             leftovers: vec!["Role team/x".to_owned()],
         }]
     );
@@ -372,10 +292,8 @@ fn told_of(records: Vec<RunRecord>) -> (Told, Vec<Event>) {
     let mut told = new_told(started.clone());
     told.saw_run(started, NOW);
     told.plan(None, NOW);
-    let mut listed: Vec<(String, RunRecord)> = records
-        .into_iter()
-        .map(|it| (it.metadata.name.clone().unwrap(), it))
-        .collect();
+    let mut listed: Vec<(String, RunRecord)> =
+        records.into_iter().map(|it| (it.metadata.name.clone().unwrap(), it)).collect();
     listed.sort_by(|a, b| a.0.cmp(&b.0));
     let stored: BTreeMap<String, RunRecord> = listed.iter().cloned().collect();
     let mut events = Vec::new();
@@ -445,22 +363,13 @@ fn nobody_waits_for_ever() {
     told.saw_run(run(over), NOW);
     told.plan(None, NOW);
     assert_eq!(told.tick(NOW + 10_001), []);
-    assert_eq!(
-        kinds(&told.tick(NOW + 60_001)),
-        ["warning", "warning", "ended"]
-    );
+    assert_eq!(kinds(&told.tick(NOW + 60_001)), ["warning", "warning", "ended"]);
 
     // One that is deleted is over at once.
     let mut told = new_told(run(json!({"phase": "Running"})));
     let events = told.saw_no_run(NOW);
     assert_eq!(kinds(&events), ["warning", "ended"]);
-    assert!(matches!(
-        &events[1],
-        Event::Ended {
-            outcome: Outcome::Cancelled,
-            ..
-        }
-    ));
+    assert!(matches!(&events[1], Event::Ended { outcome: Outcome::Cancelled, .. }));
 }
 
 #[test]
@@ -499,9 +408,7 @@ fn kept(records: Vec<RunRecord>, report: Value) -> Kept {
 
 fn checked(kept: &Kept) -> Result<String, String> {
     let checked = kept.check(&mut |_, _| true);
-    checked
-        .map(|it| it.to_string())
-        .map_err(|error| format!("{error:#}"))
+    checked.map(|it| it.to_string()).map_err(|error| format!("{error:#}"))
 }
 
 #[test]
@@ -518,29 +425,20 @@ fn a_chain_is_verified_to_the_head_that_was_reported() {
     let cut = kept(records[..1].to_vec(), report(3, &head));
     assert_eq!(
         checked(&cut),
-        Err(
-            "RunRecords: line 3: it is missing: there are 2 receipts, and 3 were reported"
-                .to_owned()
-        )
+        Err("RunRecords: line 3: it is missing: there are 2 receipts, and 3 were reported".to_owned())
     );
     // A line that was changed, with everything behind it left as it was.
     let mut forged = records.clone();
     forged[0].spec.lines[1] = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
     let error = checked(&kept(forged, report(3, &head))).unwrap_err();
-    assert!(
-        error.contains("line 2: the record with it has another head"),
-        "{error}"
-    );
+    assert!(error.contains("line 2: the record with it has another head"), "{error}");
     // The same with a head that fits: the next record does not.
     let mut forged = records.clone();
     let line = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
     forged[0].spec.head = Chain::hash_of(&line);
     forged[0].spec.lines[1] = line;
     let error = checked(&kept(forged, report(3, &head))).unwrap_err();
-    assert!(
-        error.contains("line 3: the record with it does not follow"),
-        "{error}"
-    );
+    assert!(error.contains("line 3: the record with it does not follow"), "{error}");
     // A whole other chain has another head.
     let (other, other_head) = receipts(2);
     let error = checked(&kept(other, report(2, &head))).unwrap_err();
@@ -548,25 +446,11 @@ fn a_chain_is_verified_to_the_head_that_was_reported() {
     // What was never reported does not count.
     let (more, _) = receipts(4);
     let behind = checked(&kept(more, report(3, &head))).unwrap();
-    assert!(
-        behind.contains("were never reported, and do not count"),
-        "{behind}"
-    );
+    assert!(behind.contains("were never reported, and do not count"), "{behind}");
     let nothing = kept(Vec::new(), json!(null));
-    assert!(
-        checked(&nothing)
-            .unwrap_err()
-            .contains("before it reported anything")
-    );
-    let replaced = Kept {
-        stored: Err("another digest".to_owned()),
-        ..kept(records, report(3, &head))
-    };
-    assert!(
-        checked(&replaced)
-            .unwrap_err()
-            .contains("the stored plan is not the run's")
-    );
+    assert!(checked(&nothing).unwrap_err().contains("before it reported anything"));
+    let replaced = Kept { stored: Err("another digest".to_owned()), ..kept(records, report(3, &head)) };
+    assert!(checked(&replaced).unwrap_err().contains("the stored plan is not the run's"));
 }
 
 #[test]
@@ -588,10 +472,7 @@ fn of_many_runs_only_what_is_needed_is_kept() {
         Some(match path.contains("agentruns/") {
             // It is no name.
             true => fake::not_found("run"),
-            false => (
-                200,
-                fake::page(&(from..from + 50).map(run).collect::<Vec<_>>(), next),
-            ),
+            false => (200, fake::page(&(from..from + 50).map(run).collect::<Vec<_>>(), next)),
         })
     });
     let cluster = fake.cluster();
@@ -609,11 +490,7 @@ fn of_many_runs_only_what_is_needed_is_kept() {
     assert!(asked.iter().all(|it| it.contains("limit=50")), "{asked:?}");
     // Both runs have this UID, and neither is chosen.
     let several = cluster.find("00000007").unwrap_err();
-    assert!(
-        several.text().contains("several runs"),
-        "{}",
-        several.text()
-    );
+    assert!(several.text().contains("several runs"), "{}", several.text());
 }
 
 #[test]
@@ -639,17 +516,12 @@ fn a_run_that_is_deleted_meanwhile_does_not_keep_the_others_from_being_verified(
     let cluster = fake.cluster();
     let names = audit::names(&cluster).unwrap();
     assert_eq!(names, ["gone", "nightly"]);
-    let verdicts: Vec<Result<String, String>> = names
-        .iter()
-        .map(|it| verdict_in(&cluster, Which::All, it).unwrap())
-        .collect();
+    let verdicts: Vec<Result<String, String>> =
+        names.iter().map(|it| verdict_in(&cluster, Which::All, it).unwrap()).collect();
     let [Err(gone), Ok(whole)] = verdicts.as_slice() else {
         panic!("{verdicts:?}");
     };
-    assert!(
-        gone.starts_with("not verified: gone: there is no run `gone` in namespace `team`"),
-        "{gone}"
-    );
+    assert!(gone.starts_with("not verified: gone: there is no run `gone` in namespace `team`"), "{gone}");
     assert!(whole.starts_with("ok: nightly ("), "{whole}");
     // One that was named is not there: nothing else was asked for.
     assert!(verdict_in(&cluster, Which::Named, "gone").is_err());

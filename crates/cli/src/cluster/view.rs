@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::{
-    AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedEnding,
-    ReportedPhase, TIME_IS_UP, TokenUsage, condition, reason,
+    AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedEnding, ReportedPhase, TIME_IS_UP,
+    TokenUsage, condition, reason,
 };
 use sympozium_api::run_plan::container::CHECK_NETWORK;
 use sympozium_exec::IsolationReport;
@@ -72,10 +72,8 @@ pub fn agent(run: &AgentRun) -> String {
 /// The packs: those that were resolved, or those that the run names.
 pub fn skills(run: &AgentRun) -> Vec<String> {
     let resolved = run.status.iter().flat_map(|it| &it.resolved);
-    let resolved: Vec<String> = resolved
-        .filter(|it| it.kind == "SkillPack")
-        .map(|it| it.name.as_str().to_owned())
-        .collect();
+    let resolved: Vec<String> =
+        resolved.filter(|it| it.kind == "SkillPack").map(|it| it.name.as_str().to_owned()).collect();
     if !resolved.is_empty() {
         return resolved;
     }
@@ -127,25 +125,19 @@ pub fn outcome(run: &AgentRun) -> Option<Outcome> {
     let error = status.error.as_deref().unwrap_or_default();
     let ending = status.report.as_ref().and_then(|it| it.ending);
     Some(match status.phase? {
-        RunPhase::Succeeded | RunPhase::Skipped => Outcome::Succeeded {
-            answer: status.result.clone().unwrap_or_default(),
-        },
+        RunPhase::Succeeded | RunPhase::Skipped => {
+            Outcome::Succeeded { answer: status.result.clone().unwrap_or_default() }
+        }
         RunPhase::Cancelled => Outcome::Cancelled,
         RunPhase::Failed if is_false(status, condition::ADMITTED, Some(reason::DENIED)) => {
-            Outcome::Denied {
-                why: error.strip_prefix(IS_DENIED).unwrap_or(error).to_owned(),
-            }
+            Outcome::Denied { why: error.strip_prefix(IS_DENIED).unwrap_or(error).to_owned() }
         }
         RunPhase::Failed if is_below_the_floor(status) => Outcome::Refused { why: why(status) },
         // It may exist, and this cluster cannot make it.
         RunPhase::Failed if is_false(status, condition::ADMITTED, Some(reason::IMPOSSIBLE)) => {
-            Outcome::Refused {
-                why: error.to_owned(),
-            }
+            Outcome::Refused { why: error.to_owned() }
         }
-        RunPhase::Failed
-            if error.starts_with(TIME_IS_UP) || ending == Some(ReportedEnding::TimedOut) =>
-        {
+        RunPhase::Failed if error.starts_with(TIME_IS_UP) || ending == Some(ReportedEnding::TimedOut) => {
             Outcome::TimedOut
         }
         RunPhase::Failed => Outcome::Failed { why: why(status) },
@@ -159,9 +151,10 @@ pub fn outcome(run: &AgentRun) -> Option<Outcome> {
 
 /// Whether a condition does not hold, for this reason or any.
 fn is_false(status: &AgentRunStatus, type_: &str, reason: Option<&str>) -> bool {
-    status.conditions.iter().any(|it| {
-        it.type_ == type_ && it.status == "False" && reason.is_none_or(|reason| it.reason == reason)
-    })
+    status
+        .conditions
+        .iter()
+        .any(|it| it.type_ == type_ && it.status == "False" && reason.is_none_or(|reason| it.reason == reason))
 }
 
 /// Whether the network is not held in as the floor wants it: the check has failed, and nothing behind it has begun. Where the
@@ -199,10 +192,7 @@ fn failure(failed: &ContainerFailure) -> String {
 pub fn waits_for(run: &AgentRun) -> Vec<(String, String)> {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     let hindering = conditions.filter(|it| {
-        let is_of_start = matches!(
-            it.type_.as_str(),
-            condition::ADMITTED | condition::GRANTED | condition::STARTED
-        );
+        let is_of_start = matches!(it.type_.as_str(), condition::ADMITTED | condition::GRANTED | condition::STARTED);
         // That nothing is known about the network is usual until the pod has tried it.
         let is_of_network = it.type_ == condition::NETWORK_ENFORCED && it.status == "False";
         (is_of_start && it.status != "True") || is_of_network
@@ -251,26 +241,18 @@ pub fn isolation(run: &AgentRun) -> BTreeMap<String, IsolationReport> {
     let reported = status.report.iter().flat_map(|it| &it.isolation);
     // What the controller says counts more.
     let all = reported.chain(&status.isolation);
-    all.map(|it| (it.part.clone(), isolation_report(it)))
-        .collect()
+    all.map(|it| (it.part.clone(), isolation_report(it))).collect()
 }
 
 /// What holds one part.
 pub fn isolation_report(record: &IsolationRecord) -> IsolationReport {
-    let attested = Profile::ALL
-        .into_iter()
-        .find(|it| it.as_str() == record.profile);
+    let attested = Profile::ALL.into_iter().find(|it| it.as_str() == record.profile);
     let standing = |guarantee: Guarantee| {
         let is_enforced = (record.guarantees.iter()).any(|it| it.as_str() == guarantee.as_str());
         match (is_enforced, attested) {
             (true, _) => Standing::Enforced { by: Vec::new() },
-            (false, Some(_)) => Standing::NotHeld {
-                missing: Vec::new(),
-                why: "it was not reported".to_owned(),
-            },
-            (false, None) => Standing::Delegated {
-                to: NOT_ATTESTED.to_owned(),
-            },
+            (false, Some(_)) => Standing::NotHeld { missing: Vec::new(), why: "it was not reported".to_owned() },
+            (false, None) => Standing::Delegated { to: NOT_ATTESTED.to_owned() },
         }
     };
     let all = Guarantee::ALL.into_iter();

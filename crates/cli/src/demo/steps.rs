@@ -71,9 +71,7 @@ pub const STEPS: &[Step] = &[
         what: "opens a socket to the internet",
         why: "no network interface but loopback",
         is_attack: true,
-        is_well: |it| {
-            !it.text.contains("connected") && it.text.lines().any(|it| it == "1 interface")
-        },
+        is_well: |it| !it.text.contains("connected") && it.text.lines().any(|it| it == "1 interface"),
     },
     Step {
         call: "leave",
@@ -132,9 +130,8 @@ mod tests {
     #[test]
     fn every_call_of_the_script_is_judged_and_no_other() {
         let script = super::super::MANIFESTS;
-        let calls: Vec<&str> = (script.lines())
-            .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("id: "))
-            .collect();
+        let calls: Vec<&str> =
+            (script.lines()).filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("id: ")).collect();
         let judged: Vec<&str> = STEPS.iter().map(|step| step.call).collect();
         assert_eq!(calls, judged);
     }
@@ -153,11 +150,7 @@ mod tests {
         ];
         for step in STEPS.iter().filter(|step| step.is_attack) {
             let (_, text) = worked.iter().find(|(call, _)| *call == step.call).unwrap();
-            let result = CallResult {
-                failed: false,
-                text,
-                said_no: false,
-            };
+            let result = CallResult { failed: false, text, said_no: false };
             assert!(!(step.is_well)(&result), "{}", step.call);
         }
     }

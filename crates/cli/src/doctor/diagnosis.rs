@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sympozium_exec::features::{
-    Features, MissingLayer, Support, expected_layers, hint, layers_of, live_profile, missing,
-    notes, suited_profile, support_for,
+    Features, MissingLayer, Support, expected_layers, hint, layers_of, live_profile, missing, notes, suited_profile,
+    support_for,
 };
 use sympozium_exec::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
 use sympozium_exec::report::{IsolationReport, Standing};
@@ -90,10 +90,7 @@ impl<'a> Diagnosis<'a> {
             profile,
             because: because(features, profile),
             suited_profile,
-            below_floor: report
-                .below(&Floor::of_profile(profile))
-                .into_iter()
-                .collect(),
+            below_floor: report.below(&Floor::of_profile(profile)).into_iter().collect(),
             layers: layers(features, [profile, suited_profile]),
             matrix: matrix(features),
             fixes,
@@ -115,26 +112,18 @@ impl<'a> Diagnosis<'a> {
 
 fn because(features: &Features, profile: Profile) -> String {
     match profile {
-        Profile::Gvisor => format!(
-            "the kernel is gVisor's: {}",
-            features.gvisor_signs.join(", ")
-        ),
+        Profile::Gvisor => format!("the kernel is gVisor's: {}", features.gvisor_signs.join(", ")),
         Profile::HostRoot => "this is root, and a private root can be made".to_owned(),
         Profile::HostUser => "a private root can be made without being root".to_owned(),
         Profile::Container => {
             let root = [Layer::UserNamespace, Layer::MountNamespace];
-            let obstacle = root
-                .into_iter()
-                .find_map(|layer| match support_for(features, layer) {
-                    Support::Absent { why } => Some(why),
-                    Support::Present { .. } => None,
-                });
+            let obstacle = root.into_iter().find_map(|layer| match support_for(features, layer) {
+                Support::Absent { why } => Some(why),
+                Support::Present { .. } => None,
+            });
             match obstacle {
                 Some(why) => format!("no private root can be made ({why})"),
-                None => {
-                    "this looks like a container that lets only a part of a host profile be made"
-                        .to_owned()
-                }
+                None => "this looks like a container that lets only a part of a host profile be made".to_owned(),
             }
         }
     }
@@ -146,17 +135,8 @@ fn layers(features: &Features, profiles: [Profile; 2]) -> Vec<LayerLine> {
         let support = support_for(features, layer);
         let needed = needed.contains(&layer);
         // What nobody here rests on is told, but is nothing to work at.
-        let hint = if needed && !support.is_present() {
-            hint(features, layer)
-        } else {
-            None
-        };
-        LayerLine {
-            layer,
-            needed,
-            support,
-            hint,
-        }
+        let hint = if needed && !support.is_present() { hint(features, layer) } else { None };
+        LayerLine { layer, needed, support, hint }
     };
     Layer::ALL.into_iter().map(line).collect()
 }
@@ -183,14 +163,9 @@ fn fixes(features: &Features, profile: Profile) -> Vec<Fix> {
         };
         match fixes.iter_mut().find(same) {
             Some(fix) => fix.layers.push(layer),
-            None => fixes.push(Fix {
-                profile,
-                required: false,
-                guarantees: Vec::new(),
-                layers: vec![layer],
-                why,
-                hint,
-            }),
+            None => {
+                fixes.push(Fix { profile, required: false, guarantees: Vec::new(), layers: vec![layer], why, hint })
+            }
         }
     }
     for fix in &mut fixes {

@@ -52,11 +52,7 @@ impl Page {
 
 fn machine(page: &mut Page, features: &Features) {
     page.section("Machine");
-    let Features {
-        kernel_release,
-        architecture,
-        ..
-    } = features;
+    let Features { kernel_release, architecture, .. } = features;
     page.field("kernel", format_args!("{kernel_release} ({architecture})"));
     let user = if features.is_root { "root" } else { "not root" };
     if features.capabilities.is_empty() {
@@ -83,32 +79,17 @@ fn machine(page: &mut Page, features: &Features) {
         ("close_range", &calls.close_range),
         ("clone3", &calls.clone3),
     ];
-    let listed = calls.map(|(name, support)| {
-        if support.is_present() {
-            name.to_owned()
-        } else {
-            format!("no {name}")
-        }
-    });
+    let listed = calls.map(|(name, support)| if support.is_present() { name.to_owned() } else { format!("no {name}") });
     page.field("calls", listed.join(", "));
     match features.yama_ptrace_scope {
-        Some(scope) => page.field(
-            "ptrace",
-            format_args!("kernel.yama.ptrace_scope is {scope}"),
-        ),
+        Some(scope) => page.field("ptrace", format_args!("kernel.yama.ptrace_scope is {scope}")),
         None => page.field("ptrace", "not restricted by Yama"),
     }
 }
 
 fn layers(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     page.section("Layers (missing: a profile for this machine rests on it; no: none does)");
-    for LayerLine {
-        layer,
-        needed,
-        support,
-        ..
-    } in &diagnosis.layers
-    {
+    for LayerLine { layer, needed, support, .. } in &diagnosis.layers {
         match support {
             Support::Present { detail } => page.add(format_args!("  ok       {layer:<21}{detail}")),
             Support::Absent { why } if *needed => {
@@ -125,34 +106,21 @@ fn layers(page: &mut Page, diagnosis: &Diagnosis<'_>) {
 
 fn limits(page: &mut Page, features: &Features) {
     page.section("Limits");
-    for (name, layer) in [
-        ("memory", Layer::CgroupMemory),
-        ("pids", Layer::CgroupPids),
-        ("cpu", Layer::CgroupCpu),
-    ] {
+    for (name, layer) in [("memory", Layer::CgroupMemory), ("pids", Layer::CgroupPids), ("cpu", Layer::CgroupCpu)] {
         let by_cgroup = match features.cgroups.limits.get(&layer) {
             Some(Support::Present { detail }) => format!("cgroup {detail}"),
             Some(Support::Absent { .. }) | None => "no cgroup limit".to_owned(),
         };
         let by_user_namespace = features.process_limit_in_user_namespace.is_present();
         if layer == Layer::CgroupPids && by_user_namespace {
-            page.field(
-                name,
-                format_args!("{by_cgroup}, RLIMIT_NPROC in a user namespace"),
-            );
+            page.field(name, format_args!("{by_cgroup}, RLIMIT_NPROC in a user namespace"));
         } else {
             page.field(name, by_cgroup);
         }
     }
-    let ending = if features.cgroups.kill_at_once {
-        "a whole cgroup at once"
-    } else {
-        "process by process"
-    };
+    let ending = if features.cgroups.kill_at_once { "a whole cgroup at once" } else { "process by process" };
     page.field("ending", ending);
-    let shown = |value: Option<u64>| {
-        value.map_or_else(|| "unlimited".to_owned(), |value| value.to_string())
-    };
+    let shown = |value: Option<u64>| value.map_or_else(|| "unlimited".to_owned(), |value| value.to_string());
     for (name, Rlimit { soft, hard }) in &features.rlimits {
         let (soft, hard) = (shown(*soft), shown(*hard));
         page.field(name, format_args!("{soft}, at most {hard}"));
@@ -183,11 +151,7 @@ fn matrix(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     page.section("Guarantees by profile, on this machine (* = live)");
     let mut head = format!("  {:<13}", "");
     for profile in Profile::ALL {
-        let mark = if profile == diagnosis.profile {
-            "*"
-        } else {
-            ""
-        };
+        let mark = if profile == diagnosis.profile { "*" } else { "" };
         let _ = write!(head, "{:<12}", format!("{profile}{mark}"));
     }
     page.add(head);
@@ -205,10 +169,7 @@ fn matrix(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     page.add("  absent: held where the machine offers it, not here; none: nobody holds it");
 }
 
-fn column<'a>(
-    diagnosis: &'a Diagnosis<'_>,
-    profile: Profile,
-) -> impl Iterator<Item = (&'a Guarantee, &'a Holding)> {
+fn column<'a>(diagnosis: &'a Diagnosis<'_>, profile: Profile) -> impl Iterator<Item = (&'a Guarantee, &'a Holding)> {
     diagnosis.matrix.get(&profile).into_iter().flatten()
 }
 
@@ -228,19 +189,9 @@ fn fixes(page: &mut Page, diagnosis: &Diagnosis<'_>) {
         page.add("  Nothing.");
     }
     for (number, fix) in (1..).zip(&diagnosis.fixes) {
-        let Fix {
-            profile,
-            required,
-            guarantees,
-            layers,
-            why,
-            hint,
-        } = fix;
+        let Fix { profile, required, guarantees, layers, why, hint } = fix;
         let need = if *required { "needed for" } else { "would add" };
-        page.add(format_args!(
-            "  {number}. {}: {why}",
-            join(layers.iter().map(|it| it.as_str()))
-        ));
+        page.add(format_args!("  {number}. {}: {why}", join(layers.iter().map(|it| it.as_str()))));
         let guarantees = join(guarantees.iter().map(|it| it.as_str()));
         page.add(format_args!("     {need} {guarantees} in {profile}"));
         if let Some(hint) = hint {

@@ -68,25 +68,16 @@ pub fn of(old: &Planning<Explanation>, new: &Planning<Explanation>) -> Differenc
     let mut keys: Vec<_> = before.keys().chain(after.keys()).collect();
     keys.sort();
     keys.dedup();
-    let runs: Vec<RunDifference> = keys
-        .into_iter()
-        .filter_map(|key| of_run(before.get(key).copied(), after.get(key).copied()))
-        .collect();
+    let runs: Vec<RunDifference> =
+        keys.into_iter().filter_map(|key| of_run(before.get(key).copied(), after.get(key).copied())).collect();
     let changes = runs.iter().flat_map(|it| &it.changes);
-    Differences {
-        added: changes.filter(|it| it.adds()).count(),
-        runs,
-    }
+    Differences { added: changes.filter(|it| it.adds()).count(), runs }
 }
 
 fn side(planning: &Planning<Explanation>) -> Side<'_> {
     let mut side = Side::new();
     for run in &planning.runs {
-        let ObjectName {
-            kind,
-            namespace,
-            name,
-        } = run.name.clone();
+        let ObjectName { kind, namespace, name } = run.name.clone();
         let mut key = (kind, namespace, name, 0);
         while side.contains_key(&key) {
             key.3 += 1;
@@ -96,10 +87,7 @@ fn side(planning: &Planning<Explanation>) -> Side<'_> {
     side
 }
 
-fn of_run(
-    before: Option<&Run<Explanation>>,
-    after: Option<&Run<Explanation>>,
-) -> Option<RunDifference> {
+fn of_run(before: Option<&Run<Explanation>>, after: Option<&Run<Explanation>>) -> Option<RunDifference> {
     let name = after.or(before)?.name.clone();
     let (changes, kept) = match (explanation(before), explanation(after)) {
         (Some(old), Some(new)) => compared(old, new),
@@ -107,13 +95,7 @@ fn of_run(
         (Some(old), None) => (all(old, Direction::Removed), Kept(0)),
         (None, None) => (Vec::new(), Kept(0)),
     };
-    Some(RunDifference {
-        run: name,
-        before: standing(before),
-        after: standing(after),
-        changes,
-        kept,
-    })
+    Some(RunDifference { run: name, before: standing(before), after: standing(after), changes, kept })
 }
 
 /// Powers one by one; a plan that is another one and of which nothing is listed may give more all the same.
@@ -157,13 +139,7 @@ fn standing(run: Option<&Run<Explanation>>) -> Standing {
 /// Everything that a run has, where the other side has nothing to compare it with.
 fn all(explanation: &Explanation, direction: Direction) -> Vec<Change> {
     let powers = explanation.powers().into_iter();
-    powers
-        .map(|power| Change {
-            direction,
-            power,
-            was: None,
-        })
-        .collect()
+    powers.map(|power| Change { direction, power, was: None }).collect()
 }
 
 /// For people.
@@ -177,22 +153,11 @@ pub fn render(differences: &Differences) -> String {
 }
 
 fn of_one(page: &mut Page, run: &RunDifference) {
-    let ObjectName {
-        kind,
-        namespace,
-        name,
-    } = &run.run;
+    let ObjectName { kind, namespace, name } = &run.run;
     let title = format!("{kind} {namespace}/{name}");
     match run.before == run.after {
         true => page.line(0, &format!("{title} ({})", run.after.words())),
-        false => page.line(
-            0,
-            &format!(
-                "{title}: was {}, is {} now",
-                run.before.words(),
-                run.after.words()
-            ),
-        ),
+        false => page.line(0, &format!("{title}: was {}, is {} now", run.before.words(), run.after.words())),
     }
     // Of a run that was not there before, what it may do is told; how much, how long and of what, `explain` says.
     let is_told = |section| match (run.before, run.after) {
@@ -202,9 +167,8 @@ fn of_one(page: &mut Page, run: &RunDifference) {
     };
     for section in Section::ALL.into_iter().filter(|it| is_told(*it)) {
         let changes = run.changes.iter();
-        let changes: Vec<&Change> = changes
-            .filter(|it| it.power.section == section && !it.comes_with_another())
-            .collect();
+        let changes: Vec<&Change> =
+            changes.filter(|it| it.power.section == section && !it.comes_with_another()).collect();
         if changes.is_empty() {
             continue;
         }
@@ -217,13 +181,7 @@ fn of_one(page: &mut Page, run: &RunDifference) {
 }
 
 fn change(page: &mut Page, change: &Change) {
-    let Power {
-        of,
-        what,
-        value,
-        means,
-        ..
-    } = &change.power;
+    let Power { of, what, value, means, .. } = &change.power;
     let mark = match change.direction {
         Direction::Added => "+ ",
         Direction::Removed => "- ",
@@ -263,11 +221,7 @@ fn counted(run: &RunDifference) -> String {
             && !it.comes_with_another()
             && matches!(it.direction, Direction::Removed | Direction::Narrowed)
     });
-    let other = run
-        .changes
-        .iter()
-        .filter(|it| made_of(it) || it.direction == Direction::Other)
-        .count();
+    let other = run.changes.iter().filter(|it| made_of(it) || it.direction == Direction::Other).count();
     let powers = |count: usize| match count {
         1 => "1 power".to_owned(),
         count => format!("{count} powers"),
@@ -276,9 +230,5 @@ fn counted(run: &RunDifference) -> String {
         1 => "1 other change".to_owned(),
         count => format!("{count} other changes"),
     };
-    format!(
-        "{} added or widened, {removed} removed or narrowed, {changes}, {} as before",
-        powers(added),
-        run.kept.0
-    )
+    format!("{} added or widened, {removed} removed or narrowed, {changes}, {} as before", powers(added), run.kept.0)
 }

@@ -40,10 +40,7 @@ fn head(page: &mut Page, it: &Explanation, is_assumed: bool) {
     let run = &it.run;
     let agent = format!("{} {}", run.agent_kind, run.agent);
     match is_assumed {
-        true => page.line(
-            0,
-            &format!("The plainest run of {agent} in namespace {}", run.namespace),
-        ),
+        true => page.line(0, &format!("The plainest run of {agent} in namespace {}", run.namespace)),
         false => page.line(0, &format!("Run {}/{} of {agent}", run.namespace, run.name)),
     }
     let model = &it.model;
@@ -51,10 +48,7 @@ fn head(page: &mut Page, it: &Explanation, is_assumed: bool) {
         Some(endpoint) => format!("at {endpoint}"),
         None => "inside the bridge".to_owned(),
     };
-    page.line(
-        2,
-        &format!("model {} of {}, {answers}", model.model, model.provider),
-    );
+    page.line(2, &format!("model {} of {}, {answers}", model.model, model.provider));
     let policies: Vec<String> = run
         .made_from
         .iter()
@@ -80,22 +74,14 @@ fn summary(page: &mut Page, it: &Explanation) {
     };
     page.line(0, &format!("This run can {can}."));
     match it.summary.cannot.is_empty() {
-        true => page.line(
-            0,
-            "Nothing is said that it cannot do: what it has of the node can undo every bound.",
-        ),
+        true => page.line(0, "Nothing is said that it cannot do: what it has of the node can undo every bound."),
         false => page.line(0, &format!("It cannot {}.", it.summary.cannot.join("; "))),
     }
 }
 
 fn files(page: &mut Page, it: &Explanation) {
     page.section("Files");
-    let own = |kind| {
-        matches!(
-            kind,
-            VolumeKind::Input | VolumeKind::Token | VolumeKind::Texts | VolumeKind::Secret
-        )
-    };
+    let own = |kind| matches!(kind, VolumeKind::Input | VolumeKind::Token | VolumeKind::Texts | VolumeKind::Secret);
     let mut rows = Vec::new();
     let mut private = 0;
     for volume in &it.files {
@@ -121,10 +107,7 @@ fn files(page: &mut Page, it: &Explanation) {
         }
     }
     match rows.is_empty() {
-        true => page.line(
-            2,
-            "Nothing that two parts share or that is from outside the run.",
-        ),
+        true => page.line(2, "Nothing that two parts share or that is from outside the run."),
         false => page.table(&["WHAT", "SEEN BY", "AT", "ACCESS"], &rows),
     }
     if private > 0 {
@@ -157,9 +140,7 @@ fn skills(page: &mut Page, it: &Explanation) {
             };
             let description = skill.description.as_deref().unwrap_or_default();
             // What follows is divided from it by a semicolon.
-            let description = description
-                .trim_end_matches(|it: char| it == '.' || it.is_whitespace())
-                .to_owned();
+            let description = description.trim_end_matches(|it: char| it == '.' || it.is_whitespace()).to_owned();
             let rest = [description, tools, programs];
             let rest: Vec<String> = rest.into_iter().filter(|it| !it.is_empty()).collect();
             vec![name, rest.join("; ")]

@@ -47,15 +47,9 @@ pub fn obstacles(prepared: &Prepared, live: &Path, workspace: Option<&Path>) -> 
     let plan = &prepared.plan;
     let mut found = Vec::new();
     let floor = plan.isolation.floor.iter().copied().map(guarantee);
-    let lacking: Vec<&str> = floor
-        .filter(|it| !holds(*it))
-        .map(Guarantee::as_str)
-        .collect();
+    let lacking: Vec<&str> = floor.filter(|it| !holds(*it)).map(Guarantee::as_str).collect();
     if !lacking.is_empty() {
-        found.push(format!(
-            "its isolation floor asks for {}",
-            lacking.join(", ")
-        ));
+        found.push(format!("its isolation floor asks for {}", lacking.join(", ")));
     }
     for part in &plan.parts {
         let is_ours = matches!(part.role, Role::Agent | Role::Bridge);
@@ -67,9 +61,7 @@ pub fn obstacles(prepared: &Prepared, live: &Path, workspace: Option<&Path>) -> 
             None => format!("part {}", part.name),
         };
         if plan.credentials.iter().any(|it| it.part == part.name) {
-            found.push(format!(
-                "{who} has egress, and there is no network of its own for it"
-            ));
+            found.push(format!("{who} has egress, and there is no network of its own for it"));
         }
         if matches!(prepared.root_of(part), Some(PackRoot::Directory(_))) {
             found.push(format!("{who} is run from the directory of an image"));
@@ -154,11 +146,7 @@ impl Ground<'_> {
         let mut environment = self.environment(part)?;
         environment.push(("PATH".into(), path));
         config.environment = Environment::of_part(environment).with_scratch(&scratch);
-        Ok(Sandbox {
-            config,
-            start: self.bounded(part, Request::argv(argv)),
-            forward: None,
-        })
+        Ok(Sandbox { config, start: self.bounded(part, Request::argv(argv)), forward: None })
     }
 
     fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
@@ -171,9 +159,7 @@ impl Ground<'_> {
         let mut placed = Vec::new();
         for mount in &part.mounts {
             let is_exchange = Path::new(mount.path.as_str()).starts_with(place::IPC);
-            let source = self
-                .volumes
-                .source(&mount.volume, mount.sub_path.as_deref())?;
+            let source = self.volumes.source(&mount.volume, mount.sub_path.as_deref())?;
             let real = match (source, mount.path.as_str()) {
                 (Some(_), _) if is_exchange => self.exchange(mount)?,
                 (Some(source), _) => source,
@@ -221,11 +207,7 @@ impl Ground<'_> {
         text(&Path::new(HERE).join(below))
     }
 
-    fn bare_agent(
-        &self,
-        placed: &[Placed<'_>],
-        config: &mut Config,
-    ) -> anyhow::Result<Vec<String>> {
+    fn bare_agent(&self, placed: &[Placed<'_>], config: &mut Config) -> anyhow::Result<Vec<String>> {
         let mut view = agent_view(&self.prepared.plan);
         for root in &mut view.roots {
             root.path = moved(placed, &root.path)?;
@@ -233,10 +215,7 @@ impl Ground<'_> {
         for skill in &mut view.skills {
             skill.directory = moved(placed, &skill.directory)?;
         }
-        view.places = Some(Places {
-            workspace: moved(placed, place::WORKSPACE)?,
-            scratch: moved(placed, place::TMP)?,
-        });
+        view.places = Some(Places { workspace: moved(placed, place::WORKSPACE)?, scratch: moved(placed, place::TMP)? });
         let input = self.directory(VIEW)?;
         let bytes = canonical(&view).context("the agent's view has no JSON")?;
         std::fs::write(input.join(AgentView::FILE), bytes).context("cannot write its view")?;
@@ -249,11 +228,7 @@ impl Ground<'_> {
         Ok(argv)
     }
 
-    fn bare_bridge(
-        &self,
-        placed: &[Placed<'_>],
-        config: &mut Config,
-    ) -> anyhow::Result<Vec<String>> {
+    fn bare_bridge(&self, placed: &[Placed<'_>], config: &mut Config) -> anyhow::Result<Vec<String>> {
         let mut argv = vec![self.bare_ours(config, parts::BRIDGE)?];
         argv.push(format!("--plan-digest={}", self.prepared.digest));
         let socket = self.here(&self.gateway.join(GATEWAY_SOCKET))?;
@@ -261,12 +236,9 @@ impl Ground<'_> {
         // There may be no skill that needs it, and it must be there.
         let exchange = self.directory(EXCHANGE)?;
         argv.push(format!("--ipc={}", self.here(&exchange)?));
-        for (flag, path) in [
-            ("input", place::INPUT),
-            ("door", place::DOOR),
-            ("headers", place::HEADERS),
-            ("script", place::SCRIPT),
-        ] {
+        for (flag, path) in
+            [("input", place::INPUT), ("door", place::DOOR), ("headers", place::HEADERS), ("script", place::SCRIPT)]
+        {
             if let Some(real) = find(placed, path) {
                 argv.push(format!("--{flag}={}", self.here(real)?));
             }
@@ -286,8 +258,7 @@ impl Ground<'_> {
         if let Some(PackRoot::Host(programs)) = self.prepared.root_of(part) {
             for program in programs {
                 let link = tools.join(&program.name);
-                symlink(&program.path, &link)
-                    .with_context(|| format!("cannot make {}", link.display()))?;
+                symlink(&program.path, &link).with_context(|| format!("cannot make {}", link.display()))?;
                 if !system_paths().any(|system| program.path.starts_with(system)) {
                     config.view.readable.push(program.path.clone());
                 }
@@ -320,10 +291,7 @@ impl Ground<'_> {
         argv.push(format!("--profile={PROFILE}"));
         argv.push("--sockets=none".to_owned());
         argv.push(format!("--ipc-dir={}", text(exchange)?));
-        argv.push(format!(
-            "--workspace={}",
-            text(workspace.unwrap_or(scratch))?
-        ));
+        argv.push(format!("--workspace={}", text(workspace.unwrap_or(scratch))?));
         argv.push(format!("--scratch={}", text(scratch)?));
         argv.extend(flags);
         Ok(argv)
@@ -332,9 +300,7 @@ impl Ground<'_> {
 
 fn hook(part: &Part) -> anyhow::Result<Vec<String>> {
     match &part.start {
-        Start::Image { command, args } if !command.is_empty() => {
-            Ok(command.iter().chain(args).cloned().collect())
-        }
+        Start::Image { command, args } if !command.is_empty() => Ok(command.iter().chain(args).cloned().collect()),
         _ => bail!("it says nothing about what to run: give it a `command`"),
     }
 }

@@ -28,22 +28,15 @@ impl Binary {
             return None;
         }
         let directories = std::env::split_paths(search).filter(|it| it.is_absolute());
-        let mut found = directories
-            .take(MAX_DIRECTORIES)
-            .filter_map(|directory| resolved(&directory.join(name)));
-        Some(Self {
-            name: name.to_owned(),
-            path: found.next()?,
-        })
+        let mut found = directories.take(MAX_DIRECTORIES).filter_map(|directory| resolved(&directory.join(name)));
+        Some(Self { name: name.to_owned(), path: found.next()? })
     }
 }
 
 /// Whether a program can be called so: one component of a path, that no program takes for an option.
 pub fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
-    (1..=MAX_NAME_BYTES).contains(&name.len())
-        && !name.starts_with(['.', '-'])
-        && name.bytes().all(is_usual)
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with(['.', '-']) && name.bytes().all(is_usual)
 }
 
 /// The file behind all links, if it is one that we may execute.
@@ -80,13 +73,12 @@ mod tests {
         fs::create_dir(root.join("one/directory")).unwrap();
         symlink("nowhere", root.join("one/dangling")).unwrap();
         symlink("loop", root.join("one/loop")).unwrap();
-        let search =
-            std::env::join_paths(["relative", "", "."].map(PathBuf::from).into_iter().chain([
-                root.join("missing"),
-                root.join("one"),
-                root.join("two"),
-            ]))
-            .unwrap();
+        let search = std::env::join_paths(["relative", "", "."].map(PathBuf::from).into_iter().chain([
+            root.join("missing"),
+            root.join("one"),
+            root.join("two"),
+        ]))
+        .unwrap();
         let find = |name: &str| Binary::find(name, &search).map(|it| it.path);
         assert_eq!(find("ls"), Some(root.join("real/busybox")));
         assert_eq!(find("plain"), Some(root.join("two/plain")));
@@ -113,18 +105,7 @@ mod tests {
         for name in ["gh", "yt-dlp", "g++", "python3.12", "_x"] {
             assert!(is_name(name), "{name}");
         }
-        for name in [
-            "",
-            ".",
-            "..",
-            "-c",
-            ".x",
-            "a/b",
-            "a b",
-            "a\n",
-            "ä",
-            &"x".repeat(129),
-        ] {
+        for name in ["", ".", "..", "-c", ".x", "a/b", "a b", "a\n", "ä", &"x".repeat(129)] {
             assert!(!is_name(name), "{name:?}");
         }
         assert!(is_name(&"x".repeat(128)));

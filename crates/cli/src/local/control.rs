@@ -47,12 +47,7 @@ const NAME: &str = "control.sock";
 
 /// What can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase",
-    tag = "request",
-    deny_unknown_fields
-)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "request", deny_unknown_fields)]
 pub enum Request {
     /// Which questions wait for a person.
     Questions,
@@ -101,11 +96,7 @@ pub enum How {
 
 /// What is said to a request, but for who follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase",
-    tag = "reply"
-)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "reply")]
 pub enum Reply {
     /// The questions that wait.
     Questions {

@@ -24,11 +24,7 @@ pub struct Timed {
 
 /// What happened. Programs read this: a field may be added, none changes its meaning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase",
-    tag = "event"
-)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
 pub enum Event {
     /// The run is admitted and planned; nothing of it has started.
     Planned {

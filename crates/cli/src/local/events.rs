@@ -36,10 +36,7 @@ pub struct Reader {
 impl EventLog {
     /// Adds an event, at this moment.
     pub fn tell(&self, event: Event) {
-        let timed = Arc::new(Timed {
-            at_ms: now_ms(),
-            event,
-        });
+        let timed = Arc::new(Timed { at_ms: now_ms(), event });
         let mut kept = self.lock();
         if kept.events.len() == MAX_EVENTS {
             kept.events.pop_front();
@@ -52,11 +49,7 @@ impl EventLog {
 
     /// A reader from the first event on.
     pub fn reader(&self) -> Reader {
-        Reader {
-            log: self.clone(),
-            next: 0,
-            count: self.count.subscribe(),
-        }
+        Reader { log: self.clone(), next: 0, count: self.count.subscribe() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -75,10 +68,7 @@ impl Reader {
                     let missed = kept.gone - self.next;
                     self.next = kept.gone;
                     let text = format!("{missed} events were missed: they came too fast to follow");
-                    return Arc::new(Timed {
-                        at_ms: now_ms(),
-                        event: Event::Warning { text },
-                    });
+                    return Arc::new(Timed { at_ms: now_ms(), event: Event::Warning { text } });
                 }
                 let place = usize::try_from(self.next - kept.gone).unwrap_or(usize::MAX);
                 if let Some(event) = kept.events.get(place) {
@@ -97,9 +87,7 @@ mod tests {
     use super::*;
 
     fn warning(number: usize) -> Event {
-        Event::Warning {
-            text: number.to_string(),
-        }
+        Event::Warning { text: number.to_string() }
     }
 
     #[tokio::test]

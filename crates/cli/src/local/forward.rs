@@ -65,15 +65,11 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let socket = Path::new(GATEWAY).join(GATEWAY_SOCKET);
     let credential = credential(&arguments.credential)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("the runtime cannot be started")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;
     runtime.block_on(async {
         let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.proxy));
-        let proxy = TcpListener::bind(proxy)
-            .await
-            .context("cannot listen on loopback")?;
+        let proxy = TcpListener::bind(proxy).await.context("cannot listen on loopback")?;
         let gateway = GatewayAddress::Unix(socket.clone());
         let forwarder = Forwarder::bind(&arguments.forwards, gateway, &credential).await;
         let forwarder = forwarder.context("cannot listen on loopback")?;
@@ -85,19 +81,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// What is in the address of a proxy before its host.
 fn credential(path: &Path) -> anyhow::Result<Credential> {
     let bytes = super::state::read_bounded(path, 4096)?;
-    let text = zeroize::Zeroizing::new(
-        String::from_utf8(bytes).context("the proxy's address is no text")?,
-    );
-    let pair = text
-        .trim()
-        .strip_prefix("http://")
-        .and_then(|rest| rest.split_once('@'));
+    let text = zeroize::Zeroizing::new(String::from_utf8(bytes).context("the proxy's address is no text")?);
+    let pair = text.trim().strip_prefix("http://").and_then(|rest| rest.split_once('@'));
     let pair = pair.and_then(|(pair, _)| pair.split_once(':'));
     let (user, password) = pair.context("the proxy's address has no credential")?;
-    Ok(Credential {
-        user: user.to_owned(),
-        password: password.to_owned().into(),
-    })
+    Ok(Credential { user: user.to_owned(), password: password.to_owned().into() })
 }
 
 async fn relay(listener: TcpListener, socket: PathBuf) {

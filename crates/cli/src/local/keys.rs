@@ -54,18 +54,13 @@ pub fn find(keys: &[ModelKey], sources: &KeySources<'_>) -> Result<Option<Key>, 
     };
     let of_first = |key| Some((first.variable.as_str().to_owned(), key));
     if let Some(path) = sources.file {
-        let key = from_file(path).map_err(|error| {
-            Failure::new(error, "give --key-file a file of your own with mode 600")
-        })?;
+        let key =
+            from_file(path).map_err(|error| Failure::new(error, "give --key-file a file of your own with mode 600"))?;
         return Ok(of_first(key));
     }
     if let Some(command) = sources.command {
-        let key = command::output(command).map_err(|error| {
-            Failure::new(
-                error,
-                "try it in a shell: it must print the key and nothing else",
-            )
-        })?;
+        let key = command::output(command)
+            .map_err(|error| Failure::new(error, "try it in a shell: it must print the key and nothing else"))?;
         return Ok(of_first(key));
     }
     for key in keys {
@@ -110,8 +105,7 @@ fn from_environment(variable: &str, sources: &KeySources<'_>) -> Result<Option<K
     if let Some(value) = set(variable) {
         let value = Zeroizing::new(value.into_vec());
         let read = text(&value).with_context(|| format!("the variable {variable}"));
-        let key =
-            read.map_err(|error| Failure::new(error, "set it to the key and nothing else"))?;
+        let key = read.map_err(|error| Failure::new(error, "set it to the key and nothing else"))?;
         return Ok(Some((variable.to_owned(), key)));
     }
     let of_file = format!("{variable}{FILE_SUFFIX}");
@@ -126,9 +120,7 @@ fn from_environment(variable: &str, sources: &KeySources<'_>) -> Result<Option<K
 
 fn missing(key: &ModelKey, uses_environment: bool) -> Failure {
     let ModelKey { variable, secret } = key;
-    let mut hint = format!(
-        "sympozium secret set {secret} {variable}; or --key-file FILE, --key-command COMMAND"
-    );
+    let mut hint = format!("sympozium secret set {secret} {variable}; or --key-file FILE, --key-command COMMAND");
     hint.push_str(&match uses_environment {
         true => format!(", {variable} or {variable}{FILE_SUFFIX} in the environment"),
         false => format!(
@@ -142,10 +134,7 @@ fn missing(key: &ModelKey, uses_environment: bool) -> Failure {
 fn from_file(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     let context = || format!("cannot read {}", path.display());
     // Opening a pipe would wait for somebody to write to it.
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(path);
+    let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = opened.with_context(context)?;
     check_file(path, &file)?;
     let mut bytes = Zeroizing::new(Vec::new());
@@ -164,9 +153,7 @@ fn text(bytes: &[u8]) -> anyhow::Result<Zeroizing<String>> {
         bail!("it has more than {MAX_KEY_BYTES} bytes, which no key has");
     }
     match std::str::from_utf8(bytes) {
-        Ok(text) if text.bytes().all(|it| it.is_ascii_graphic()) => {
-            Ok(Zeroizing::new(text.to_owned()))
-        }
+        Ok(text) if text.bytes().all(|it| it.is_ascii_graphic()) => Ok(Zeroizing::new(text.to_owned())),
         _ => bail!("it has more than one word, or characters that no key has"),
     }
 }

@@ -13,16 +13,9 @@ pub fn of(directory: &RunDirectory) -> Vec<String> {
     let mut found: Vec<String> = processes.map(|pid| format!("process {pid}")).collect();
     found.extend(mounts(directory.path()));
     if let Ok(groups) = sympozium_exec::cgroup::of_this_process() {
-        found.extend(
-            groups
-                .iter()
-                .map(|it| format!("control group {}", it.display())),
-        );
+        found.extend(groups.iter().map(|it| format!("control group {}", it.display())));
     }
-    for (what, path) in [
-        ("directory", directory.live()),
-        ("socket", directory.control()),
-    ] {
+    for (what, path) in [("directory", directory.live()), ("socket", directory.control())] {
         if fs::symlink_metadata(&path).is_ok() {
             found.push(format!("{what} {}", path.display()));
         }
@@ -32,10 +25,7 @@ pub fn of(directory: &RunDirectory) -> Vec<String> {
 
 /// Children of this process: the sandboxes of a run are, and everything else of it is below them.
 pub fn children() -> Vec<Pid> {
-    let tasks = fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten();
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let children = children.collect::<Vec<_>>().join(" ");
     let children = children.split_ascii_whitespace();

@@ -20,10 +20,7 @@ impl Outside for Outdoors {
 
     async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if name == "localhost" {
-            return Ok(vec![
-                [127, 0, 0, 1].into(),
-                std::net::Ipv6Addr::LOCALHOST.into(),
-            ]);
+            return Ok(vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()]);
         }
         let make = || Resolver::new(&[], None).map_err(|error| sympozium_program::chain(&error));
         match self.resolver.get_or_init(make) {

@@ -81,12 +81,7 @@ fn cannot_begin(error: anyhow::Error) -> Failure {
     )
 }
 
-fn begin(
-    prepared: Prepared,
-    state: &State,
-    directory: &RunDirectory,
-    lock: RunLock,
-) -> anyhow::Result<LocalRun> {
+fn begin(prepared: Prepared, state: &State, directory: &RunDirectory, lock: RunLock) -> anyhow::Result<LocalRun> {
     allow_open_files();
     let plan = &prepared.plan;
     let uid = plan.run.uid.as_str().to_owned();
@@ -98,10 +93,7 @@ fn begin(
     rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
     let keys = sympozium_ipc::credential::KeyRing::single("local", key)?;
     let (files, proxies) = inputs::of(&prepared, &keys)?;
-    let settings = Settings {
-        loopback: Loopback::AsPlanned,
-        ..Settings::default()
-    };
+    let settings = Settings { loopback: Loopback::AsPlanned, ..Settings::default() };
     let gateway = Gateway::new(keys, settings, Outdoors::default());
     gateway.plans().add(plan)?;
     let (desk, events) = (Desk::new(), EventLog::default());
@@ -119,9 +111,7 @@ fn begin(
     // Everything that parts will see, and their sandboxes.
     let workspace = workspace(&prepared, directory)?;
     let claims = |claim: &str| {
-        let path = state
-            .directory(&format!("volumes/{}", plan.run.namespace))?
-            .join(claim);
+        let path = state.directory(&format!("volumes/{}", plan.run.namespace))?.join(claim);
         make_directory(&path)?;
         // A skill owns it, and may have changed that. What is above it keeps everybody else away.
         std::fs::set_permissions(&path, Permissions::from_mode(0o700))?;
@@ -129,26 +119,12 @@ fn begin(
     };
     let volumes = Volumes::make(
         &prepared,
-        &volumes::Ground {
-            live: &live,
-            workspace: &workspace,
-            claims: &claims,
-            inputs: &files,
-        },
+        &volumes::Ground { live: &live, workspace: &workspace, claims: &claims, inputs: &files },
     )?;
     let program = std::env::current_exe().context("this program cannot be found")?;
-    let has_files =
-        (plan.parts.iter()).any(|part| part.mounts.iter().any(|it| it.volume.0 == "workspace"));
+    let has_files = (plan.parts.iter()).any(|part| part.mounts.iter().any(|it| it.volume.0 == "workspace"));
     let workspace = has_files.then_some(workspace);
-    let means = Means {
-        prepared,
-        volumes,
-        live,
-        gateway: gateway_directory,
-        program,
-        proxies,
-        workspace,
-    };
+    let means = Means { prepared, volumes, live, gateway: gateway_directory, program, proxies, workspace };
     let prepared = &means.prepared;
     let plan = &prepared.plan;
     let mut sandboxes = Vec::new();
@@ -181,10 +157,7 @@ fn begin(
         tokio::spawn(async move { gateway.serve_unix(listener).await })
     };
     let controlled = tokio::spawn(control::serve(control_listener, Arc::clone(&handle)));
-    let asking = tokio::spawn(handle::watch_questions(
-        Arc::clone(&handle),
-        prepared.approve,
-    ));
+    let asking = tokio::spawn(handle::watch_questions(Arc::clone(&handle), prepared.approve));
     let run = Run {
         sandboxes,
         directory: directory.clone(),
@@ -215,11 +188,7 @@ fn begin(
         let _ = controlled.await;
         drop(lock);
     });
-    Ok(LocalRun {
-        directory: directory_of_run,
-        handle,
-        events: reader,
-    })
+    Ok(LocalRun { directory: directory_of_run, handle, events: reader })
 }
 
 /// Lets this process have as many open files as its parts, as far as the user may: sandboxes are made by way of sockets.
@@ -229,10 +198,7 @@ fn allow_open_files() {
     let most = now.maximum.unwrap_or(worlds::OPEN_FILES);
     let wanted = most.min(worlds::OPEN_FILES);
     if now.current.is_some_and(|current| current < wanted) {
-        let limit = Rlimit {
-            current: Some(wanted),
-            maximum: now.maximum,
-        };
+        let limit = Rlimit { current: Some(wanted), maximum: now.maximum };
         // With fewer it works too, mostly.
         let _ = setrlimit(Resource::Nofile, limit);
     }
@@ -261,11 +227,7 @@ fn record(prepared: &Prepared, workspace: Option<PathBuf>) -> RunRecord {
     };
     let mut skills: Vec<String> = prepared.texts.keys().cloned().collect();
     for part in &plan.parts {
-        if let Some(pack) = part
-            .role
-            .pack()
-            .filter(|pack| !skills.iter().any(|it| it == pack))
-        {
+        if let Some(pack) = part.role.pack().filter(|pack| !skills.iter().any(|it| it == pack)) {
             skills.push(pack.to_owned());
         }
     }
@@ -329,10 +291,6 @@ impl Run {
         self.record.outcome = Some(outcome.clone());
         self.record.leftovers = Some(leftovers.clone());
         self.write_record();
-        self.events.tell(Event::Ended {
-            outcome,
-            usage,
-            leftovers,
-        });
+        self.events.tell(Event::Ended { outcome, usage, leftovers });
     }
 }

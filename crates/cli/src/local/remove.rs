@@ -4,9 +4,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, chmod, openat, renameat_with, unlinkat,
-};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, chmod, openat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
 /// Directories that are taken apart. A bound, far above what the disk quota of a run lets it make.

@@ -73,10 +73,7 @@ impl Secret {
 /// Whether a Secret can have a key of this name, as Kubernetes has it.
 pub fn is_key(key: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    (1..=MAX_KEY_BYTES).contains(&key.len())
-        && key.bytes().all(is_usual)
-        && key != "."
-        && !key.starts_with("..")
+    (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(is_usual) && key != "." && !key.starts_with("..")
 }
 
 /// Whether a Secret can have this name here.
@@ -229,8 +226,7 @@ impl SecretStore {
         };
         let mut names = Vec::new();
         for entry in entries.take(MAX_SECRETS) {
-            let entry =
-                entry.with_context(|| format!("cannot read {}", self.directory.display()))?;
+            let entry = entry.with_context(|| format!("cannot read {}", self.directory.display()))?;
             let file = entry.file_name();
             let name = file.to_str().and_then(|it| it.strip_suffix(SUFFIX));
             names.extend(name.filter(|it| is_name(it)).map(str::to_owned));
@@ -242,10 +238,7 @@ impl SecretStore {
     fn write(&self, name: &str, secret: &Secret) -> anyhow::Result<()> {
         let data = secret.0.iter();
         let data = data.map(|(key, value)| (key.clone(), BASE64.encode(value.as_slice())));
-        let written = Written {
-            format: FORMAT,
-            data: data.collect(),
-        };
+        let written = Written { format: FORMAT, data: data.collect() };
         let bytes = serde_json::to_vec(&written).context("the Secret has no JSON")?;
         replace(&self.path(name), &Zeroizing::new(bytes))
     }
@@ -294,10 +287,7 @@ fn check_directory(path: &Path) -> anyhow::Result<()> {
 fn open_private(path: &Path) -> anyhow::Result<Option<File>> {
     // Opening a pipe would wait for somebody to write to it.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path);
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -336,10 +326,6 @@ fn check_owner(path: &Path, owner: u32, mode: u32) -> anyhow::Result<()> {
     }
     match mode & 0o077 {
         0 => Ok(()),
-        _ => bail!(
-            "{} is open to others (mode {:03o})",
-            path.display(),
-            mode & 0o777
-        ),
+        _ => bail!("{} is open to others (mode {:03o})", path.display(), mode & 0o777),
     }
 }

@@ -44,11 +44,8 @@ impl State {
     /// When there is no such place, or others could write to it.
     pub fn open() -> Result<Self, Failure> {
         let root = base("SYMPOZIUM_STATE", "XDG_STATE_HOME", ".local/state");
-        let root = root
-            .and_then(|it| it.context("none of SYMPOZIUM_STATE, XDG_STATE_HOME and HOME is set"));
-        let root = root.map_err(|error| {
-            Failure::new(error, "set SYMPOZIUM_STATE to a directory of your own")
-        })?;
+        let root = root.and_then(|it| it.context("none of SYMPOZIUM_STATE, XDG_STATE_HOME and HOME is set"));
+        let root = root.map_err(|error| Failure::new(error, "set SYMPOZIUM_STATE to a directory of your own"))?;
         Self::at(root)
     }
 
@@ -60,20 +57,14 @@ impl State {
     pub fn at(root: PathBuf) -> Result<Self, Failure> {
         let private = |path: &Path| {
             private_directory(path).map_err(|error| {
-                Failure::new(
-                    error,
-                    "it must be yours alone: chmod 700, or set SYMPOZIUM_STATE to another directory",
-                )
+                Failure::new(error, "it must be yours alone: chmod 700, or set SYMPOZIUM_STATE to another directory")
             })
         };
         private(&root)?;
         private(&root.join("runs"))?;
         // Sandboxes are made from paths without links: what is swapped for one later is not followed.
-        let real = root
-            .canonicalize()
-            .context("the state directory cannot be found");
-        let root =
-            real.map_err(|error| Failure::new(error, "set SYMPOZIUM_STATE to another directory"))?;
+        let real = root.canonicalize().context("the state directory cannot be found");
+        let root = real.map_err(|error| Failure::new(error, "set SYMPOZIUM_STATE to another directory"))?;
         Ok(Self { root })
     }
 
@@ -95,9 +86,7 @@ impl State {
 
     /// The directory of a run, whether it is there or not.
     pub fn run(&self, uid: &str) -> RunDirectory {
-        RunDirectory {
-            path: self.runs().join(uid),
-        }
+        RunDirectory { path: self.runs().join(uid) }
     }
 
     /// Every run that has a record, newest first. What cannot be read is left out.
@@ -107,8 +96,7 @@ impl State {
     /// When the directory cannot be read.
     pub fn list(&self) -> anyhow::Result<Vec<(RunDirectory, RunRecord)>> {
         let runs = self.runs();
-        let entries =
-            fs::read_dir(&runs).with_context(|| format!("cannot read {}", runs.display()))?;
+        let entries = fs::read_dir(&runs).with_context(|| format!("cannot read {}", runs.display()))?;
         let mut found = Vec::new();
         for entry in entries.take(MAX_RUNS).flatten() {
             let directory = RunDirectory { path: entry.path() };
@@ -133,9 +121,8 @@ impl State {
         if let Some(at) = by_uid.or_else(|| runs.iter().position(|(_, run)| run.name == wanted)) {
             return Ok(runs.swap_remove(at));
         }
-        let mut fitting: Vec<_> = (runs.into_iter())
-            .filter(|(_, run)| wanted.len() >= 4 && run.uid.starts_with(wanted))
-            .collect();
+        let mut fitting: Vec<_> =
+            (runs.into_iter()).filter(|(_, run)| wanted.len() >= 4 && run.uid.starts_with(wanted)).collect();
         let wanted = crate::manifests::problem::quoted(wanted);
         match (fitting.pop(), fitting.is_empty()) {
             (Some(only), true) => Ok(only),
@@ -188,8 +175,7 @@ impl RunDirectory {
         // First of all, so that whoever clears up after the dead knows that this one lives. Somebody may be looking at it
         // for a moment: that is waited for.
         let file = self.lock_file()?;
-        flock(&file, FlockOperation::LockExclusive)
-            .with_context(|| format!("cannot lock {}", self.path.display()))?;
+        flock(&file, FlockOperation::LockExclusive).with_context(|| format!("cannot lock {}", self.path.display()))?;
         make(&self.live())?;
         make(&self.logs())?;
         Ok(RunLock { _file: file })
@@ -217,18 +203,13 @@ impl RunDirectory {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(RunLock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => {
-                Err(error).with_context(|| format!("cannot lock {}", self.path.display()))
-            }
+            Err(error) => Err(error).with_context(|| format!("cannot lock {}", self.path.display())),
         }
     }
 
     /// Whether somebody runs it. By the lock, not by what is written: a process that was killed writes nothing.
     pub fn is_alive(&self) -> bool {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc_nofollow())
-            .open(self.at("lock"));
+        let file = OpenOptions::new().read(true).custom_flags(libc_nofollow()).open(self.at("lock"));
         // No lock file: either it is being made, or it is no run.
         let Ok(file) = file else {
             return false;
@@ -245,8 +226,8 @@ impl RunDirectory {
     pub fn record(&self) -> anyhow::Result<RunRecord> {
         let path = self.at("run.json");
         let bytes = read_bounded(&path, MAX_RECORD_BYTES)?;
-        let record: RunRecord = serde_json::from_slice(&bytes)
-            .with_context(|| format!("{} is not what we wrote", path.display()))?;
+        let record: RunRecord =
+            serde_json::from_slice(&bytes).with_context(|| format!("{} is not what we wrote", path.display()))?;
         if record.format != FORMAT {
             bail!("{} is of another release", path.display());
         }
@@ -260,10 +241,7 @@ impl RunDirectory {
             None if self.is_alive() => None,
             // It may have ended between the two looks.
             None => match self.record() {
-                Ok(RunRecord {
-                    outcome: Some(outcome),
-                    ..
-                }) => Some(outcome),
+                Ok(RunRecord { outcome: Some(outcome), .. }) => Some(outcome),
                 _ => Some(Outcome::Interrupted),
             },
         }
@@ -293,11 +271,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
         // Somebody who was killed may have left one.
         let _ = fs::remove_file(&new);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(bytes)?;
         fs::rename(&new, path)
     };
@@ -312,10 +286,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 pub fn read_bounded(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     use std::io::Read as _;
     let read = || -> io::Result<Vec<u8>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc_nofollow())
-            .open(path)?;
+        let file = OpenOptions::new().read(true).custom_flags(libc_nofollow()).open(path)?;
         let mut bytes = Vec::new();
         file.take(most + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -353,10 +324,9 @@ fn trusted(path: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     };
     match fs::metadata(&path) {
-        Ok(found) if !is_only_ours(&found) => bail!(
-            "{} belongs to somebody else, or others may write to it",
-            path.display()
-        ),
+        Ok(found) if !is_only_ours(&found) => {
+            bail!("{} belongs to somebody else, or others may write to it", path.display())
+        }
         _ => Ok(Some(path)),
     }
 }
@@ -392,19 +362,11 @@ fn base(own: &str, xdg: &str, home: &str) -> anyhow::Result<Option<PathBuf>> {
 pub fn private_directory(path: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("cannot make {}", path.display()))?;
-    let found =
-        fs::symlink_metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
+    let found = fs::symlink_metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
     let followed = fs::metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
     let ours = rustix::process::geteuid().as_raw();
-    if !followed.is_dir()
-        || found.uid() != ours
-        || followed.uid() != ours
-        || followed.mode() & 0o022 != 0
-    {
-        bail!(
-            "{} belongs to somebody else, or others may write to it",
-            path.display()
-        );
+    if !followed.is_dir() || found.uid() != ours || followed.uid() != ours || followed.mode() & 0o022 != 0 {
+        bail!("{} belongs to somebody else, or others may write to it", path.display());
     }
     Ok(())
 }

@@ -115,10 +115,7 @@ impl Gate {
             match *open {
                 Some(through) => return through,
                 None => {
-                    open = self
-                        .changed
-                        .wait(open)
-                        .unwrap_or_else(PoisonError::into_inner);
+                    open = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner);
                 }
             }
         }
@@ -158,20 +155,12 @@ pub fn start(
         .spawn(move || {
             let part = task.part.clone();
             let mut log = task.log;
-            let run = Run {
-                sandbox: &task.sandbox,
-                restart: task.restart,
-                gate: task.gate.as_deref(),
-                cancel: &task.cancel,
-            };
+            let run =
+                Run { sandbox: &task.sandbox, restart: task.restart, gate: task.gate.as_deref(), cancel: &task.cancel };
             let how = run.to_the_end(built, &mut log);
             if let Some(how) = how {
                 // Whoever waited for it may have given up.
-                let _ = ended.send(PartEnd {
-                    part,
-                    how,
-                    tail: log.tail(),
-                });
+                let _ = ended.send(PartEnd { part, how, tail: log.tail() });
             }
         })
         .map(drop)
@@ -186,11 +175,7 @@ struct Run<'r> {
 
 impl Run<'_> {
     /// Nothing when there was no sandbox: that has been told.
-    fn to_the_end(
-        &self,
-        built: oneshot::Sender<Result<Built, StartError>>,
-        log: &mut PartLog,
-    ) -> Option<How> {
+    fn to_the_end(&self, built: oneshot::Sender<Result<Built, StartError>>, log: &mut PartLog) -> Option<How> {
         let executor = match Executor::new(self.sandbox.config.clone()) {
             Ok(executor) => Arc::new(executor),
             Err(error) => {
@@ -198,10 +183,7 @@ impl Run<'_> {
                 return None;
             }
         };
-        let told = built.send(Ok(Built {
-            report: Arc::clone(executor.report()),
-            executor: Arc::downgrade(&executor),
-        }));
+        let told = built.send(Ok(Built { report: Arc::clone(executor.report()), executor: Arc::downgrade(&executor) }));
         if told.is_err() || self.gate.is_some_and(|gate| !gate.pass()) {
             return Some(How::Cancelled);
         }
@@ -213,20 +195,13 @@ impl Run<'_> {
                 How::Ended(Ending::Exited(0)) | How::Cancelled | How::TimedOut => false,
                 How::Ended(_) | How::OutOfMemory | How::Lost(_) => true,
             };
-            if !failed
-                || self.restart == Restart::Never
-                || restarts == MAX_RESTARTS
-                || self.cancel.is_cancelled()
-            {
+            if !failed || self.restart == Restart::Never || restarts == MAX_RESTARTS || self.cancel.is_cancelled() {
                 return Some(how);
             }
             log.note(&format!("it failed ({how:?}) and is started again"));
             thread::sleep(RESTART_PAUSE * 2u32.pow(restarts));
             restarts += 1;
-            if matches!(
-                how,
-                How::Lost(RunError::Gone | RunError::Lost(_) | RunError::SupervisorDied)
-            ) {
+            if matches!(how, How::Lost(RunError::Gone | RunError::Lost(_) | RunError::SupervisorDied)) {
                 // The sandbox may be gone with it.
                 drop(executor);
                 executor = match Executor::new(self.sandbox.config.clone()) {
@@ -240,21 +215,14 @@ impl Run<'_> {
     /// Runs what starts in the sandbox, with what brings it to the gateway beside it.
     fn once(&self, executor: &Executor, log: &mut PartLog) -> How {
         let Some(forward) = &self.sandbox.forward else {
-            return ran(executor.run_watched(
-                &self.sandbox.start,
-                Some(self.cancel),
-                &mut |_, bytes| log.write(bytes),
-            ));
+            return ran(executor.run_watched(&self.sandbox.start, Some(self.cancel), &mut |_, bytes| log.write(bytes)));
         };
         let Ok(stop) = Cancel::new() else {
             return How::Lost(RunError::Cancelled);
         };
         thread::scope(|scope| {
             let beside = scope.spawn(|| executor.run(forward, Some(&stop)));
-            let main =
-                executor.run_watched(&self.sandbox.start, Some(self.cancel), &mut |_, bytes| {
-                    log.write(bytes)
-                });
+            let main = executor.run_watched(&self.sandbox.start, Some(self.cancel), &mut |_, bytes| log.write(bytes));
             stop.cancel();
             let _ = beside.join();
             ran(main)

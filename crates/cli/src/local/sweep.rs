@@ -116,8 +116,7 @@ fn one(directory: &RunDirectory, doing: Doing, swept: &mut Swept) -> anyhow::Res
     }
     if is_there(&socket) {
         if doing == Doing::Really {
-            fs::remove_file(&socket)
-                .with_context(|| format!("cannot remove {}", socket.display()))?;
+            fs::remove_file(&socket).with_context(|| format!("cannot remove {}", socket.display()))?;
         }
         swept.sockets += 1;
     }
@@ -164,11 +163,7 @@ mod tests {
         let told = sweep_or_tell(&state, Doing::DryRun).unwrap();
         assert!(dead.live().exists());
         let swept = sweep(&state).unwrap();
-        let expected = Swept {
-            live: 1,
-            sockets: 1,
-            failed: Vec::new(),
-        };
+        let expected = Swept { live: 1, sockets: 1, failed: Vec::new() };
         assert_eq!((&told, &swept), (&expected, &expected));
         assert!(!dead.live().exists() && !dead.control().exists() && dead.logs().exists());
         assert!(alive.live().join("a/b").exists() && alive.control().exists());

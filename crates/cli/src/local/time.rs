@@ -13,9 +13,7 @@ pub fn now_ms() -> u64 {
 
 /// A moment as it is written down: UTC, to the millisecond.
 pub fn written(at_ms: u64) -> String {
-    let at = i64::try_from(at_ms)
-        .ok()
-        .and_then(|at| Timestamp::from_millisecond(at).ok());
+    let at = i64::try_from(at_ms).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     format!("{:.3}", at.unwrap_or(Timestamp::UNIX_EPOCH))
 }
 

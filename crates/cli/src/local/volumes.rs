@@ -52,8 +52,8 @@ impl Volumes {
             if is_of_sandbox(prepared, volume) {
                 continue;
             }
-            let made = make(prepared, volume, ground)
-                .with_context(|| format!("volume {} cannot be made", volume.name))?;
+            let made =
+                make(prepared, volume, ground).with_context(|| format!("volume {} cannot be made", volume.name))?;
             places.insert(volume.name.clone(), made);
         }
         Ok(Self { places })
@@ -64,11 +64,7 @@ impl Volumes {
     /// # Errors
     ///
     /// When the part of the volume that is mounted is not below it.
-    pub fn source(
-        &self,
-        volume: &VolumeName,
-        sub_path: Option<&str>,
-    ) -> anyhow::Result<Option<PathBuf>> {
+    pub fn source(&self, volume: &VolumeName, sub_path: Option<&str>) -> anyhow::Result<Option<PathBuf>> {
         let Some(directory) = self.places.get(volume) else {
             return Ok(None);
         };
@@ -76,10 +72,7 @@ impl Volumes {
             return Ok(Some(directory.clone()));
         };
         let below = Path::new(sub_path);
-        if below
-            .components()
-            .any(|it| !matches!(it, Component::Normal(_)))
-        {
+        if below.components().any(|it| !matches!(it, Component::Normal(_))) {
             bail!("`{sub_path}` is not below volume {volume}");
         }
         // Each step by itself: what skills left in a volume that is kept may be a link.
@@ -121,12 +114,7 @@ fn make(prepared: &Prepared, volume: &PlanVolume, ground: &Ground<'_>) -> anyhow
         VolumeSource::Input { part } => {
             let files = ground.inputs.get(part);
             let files = files.with_context(|| format!("the input of part {part} is missing"))?;
-            write_files(
-                &path,
-                files
-                    .iter()
-                    .map(|(name, bytes)| (name.as_str(), bytes.as_slice())),
-            )?;
+            write_files(&path, files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())))?;
         }
         VolumeSource::Secret { secret } => write_secret(&path, prepared, secret.as_str(), None)?,
         VolumeSource::ConfigMap { config_map } => {
@@ -151,9 +139,7 @@ fn declared(
 ) -> anyhow::Result<PathBuf> {
     let text = |settings: &Value, field: &str| {
         let value = settings.get(field).and_then(Value::as_str);
-        value
-            .map(str::to_owned)
-            .with_context(|| format!("it has no `{field}`"))
+        value.map(str::to_owned).with_context(|| format!("it has no `{field}`"))
     };
     let mut kinds = source.iter();
     match (kinds.next(), kinds.next()) {
@@ -161,12 +147,7 @@ fn declared(
         (Some((kind, settings)), None) => match kind.as_str() {
             "emptyDir" => make_directory(path)?,
             "configMap" => {
-                write_config_map(
-                    path,
-                    prepared,
-                    &text(settings, "name")?,
-                    settings.get("items"),
-                )?;
+                write_config_map(path, prepared, &text(settings, "name")?, settings.get("items"))?;
             }
             "secret" => {
                 let name = text(settings, "secretName")?;
@@ -180,33 +161,18 @@ fn declared(
     Ok(path.to_owned())
 }
 
-fn write_secret(
-    path: &Path,
-    prepared: &Prepared,
-    name: &str,
-    items: Option<&Value>,
-) -> anyhow::Result<()> {
+fn write_secret(path: &Path, prepared: &Prepared, name: &str, items: Option<&Value>) -> anyhow::Result<()> {
     // An optional one that is nowhere is empty.
     let nothing = Secret::default();
     let secret = prepared.secrets.get(name).unwrap_or(&nothing);
-    let files = secret
-        .0
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_slice()));
+    let files = secret.0.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
     write_items(path, files, items)
 }
 
-fn write_config_map(
-    path: &Path,
-    prepared: &Prepared,
-    name: &str,
-    items: Option<&Value>,
-) -> anyhow::Result<()> {
+fn write_config_map(path: &Path, prepared: &Prepared, name: &str, items: Option<&Value>) -> anyhow::Result<()> {
     let nothing = BTreeMap::new();
     let data = prepared.config_maps.get(name).unwrap_or(&nothing);
-    let files = data
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_slice()));
+    let files = data.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
     write_items(path, files, items)
 }
 
@@ -226,9 +192,7 @@ fn write_items<'f>(
         let (Some(key), Some(place)) = (field("key"), field("path")) else {
             bail!("an item has no `key` or no `path`");
         };
-        let bytes = all
-            .get(key)
-            .with_context(|| format!("there is no key `{key}`"))?;
+        let bytes = all.get(key).with_context(|| format!("there is no key `{key}`"))?;
         listed.push((place, *bytes));
     }
     write_files(path, listed.into_iter())
@@ -249,10 +213,7 @@ fn write_texts(path: &Path, skills: &[Skill], programs: bool) -> anyhow::Result<
     Ok(())
 }
 
-fn write_files<'f>(
-    path: &Path,
-    files: impl Iterator<Item = (&'f str, &'f [u8])>,
-) -> anyhow::Result<()> {
+fn write_files<'f>(path: &Path, files: impl Iterator<Item = (&'f str, &'f [u8])>) -> anyhow::Result<()> {
     make_directory(path)?;
     for (name, bytes) in files {
         write(path, name, bytes, false)?;
@@ -263,11 +224,7 @@ fn write_files<'f>(
 /// Writes a file below a directory of ours, with the directories above it.
 fn write(directory: &Path, name: &str, bytes: &[u8], program: bool) -> anyhow::Result<()> {
     let below = Path::new(name);
-    if name.is_empty()
-        || below
-            .components()
-            .any(|it| !matches!(it, Component::Normal(_)))
-    {
+    if name.is_empty() || below.components().any(|it| !matches!(it, Component::Normal(_))) {
         bail!("`{name}` cannot be the name of a file");
     }
     let mut parent = directory.to_owned();
@@ -283,11 +240,7 @@ fn write(directory: &Path, name: &str, bytes: &[u8], program: bool) -> anyhow::R
     let mode = if program { 0o500 } else { 0o400 };
     let write = || {
         let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&path)?;
+        let mut file = options.write(true).create_new(true).mode(mode).open(&path)?;
         file.write_all(bytes)
     };
     write().with_context(|| format!("cannot write {}", path.display()))

@@ -23,11 +23,7 @@ pub struct Watched {
 impl Watched {
     /// Keeps them in `records`.
     pub fn new(records: Records, events: EventLog) -> Self {
-        Self {
-            records,
-            events,
-            now: watch::Sender::new((Phase::Starting, Usage::default())),
-        }
+        Self { records, events, now: watch::Sender::new((Phase::Starting, Usage::default())) }
     }
 
     fn tell(&self, report: Report) {
@@ -40,23 +36,17 @@ impl Watched {
         for line in &report.receipts {
             // They were verified before they came here.
             if let Ok(receipt) = serde_json::from_str(line) {
-                self.events.tell(Event::Receipt {
-                    receipt: Box::new(receipt),
-                });
+                self.events.tell(Event::Receipt { receipt: Box::new(receipt) });
             }
         }
         if let Some(text) = report.progress {
             self.events.tell(Event::Progress { text });
         }
         if report.usage != usage {
-            self.events.tell(Event::Usage {
-                usage: report.usage,
-            });
+            self.events.tell(Event::Usage { usage: report.usage });
         }
         if report.phase != phase {
-            self.events.tell(Event::Phase {
-                phase: report.phase,
-            });
+            self.events.tell(Event::Phase { phase: report.phase });
         }
         if (report.phase, report.usage) != (phase, usage) {
             self.now.send_replace((report.phase, report.usage));

@@ -83,38 +83,27 @@ impl Ground<'_> {
         config.world.hostname = part.name.0.chars().take(63).collect();
         for mount in self.ordered_mounts(part) {
             let target = PathBuf::from(mount.path.as_str());
-            match self
-                .volumes
-                .source(&mount.volume, mount.sub_path.as_deref())?
-            {
+            match self.volumes.source(&mount.volume, mount.sub_path.as_deref())? {
                 Some(source) => {
                     let access = match mount.read_only {
                         true => BindAccess::OwnedReadOnly,
                         false => BindAccess::ReadWrite,
                     };
-                    config = config.bind(Bind {
-                        source,
-                        target,
-                        access,
-                    });
+                    config = config.bind(Bind { source, target, access });
                 }
                 None => set_size(&mut config, self.prepared, &mount.volume, &target)?,
             }
         }
         let mut environment = self.environment(part)?;
         let (path, argv) = match &part.role {
-            Role::Agent => (
-                DEFAULT_PATH.to_owned(),
-                vec![self.ours(&mut config, parts::AGENT)],
-            ),
+            Role::Agent => (DEFAULT_PATH.to_owned(), vec![self.ours(&mut config, parts::AGENT)]),
             Role::Bridge => {
                 config = config.bind(read_only(self.gateway, GATEWAY, BindAccess::OwnedReadOnly));
                 let mut argv = vec![self.ours(&mut config, parts::BRIDGE)];
                 argv.push(format!("--plan-digest={}", self.prepared.digest));
                 argv.push(format!("--gateway=unix:{GATEWAY}/{GATEWAY_SOCKET}"));
                 if let Some(certificates) = self.certificates() {
-                    config =
-                        config.bind(read_only(&certificates, CERTIFICATES, BindAccess::ReadOnly));
+                    config = config.bind(read_only(&certificates, CERTIFICATES, BindAccess::ReadOnly));
                     argv.push(format!("--certificates={CERTIFICATES}"));
                 }
                 (DEFAULT_PATH.to_owned(), argv)
@@ -149,9 +138,7 @@ impl Ground<'_> {
         request.grace = Duration::from_secs(deadlines.grace_seconds).min(MAX_GRACE);
         request.output_bytes = KEPT_OUTPUT;
         let ours = match &request.invocation {
-            Invocation::Argv(argv) => {
-                (argv.first()).is_some_and(|it| Path::new(it).starts_with(parts::DIRECTORY))
-            }
+            Invocation::Argv(argv) => (argv.first()).is_some_and(|it| Path::new(it).starts_with(parts::DIRECTORY)),
             _ => false,
         };
         if ours {
@@ -163,10 +150,7 @@ impl Ground<'_> {
     /// What this profile holds everywhere, and what the plan asks for.
     pub(super) fn floor(&self, profile: Profile) -> Floor {
         let planned = self.prepared.plan.isolation.floor.iter().copied();
-        let ours: BTreeSet<Guarantee> = Floor::of_profile(profile)
-            .guarantees()
-            .chain(planned.map(guarantee))
-            .collect();
+        let ours: BTreeSet<Guarantee> = Floor::of_profile(profile).guarantees().chain(planned.map(guarantee)).collect();
         ours.into_iter().collect()
     }
 
@@ -189,12 +173,7 @@ impl Ground<'_> {
         let pack = part.role.pack().unwrap_or_default();
         let executor = |ground: &Self, config: &mut Config| {
             let path = ground.ours(config, parts::SIDECAR);
-            vec![
-                path,
-                "ipc".to_owned(),
-                format!("--pack={pack}"),
-                "--profile=container".to_owned(),
-            ]
+            vec![path, "ipc".to_owned(), format!("--pack={pack}"), "--profile=container".to_owned()]
         };
         match self.prepared.root_of(part) {
             Some(PackRoot::Directory(root)) => {
@@ -230,24 +209,13 @@ impl Ground<'_> {
             bail!("a hook has no executor");
         };
         if command.is_empty() {
-            bail!(
-                "hook {} says nothing about what to run: give it a `command`",
-                part.name
-            );
+            bail!("hook {} says nothing about what to run: give it a `command`", part.name);
         }
-        Ok((
-            DEFAULT_PATH.to_owned(),
-            command.iter().chain(args).cloned().collect(),
-        ))
+        Ok((DEFAULT_PATH.to_owned(), command.iter().chain(args).cloned().collect()))
     }
 
     /// A directory of links to the programs that a pack declares.
-    fn tools(
-        &self,
-        part: &Part,
-        programs: &[super::binaries::Binary],
-        config: &mut Config,
-    ) -> anyhow::Result<()> {
+    fn tools(&self, part: &Part, programs: &[super::binaries::Binary], config: &mut Config) -> anyhow::Result<()> {
         let tools = self.live.join(format!("tools-{}", part.name));
         make_directory(&tools)?;
         for program in programs {
@@ -256,11 +224,8 @@ impl Ground<'_> {
                 true => program.path.clone(),
                 false => {
                     let inside = Path::new(PROGRAMS).join(&program.name);
-                    let bind = Bind {
-                        source: program.path.clone(),
-                        target: inside.clone(),
-                        access: BindAccess::ReadOnly,
-                    };
+                    let bind =
+                        Bind { source: program.path.clone(), target: inside.clone(), access: BindAccess::ReadOnly };
                     config.world.binds.push(bind);
                     inside
                 }
@@ -268,10 +233,7 @@ impl Ground<'_> {
             let link = tools.join(&program.name);
             symlink(&target, &link).with_context(|| format!("cannot make {}", link.display()))?;
         }
-        config
-            .world
-            .binds
-            .push(read_only(&tools, TOOLS, BindAccess::OwnedReadOnly));
+        config.world.binds.push(read_only(&tools, TOOLS, BindAccess::OwnedReadOnly));
         Ok(())
     }
 
@@ -280,16 +242,8 @@ impl Ground<'_> {
         if let RootView::Directory(root) = &config.world.root {
             self.needs_static(root)?;
         }
-        config
-            .world
-            .binds
-            .push(read_only(self.gateway, GATEWAY, BindAccess::OwnedReadOnly));
-        let reach = self
-            .prepared
-            .plan
-            .credentials
-            .iter()
-            .filter(|it| it.part == part.name);
+        config.world.binds.push(read_only(self.gateway, GATEWAY, BindAccess::OwnedReadOnly));
+        let reach = self.prepared.plan.credentials.iter().filter(|it| it.part == part.name);
         let mut argv = vec![self.ours(config, parts::FORWARD)];
         argv.push(format!("--proxy={}", forward::PROXY_PORT));
         let mut addresses: BTreeMap<&str, Ipv4Addr> = BTreeMap::new();
@@ -297,9 +251,7 @@ impl Ground<'_> {
             let (Some(port), false) = (destination.port, destination.host.contains('*')) else {
                 continue;
             };
-            if destination.host.parse::<std::net::IpAddr>().is_ok()
-                || destination.host == "localhost"
-            {
+            if destination.host.parse::<std::net::IpAddr>().is_ok() || destination.host == "localhost" {
                 continue;
             }
             let next = forward::address(addresses.len());
@@ -309,10 +261,7 @@ impl Ground<'_> {
             if addresses.insert(&destination.host, address).is_none() {
                 config.world.hosts.push((address, destination.host.clone()));
             }
-            argv.push(format!(
-                "--forward={address}:{port}={}:{port}",
-                destination.host
-            ));
+            argv.push(format!("--forward={address}:{port}={}:{port}", destination.host));
         }
         Ok(Request::argv(argv))
     }
@@ -339,9 +288,7 @@ impl Ground<'_> {
         if part.role == Role::Bridge {
             // Its variables are the model's key, which was looked for before anything was made.
             let key = self.prepared.model_key.iter();
-            return Ok(key
-                .map(|(name, value)| (name.into(), value.as_str().into()))
-                .collect());
+            return Ok(key.map(|(name, value)| (name.into(), value.as_str().into())).collect());
         }
         for variable in &part.env {
             if let Some(value) = self.value(part, variable)? {
@@ -359,47 +306,24 @@ impl Ground<'_> {
         let name = variable.name.as_str();
         let run = &self.prepared.plan.run;
         let found = match source {
-            EnvVarSource {
-                secret_key_ref: Some(it),
-                ..
-            } => {
+            EnvVarSource { secret_key_ref: Some(it), .. } => {
                 let secret = self.prepared.secrets.get(it.name.as_str());
-                let value = secret
-                    .and_then(|secret| secret.0.get(&it.key))
-                    .map(|value| value.to_vec());
-                (
-                    value,
-                    it.optional,
-                    format!("key {} of Secret {}", it.key, it.name),
-                )
+                let value = secret.and_then(|secret| secret.0.get(&it.key)).map(|value| value.to_vec());
+                (value, it.optional, format!("key {} of Secret {}", it.key, it.name))
             }
-            EnvVarSource {
-                config_map_key_ref: Some(it),
-                ..
-            } => {
+            EnvVarSource { config_map_key_ref: Some(it), .. } => {
                 let data = self.prepared.config_maps.get(it.name.as_str());
                 let value = data.and_then(|data| data.get(&it.key)).cloned();
-                (
-                    value,
-                    it.optional,
-                    format!("key {} of ConfigMap {}", it.key, it.name),
-                )
+                (value, it.optional, format!("key {} of ConfigMap {}", it.key, it.name))
             }
-            EnvVarSource {
-                field_ref: Some(it),
-                ..
-            } => {
+            EnvVarSource { field_ref: Some(it), .. } => {
                 let value = match it.field_path.as_str() {
                     "metadata.name" => Some(run.name.as_str()),
                     "metadata.namespace" => Some(run.namespace.as_str()),
                     "metadata.uid" => Some(run.uid.as_str()),
                     _ => None,
                 };
-                (
-                    value.map(|it| it.as_bytes().to_vec()),
-                    None,
-                    format!("field {}", it.field_path),
-                )
+                (value.map(|it| it.as_bytes().to_vec()), None, format!("field {}", it.field_path))
             }
             _ => (None, None, "a resource of the container".to_owned()),
         };
@@ -407,10 +331,7 @@ impl Ground<'_> {
             (Some(value), _, _) => Ok(Some(OsString::from_vec(value))),
             (None, Some(true), _) => Ok(None),
             (None, _, what) => {
-                bail!(
-                    "variable {name} of {} needs {what}, which there is not on this machine",
-                    part.name
-                )
+                bail!("variable {name} of {} needs {what}, which there is not on this machine", part.name)
             }
         }
     }
@@ -428,11 +349,7 @@ pub fn profile() -> Profile {
 }
 
 fn read_only(source: &Path, target: &str, access: BindAccess) -> Bind {
-    Bind {
-        source: source.to_owned(),
-        target: PathBuf::from(target),
-        access,
-    }
+    Bind { source: source.to_owned(), target: PathBuf::from(target), access }
 }
 
 /// The size of scratch space that the sandbox makes itself.
@@ -443,9 +360,7 @@ fn set_size(
     target: &Path,
 ) -> anyhow::Result<()> {
     use sympozium_api::run_plan::VolumeSource;
-    let Some(VolumeSource::Scratch { size, .. }) =
-        prepared.plan.volume(volume).map(|it| &it.source)
-    else {
+    let Some(VolumeSource::Scratch { size, .. }) = prepared.plan.volume(volume).map(|it| &it.source) else {
         return Ok(());
     };
     let bytes = whole(size)?;
@@ -496,9 +411,7 @@ fn is_static(program: &Path) -> anyhow::Result<bool> {
     file.read_exact(&mut header)?;
     let number = |at: usize, bytes: usize| {
         let end = header.get(at..at + bytes).unwrap_or_default();
-        end.iter()
-            .rev()
-            .fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
+        end.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
     };
     let (table, entry, count) = (number(32, 8), number(54, 2), number(56, 2));
     for index in 0..count {

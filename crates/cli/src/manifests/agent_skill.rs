@@ -76,10 +76,7 @@ fn load_read(skill: Option<Skill>, mut problems: Problems) -> Loaded {
             Err(error) => problems.add(pack::not_written(&error)),
         }
     }
-    Loaded {
-        documents,
-        problems,
-    }
+    Loaded { documents, problems }
 }
 
 /// Reads the skill in `directory`; nothing when it has an error, which is then among the problems.

@@ -25,11 +25,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self {
-            documents: MAX_DOCUMENTS,
-            nodes: MAX_NODES,
-            copied_bytes: MAX_COPIED_BYTES,
-        }
+        Self { documents: MAX_DOCUMENTS, nodes: MAX_NODES, copied_bytes: MAX_COPIED_BYTES }
     }
 }
 
@@ -101,15 +97,14 @@ fn syntax_problem(error: &ScanError) -> Problem {
     let at = mark(marker.line(), marker.col());
     match error.kind() {
         ErrorKind::RecursionLimitExceeded => too_deep(at),
-        ErrorKind::UnknownAnchor => {
-            Problem::error("alias", at, "the alias names no anchor before it")
-                .hint("write the value out, or put the anchor (&name) before its alias (*name)")
-        }
+        ErrorKind::UnknownAnchor => Problem::error("alias", at, "the alias names no anchor before it")
+            .hint("write the value out, or put the anchor (&name) before its alias (*name)"),
         kind @ (ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
         | ErrorKind::TabInIndentation
-        | ErrorKind::TabAtBlockScalarStart) => Problem::error("syntax", at, kind.to_string())
-            .hint("indent with spaces; YAML does not allow tabs there"),
+        | ErrorKind::TabAtBlockScalarStart) => {
+            Problem::error("syntax", at, kind.to_string()).hint("indent with spaces; YAML does not allow tabs there")
+        }
         kind => Problem::error("syntax", at, kind.to_string()).hint(
             "look here and just above: at indentation, a colon without a space, or quotes and brackets left open",
         ),
@@ -117,12 +112,8 @@ fn syntax_problem(error: &ScanError) -> Problem {
 }
 
 fn too_deep(at: Mark) -> Problem {
-    Problem::error(
-        "too-deep",
-        at,
-        format!("nested deeper than {MAX_DEPTH} levels"),
-    )
-    .hint("no kind needs that many; is this a manifest?")
+    Problem::error("too-deep", at, format!("nested deeper than {MAX_DEPTH} levels"))
+        .hint("no kind needs that many; is this a manifest?")
 }
 
 /// From the parser's counting (lines from 1, columns from 0).

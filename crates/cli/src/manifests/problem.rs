@@ -23,20 +23,11 @@ pub struct Problem {
 
 impl Problem {
     pub fn error(rule: &'static str, at: Mark, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Error,
-            at,
-            rule,
-            message: message.into(),
-            hint: None,
-        }
+        Self { severity: Severity::Error, at, rule, message: message.into(), hint: None }
     }
 
     pub fn warning(rule: &'static str, at: Mark, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::error(rule, at, message)
-        }
+        Self { severity: Severity::Warning, ..Self::error(rule, at, message) }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -145,9 +136,6 @@ mod tests {
         }
         problems.add(Problem::warning("x", Mark::START, ""));
         assert_eq!(problems.kept.len(), MAX_FINDINGS);
-        assert_eq!(
-            (problems.errors_left_out, problems.warnings_left_out),
-            (2, 1)
-        );
+        assert_eq!((problems.errors_left_out, problems.warnings_left_out), (2, 1));
     }
 }

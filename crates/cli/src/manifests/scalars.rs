@@ -22,9 +22,7 @@ impl Scalar {
     /// Whether two readings come to the same, as far as the API server can tell: `8` and `8.0` do.
     pub fn means_the_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Number(one), Self::Number(other)) => {
-                one == other || one.as_f64() == other.as_f64()
-            }
+            (Self::Number(one), Self::Number(other)) => one == other || one.as_f64() == other.as_f64(),
             _ => self == other,
         }
     }
@@ -125,10 +123,7 @@ fn go_float(text: &str) -> Scalar {
 /// Whether every `_` has a digit on both sides.
 fn are_separators(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let is_digit = |at: Option<usize>| {
-        at.and_then(|at| bytes.get(at))
-            .is_some_and(u8::is_ascii_digit)
-    };
+    let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
     let mut underscores = text.match_indices('_');
     underscores.all(|(at, _)| is_digit(at.checked_sub(1)) && is_digit(Some(at + 1)))
 }
@@ -176,10 +171,7 @@ fn digits_to_number(sign: Sign, digits: &str, radix: u32) -> Scalar {
     match number {
         Some(number) => Scalar::Number(number),
         // Too large for an integer; in other bases nobody means a float.
-        None if radix == 10 => float(&format!(
-            "{}{digits}",
-            if sign == Sign::Minus { "-" } else { "" }
-        )),
+        None if radix == 10 => float(&format!("{}{digits}", if sign == Sign::Minus { "-" } else { "" })),
         None => Scalar::Text,
     }
 }
@@ -264,10 +256,7 @@ mod tests {
         ] {
             assert_eq!(core(text), expected, "core: {text:?}");
             let other = kubectl(text);
-            assert!(
-                other.means_the_same(&expected),
-                "kubectl: {text:?}: {other:?}"
-            );
+            assert!(other.means_the_same(&expected), "kubectl: {text:?}: {other:?}");
         }
     }
 

@@ -99,9 +99,7 @@ impl Finder {
     fn add_directory(&mut self, directory: &Path) {
         let before = self.sources.len();
         let found = self.walk.files_below(directory);
-        let was_seen = found
-            .iter()
-            .any(|(path, what)| what.is_ok() && self.is_seen(path));
+        let was_seen = found.iter().any(|(path, what)| what.is_ok() && self.is_seen(path));
         for (path, what) in found {
             match what {
                 Err(problem) => self.add(shown(&path), Err(problem)),
@@ -145,10 +143,8 @@ impl Finder {
             self.sources.push(Source { name, place });
         } else if !self.is_full {
             self.is_full = true;
-            let message =
-                format!("more than {MAX_FILES} files; this one and the rest are not read");
-            let problem = Problem::error("too-large", Mark::START, message)
-                .hint("check the files in several calls");
+            let message = format!("more than {MAX_FILES} files; this one and the rest are not read");
+            let problem = Problem::error("too-large", Mark::START, message).hint("check the files in several calls");
             let place = Err(problem);
             self.sources.push(Source { name, place });
         }
@@ -174,10 +170,7 @@ pub struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        let left = directory::Allowance {
-            bytes: MAX_TOTAL_BYTES,
-            entries: MAX_DIRECTORY_ENTRIES,
-        };
+        let left = directory::Allowance { bytes: MAX_TOTAL_BYTES, entries: MAX_DIRECTORY_ENTRIES };
         Self { left }
     }
 }
@@ -196,16 +189,10 @@ impl Reader {
         loaded.unwrap_or_else(Loaded::of_problem)
     }
 
-    fn load_skill(
-        &mut self,
-        root: &Path,
-        below: &Path,
-        budget: &mut Budget,
-    ) -> Result<Loaded, Problem> {
+    fn load_skill(&mut self, root: &Path, below: &Path, budget: &mut Budget) -> Result<Loaded, Problem> {
         let mut directory = directory::open(root).map_err(|error| directory::not_read(&error))?;
         if below != Path::new("") {
-            directory = directory::open_below(&directory, below)
-                .map_err(|error| directory::not_read(&error))?;
+            directory = directory::open_below(&directory, below).map_err(|error| directory::not_read(&error))?;
         }
         let name = directory_name(&root.join(below));
         Ok(agent_skill::load(&directory, name, &mut self.left, budget))
@@ -224,10 +211,7 @@ impl Reader {
         let mut bytes = Vec::new();
         // One more than allowed, so that too much shows.
         let most = MAX_FILE_BYTES.min(self.left.bytes) + 1;
-        reader
-            .take(most)
-            .read_to_end(&mut bytes)
-            .map_err(|error| unreadable(&error))?;
+        reader.take(most).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
         let size = bytes.len() as u64;
         self.check_size(size)?;
         self.left.bytes -= size;
@@ -241,12 +225,8 @@ impl Reader {
                 .hint("split the file; Kubernetes does not take objects of that size"));
         }
         if size > self.left.bytes {
-            let message = format!(
-                "more than {} MiB in all; it is not read",
-                MAX_TOTAL_BYTES >> 20
-            );
-            return Err(Problem::error("too-large", Mark::START, message)
-                .hint("check the files in several calls"));
+            let message = format!("more than {} MiB in all; it is not read", MAX_TOTAL_BYTES >> 20);
+            return Err(Problem::error("too-large", Mark::START, message).hint("check the files in several calls"));
         }
         Ok(())
     }
@@ -260,18 +240,13 @@ pub fn directory_name(path: &Path) -> Option<String> {
 
 fn unreadable(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
-        io::ErrorKind::NotFound => (
-            "no such file or directory".to_owned(),
-            "check the path, or name the directory that has the manifests",
-        ),
-        io::ErrorKind::PermissionDenied => (
-            "permission denied".to_owned(),
-            "read it as a user who may: sympozium validate - < FILE",
-        ),
-        _ => (
-            format!("cannot be read: {error}"),
-            "try to read it with another program, such as cat",
-        ),
+        io::ErrorKind::NotFound => {
+            ("no such file or directory".to_owned(), "check the path, or name the directory that has the manifests")
+        }
+        io::ErrorKind::PermissionDenied => {
+            ("permission denied".to_owned(), "read it as a user who may: sympozium validate - < FILE")
+        }
+        _ => (format!("cannot be read: {error}"), "try to read it with another program, such as cat"),
     };
     Problem::error("file", Mark::START, message).hint(hint)
 }

@@ -84,10 +84,7 @@ impl Node {
             Value::Number(value) => value.clone().into(),
             Value::Text(text) => text.as_str().into(),
             Value::List(nodes) => nodes.iter().map(Node::to_json).collect(),
-            Value::Map(entries) => entries
-                .iter()
-                .map(|entry| (entry.key.clone(), entry.node.to_json()))
-                .collect(),
+            Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
         }
     }
 
@@ -103,11 +100,7 @@ impl Node {
                 Value::List(nodes.collect())
             }
             serde_json::Value::Object(all) => {
-                let entries = all.into_iter().map(|(key, value)| Entry {
-                    key,
-                    at,
-                    node: Self::from_json(value, at),
-                });
+                let entries = all.into_iter().map(|(key, value)| Entry { key, at, node: Self::from_json(value, at) });
                 Value::Map(entries.collect())
             }
         };
@@ -131,16 +124,9 @@ impl Node {
         match entries.iter_mut().find(|entry| entry.key == *key) {
             Some(entry) => entry.node.set(rest, value),
             None => {
-                let mut node = Self {
-                    at,
-                    value: Value::Map(Vec::new()),
-                };
+                let mut node = Self { at, value: Value::Map(Vec::new()) };
                 node.set(rest, value);
-                entries.push(Entry {
-                    key: (*key).to_owned(),
-                    at,
-                    node,
-                });
+                entries.push(Entry { key: (*key).to_owned(), at, node });
             }
         }
     }
@@ -275,26 +261,17 @@ mod tests {
 
     fn text(line: u32, text: &str) -> Node {
         let at = Mark { line, column: 5 };
-        Node {
-            at,
-            value: Value::Text(text.to_owned()),
-        }
+        Node { at, value: Value::Text(text.to_owned()) }
     }
 
     fn map(line: u32, entries: Vec<(&str, Node)>) -> Node {
         let at = Mark { line, column: 1 };
         let entries = entries.into_iter().map(|(key, node)| Entry {
             key: key.to_owned(),
-            at: Mark {
-                line: node.at.line,
-                column: 2,
-            },
+            at: Mark { line: node.at.line, column: 2 },
             node,
         });
-        Node {
-            at,
-            value: Value::Map(entries.collect()),
-        }
+        Node { at, value: Value::Map(entries.collect()) }
     }
 
     #[test]

@@ -73,16 +73,7 @@ impl Summary {
     pub fn event(&mut self, timed: &Timed) {
         let Timed { at_ms, event } = timed;
         match event {
-            Event::Planned {
-                run,
-                uid,
-                agent,
-                model,
-                skills,
-                plan,
-                directory,
-                workspace,
-            } => {
+            Event::Planned { run, uid, agent, model, skills, plan, directory, workspace } => {
                 self.run.clone_from(run);
                 self.uid.clone_from(uid);
                 self.agent.clone_from(agent);
@@ -96,9 +87,7 @@ impl Summary {
             Event::Isolated { part, report } => {
                 self.isolation.insert(part.clone(), (**report).clone());
             }
-            Event::Phase {
-                phase: Phase::Working,
-            } => {
+            Event::Phase { phase: Phase::Working } => {
                 let took = at_ms.saturating_sub(self.started_ms);
                 self.durations.starting_ms.get_or_insert(took);
             }
@@ -112,11 +101,7 @@ impl Summary {
                 }
             }
             Event::Warning { text } => self.warnings.push(text.clone()),
-            Event::Ended {
-                outcome,
-                usage,
-                leftovers,
-            } => {
+            Event::Ended { outcome, usage, leftovers } => {
                 self.durations.total_ms = at_ms.saturating_sub(self.started_ms);
                 self.exit_code = outcome.exit_code();
                 if let Outcome::Succeeded { answer } = outcome {
@@ -126,10 +111,7 @@ impl Summary {
                 self.usage = *usage;
                 self.leftovers.clone_from(leftovers);
             }
-            Event::Phase { .. }
-            | Event::Starting { .. }
-            | Event::Progress { .. }
-            | Event::Transcript { .. } => {}
+            Event::Phase { .. } | Event::Starting { .. } | Event::Progress { .. } | Event::Transcript { .. } => {}
             // Where there is a directory, what the bridge last said is in it.
             Event::Receipt { receipt } if self.directory.is_none() => {
                 self.receipts = receipts_until(receipt);
@@ -155,20 +137,14 @@ impl Summary {
 /// The chain as far as a receipt of it.
 fn receipts_until(last: &Receipt) -> Option<Receipts> {
     let line = String::from_utf8(canonical(last).ok()?).ok()?;
-    Some(Receipts {
-        count: last.number + 1,
-        head: Chain::hash_of(&line),
-    })
+    Some(Receipts { count: last.number + 1, head: Chain::hash_of(&line) })
 }
 
 /// What the bridge last said about its receipts. None where it never said anything.
 fn receipts(directory: &Path) -> Option<Receipts> {
     let bytes = read_bounded(&directory.join(files::REPORT), MAX_REPORT_BYTES).ok()?;
     let report: RunReport = serde_json::from_slice(&bytes).ok()?;
-    Some(Receipts {
-        count: report.receipts,
-        head: report.head,
-    })
+    Some(Receipts { count: report.receipts, head: report.head })
 }
 
 /// An event as a line of `-o jsonl`.
@@ -208,14 +184,8 @@ mod tests {
     #[test]
     fn an_answer_makes_no_terminal_act() {
         let answer = "a\tb\r\nfamily \u{1f469}\u{200d}\u{1f467}\u{1b}[2J\u{9b}1m\u{202e}x";
-        assert_eq!(
-            text(answer, true),
-            "a\tb\nfamily \u{1f469}\\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n"
-        );
-        assert_eq!(
-            text(answer, false),
-            "a\tb\nfamily \u{1f469}\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\u{202e}x\n"
-        );
+        assert_eq!(text(answer, true), "a\tb\nfamily \u{1f469}\\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n");
+        assert_eq!(text(answer, false), "a\tb\nfamily \u{1f469}\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\u{202e}x\n");
         assert_eq!(text("done\n", true), "done\n");
         assert_eq!(text("", false), "\n");
     }

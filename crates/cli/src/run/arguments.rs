@@ -151,12 +151,8 @@ pub enum RunFormat {
 /// `provider/model`; models have slashes in their names too.
 fn model(typed: &str) -> Result<String, &'static str> {
     match typed.split_once('/') {
-        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
-            Ok(typed.to_owned())
-        }
-        _ => Err(
-            "it is not a provider and a model\n  hint: write both, such as openai/gpt-4o or ollama/qwen3",
-        ),
+        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => Ok(typed.to_owned()),
+        _ => Err("it is not a provider and a model\n  hint: write both, such as openai/gpt-4o or ollama/qwen3"),
     }
 }
 
@@ -167,7 +163,8 @@ fn duration(typed: &str) -> Result<String, &'static str> {
     }
 }
 
-const NO_NAME: &str = "it cannot be such a name\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 of them";
+const NO_NAME: &str =
+    "it cannot be such a name\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 of them";
 
 fn agent(typed: &str) -> Result<String, &'static str> {
     let checked = AgentName::from(typed).check();
@@ -194,9 +191,7 @@ mod tests {
     fn read(arguments: &[&str]) -> Result<Box<RunArguments>, String> {
         let all = ["sympozium", "run"].into_iter().chain(arguments.to_vec());
         match Arguments::try_parse_from(all) {
-            Ok(Arguments {
-                command: Command::Run(arguments),
-            }) => Ok(arguments),
+            Ok(Arguments { command: Command::Run(arguments) }) => Ok(arguments),
             Ok(_) => Err("another command".to_owned()),
             Err(error) => Err(error.to_string()),
         }

@@ -83,9 +83,7 @@ fn compose_in(
 ) -> Result<Prepared, Failure> {
     let inputs = Inputs::of(arguments)?;
     let workspace = arguments.workspace.as_deref();
-    let workspace = workspace
-        .map(|it| own_directory(it, state, surroundings))
-        .transpose()?;
+    let workspace = workspace.map(|it| own_directory(it, state, surroundings)).transpose()?;
     let mut warnings = Vec::new();
     let mut reader = Reader::default();
     let mut session = Session::new(arguments.cluster.namespace_here());
@@ -124,10 +122,7 @@ fn compose_in(
     let made = planned(session, &run, uid, &mut warnings)?;
     let plan = &made.plan;
     refuse::check(plan)?;
-    let Found {
-        config_maps,
-        secrets,
-    } = data.for_plan(plan, state)?;
+    let Found { config_maps, secrets } = data.for_plan(plan, state)?;
     let sources = KeySources {
         file: arguments.key_file.as_deref(),
         command: arguments.key_command.as_deref(),
@@ -159,65 +154,36 @@ fn compose_in(
 }
 
 /// The file with the floor; the floor that comes with this program when absent.
-fn floor(
-    arguments: &RunArguments,
-    surroundings: &Surroundings<'_>,
-) -> Result<Option<PathBuf>, Failure> {
-    let of_machine = surroundings
-        .configuration
-        .as_ref()
-        .map(|it| it.join("floor.yaml"));
+fn floor(arguments: &RunArguments, surroundings: &Surroundings<'_>) -> Result<Option<PathBuf>, Failure> {
+    let of_machine = surroundings.configuration.as_ref().map(|it| it.join("floor.yaml"));
     let Some(path) = of_machine else {
         return Ok(arguments.floor.clone());
     };
     let found = match fs::metadata(&path) {
         Ok(found) => found,
-        Err(error)
-            if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() =>
-        {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
             return Ok(arguments.floor.clone());
         }
         // A link to nowhere is a floor that cannot be read.
         Err(error) => {
-            let error =
-                anyhow::Error::from(error).context(format!("cannot read {}", path.display()));
-            return Err(Failure::new(
-                error,
-                "every run here is held to it: make it readable, or remove it",
-            ));
+            let error = anyhow::Error::from(error).context(format!("cannot read {}", path.display()));
+            return Err(Failure::new(error, "every run here is held to it: make it readable, or remove it"));
         }
     };
     if !found.is_file() || !is_only_ours(&found) {
-        let error = anyhow!(
-            "{} belongs to somebody else, or others may write to it",
-            path.display()
-        );
-        return Err(Failure::new(
-            error,
-            "every run here is held to it: chmod 600, and make it yours",
-        ));
+        let error = anyhow!("{} belongs to somebody else, or others may write to it", path.display());
+        return Err(Failure::new(error, "every run here is held to it: chmod 600, and make it yours"));
     }
     if arguments.floor.is_some() {
         let error = anyhow!("the floor of this machine is {}", path.display());
-        return Err(Failure::usage(
-            error,
-            "leave --floor out, or change that file",
-        ));
+        return Err(Failure::usage(error, "leave --floor out, or change that file"));
     }
     Ok(Some(path))
 }
 
 /// Takes away what the files have in place of the floor: a run does not bring its own.
-fn leave_floor_alone(
-    session: &mut Session<'_>,
-    of_floor: usize,
-    floor: Option<&Path>,
-    warnings: &mut Vec<String>,
-) {
-    let mut held: Vec<ObjectName> = session.objects()[..of_floor]
-        .iter()
-        .map(|it| it.name.clone())
-        .collect();
+fn leave_floor_alone(session: &mut Session<'_>, of_floor: usize, floor: Option<&Path>, warnings: &mut Vec<String>) {
+    let mut held: Vec<ObjectName> = session.objects()[..of_floor].iter().map(|it| it.name.clone()).collect();
     held.push(ObjectName {
         kind: Kind::SympoziumPolicy.name().to_owned(),
         namespace: SYSTEM_NAMESPACE.to_owned(),
@@ -233,7 +199,8 @@ fn leave_floor_alone(
     });
     if left_out > 0 && floor.is_none() {
         warnings.push(
-            "the floor among the files does not count: put it into CONFIG/floor.yaml, or name it with --floor".to_owned(),
+            "the floor among the files does not count: put it into CONFIG/floor.yaml, or name it with --floor"
+                .to_owned(),
         );
     }
 }
@@ -246,21 +213,14 @@ struct Made {
     texts: BTreeMap<String, Vec<Skill>>,
 }
 
-fn planned(
-    session: Session<'_>,
-    run: &ObjectName,
-    uid: &str,
-    warnings: &mut Vec<String>,
-) -> Result<Made, Failure> {
+fn planned(session: Session<'_>, run: &ObjectName, uid: &str, warnings: &mut Vec<String>) -> Result<Made, Failure> {
     let make = |planned: &Planned<'_>| {
         let texts = planned.texts.iter();
         Ok(Made {
             plan: planned.plan.clone(),
             bytes: planned.bytes.clone(),
             digest: planned.digest.clone(),
-            texts: texts
-                .map(|it| (it.pack.clone(), it.skills.to_vec()))
-                .collect(),
+            texts: texts.map(|it| (it.pack.clone(), it.skills.to_vec())).collect(),
         })
     };
     let mut planning = plan_session(session, &mut Schemas::default(), Some(&run.name), uid, make);
@@ -272,8 +232,8 @@ fn planned(
     match outcome {
         Some(RunOutcome::Made(made)) => {
             let of_admission = planning.report.findings().iter();
-            let of_admission = of_admission
-                .filter(|it| it.stage == Stage::Admission && it.severity == Verdict::Warning);
+            let of_admission =
+                of_admission.filter(|it| it.stage == Stage::Admission && it.severity == Verdict::Warning);
             warnings.extend(of_admission.map(|it| it.message.clone()));
             Ok(made)
         }
@@ -299,10 +259,7 @@ fn planned(
         }
         Some(RunOutcome::Failed(error)) => {
             let error = error.context("the run cannot be planned");
-            Err(
-                Failure::new(error, "use fewer packs, or make texts shorter")
-                    .with_findings(findings),
-            )
+            Err(Failure::new(error, "use fewer packs, or make texts shorter").with_findings(findings))
         }
         None => Err(unreadable(findings)),
     }
@@ -331,11 +288,7 @@ fn is_for_environment(plan: &RunPlan) -> bool {
 }
 
 /// A directory that the user gives the run: with nothing in it that decides about runs.
-fn own_directory(
-    path: &Path,
-    state: &State,
-    surroundings: &Surroundings<'_>,
-) -> Result<PathBuf, Failure> {
+fn own_directory(path: &Path, state: &State, surroundings: &Surroundings<'_>) -> Result<PathBuf, Failure> {
     let hint = "give --workspace a directory of the project that the agent works on";
     let real = fs::canonicalize(path).with_context(|| format!("cannot use {}", path.display()));
     let real = real.map_err(|error| Failure::new(error, hint))?;
@@ -345,19 +298,13 @@ fn own_directory(
     }
     let runs = state.runs();
     let of_state = runs.parent().unwrap_or(&runs);
-    let ours = [
-        Some(of_state),
-        surroundings.configuration.as_deref(),
-        surroundings.data.as_deref(),
-    ];
+    let ours = [Some(of_state), surroundings.configuration.as_deref(), surroundings.data.as_deref()];
     for ours in ours.into_iter().flatten() {
         // One that is not there yet has no other name.
         let ours = fs::canonicalize(ours).unwrap_or_else(|_| ours.to_owned());
         if ours.starts_with(&real) || (real.starts_with(&ours) && !is_of_run(&real, &ours)) {
-            let error = anyhow!(
-                "the agent could write to {}, where secrets and rules of this machine are",
-                ours.display()
-            );
+            let error =
+                anyhow!("the agent could write to {}, where secrets and rules of this machine are", ours.display());
             return Err(Failure::new(error, hint));
         }
     }

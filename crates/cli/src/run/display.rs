@@ -93,14 +93,7 @@ impl Display {
         let mut lines = Vec::new();
         let mut needed = Vec::new();
         match event {
-            Event::Planned {
-                run,
-                agent,
-                model,
-                skills,
-                workspace,
-                ..
-            } => {
+            Event::Planned { run, agent, model, skills, workspace, .. } => {
                 self.run.clone_from(run);
                 self.workspace.clone_from(workspace);
                 self.started_ms = Some(*at_ms);
@@ -138,28 +131,20 @@ impl Display {
                 needed.push(asked(question));
                 self.questions.push(question.clone());
             }
-            Event::Answered {
-                approval,
-                decision,
-                by,
-            } => {
+            Event::Answered { approval, decision, by } => {
                 self.questions.retain(|it| it.approval != *approval);
                 needed.push(answered(approval, *decision, by.as_deref()));
             }
             Event::Warning { text } => needed.push(warning(text)),
-            Event::Ended {
-                outcome,
-                usage,
-                leftovers,
-            } => {
+            Event::Ended { outcome, usage, leftovers } => {
                 self.usage = *usage;
                 self.is_over = true;
                 lines.extend(self.ended(*at_ms, outcome));
-                needed.extend(leftovers.iter().map(|left| {
-                    warning(&format!(
-                        "this is still there although the run is over: {left}"
-                    ))
-                }));
+                needed.extend(
+                    leftovers
+                        .iter()
+                        .map(|left| warning(&format!("this is still there although the run is over: {left}"))),
+                );
             }
         }
         match self.detail {
@@ -201,9 +186,7 @@ impl Display {
         }
         let (what, since_ms) = self.going_on(started_ms);
         let elapsed = words::elapsed(now_ms.saturating_sub(since_ms));
-        let mut line = Line::cut()
-            .add(Look::Faint, &format!("{elapsed}  "))
-            .plain(&what);
+        let mut line = Line::cut().add(Look::Faint, &format!("{elapsed}  ")).plain(&what);
         let tokens = self.usage.input_tokens + self.usage.output_tokens;
         if tokens > 0 {
             let tokens = words::count(tokens, "token", "tokens");
@@ -217,10 +200,7 @@ impl Display {
             return ("ending".to_owned(), started_ms);
         }
         if let Some(question) = self.questions.first() {
-            return (
-                format!("waiting for an answer to {}", question.approval),
-                started_ms,
-            );
+            return (format!("waiting for an answer to {}", question.approval), started_ms);
         }
         if let Some(call) = self.calls.going_on() {
             return call;
@@ -276,11 +256,7 @@ impl Display {
                 calls.into_iter().for_each(|call| self.calls.said(call));
             }
             Told::Result { id, failed, text } => self.calls.result(at_ms, &id, failed, text),
-            Told::Note(text) => lines.push(
-                Line::whole(4)
-                    .add(Look::Faint, "  note: ")
-                    .plain(&wire::shortened(&text)),
-            ),
+            Told::Note(text) => lines.push(Line::whole(4).add(Look::Faint, "  note: ").plain(&wire::shortened(&text))),
             Told::Nothing => {}
         }
         // Arguments may have come for calls that had ended.
@@ -290,13 +266,7 @@ impl Display {
 
     /// A model that does not answer. The agent tries again: the same trouble is told once.
     fn model_trouble(&mut self, event: &receipt::Event) -> Option<Line> {
-        let receipt::Event::Model {
-            status,
-            error,
-            duration_ms,
-            ..
-        } = event
-        else {
+        let receipt::Event::Model { status, error, duration_ms, .. } = event else {
             return None;
         };
         let text = match (status, error) {
@@ -339,9 +309,7 @@ impl Display {
 }
 
 fn planned(run: &str, agent: &str, model: &str, skills: &[String]) -> Vec<Line> {
-    let first = Line::cut()
-        .add(Look::Strong, run)
-        .plain(&format!("  agent {agent}, model {model}"));
+    let first = Line::cut().add(Look::Strong, run).plain(&format!("  agent {agent}, model {model}"));
     let skills = match skills {
         [] => "no skills: tools of the agent itself only".to_owned(),
         all => format!("skills: {}", all.join(", ")),
@@ -351,14 +319,8 @@ fn planned(run: &str, agent: &str, model: &str, skills: &[String]) -> Vec<Line> 
 
 /// What the model says, as far as it is shown: its lines, and none that is ours.
 fn speech(text: &str) -> Vec<Line> {
-    let end = text
-        .char_indices()
-        .nth(SPEECH_CHARACTERS)
-        .map_or(text.len(), |(at, _)| at);
-    let paragraphs = text[..end]
-        .trim()
-        .lines()
-        .filter(|it| !it.trim().is_empty());
+    let end = text.char_indices().nth(SPEECH_CHARACTERS).map_or(text.len(), |(at, _)| at);
+    let paragraphs = text[..end].trim().lines().filter(|it| !it.trim().is_empty());
     let mut lines: Vec<Line> = Vec::new();
     let mut is_cut = end < text.len();
     for paragraph in paragraphs {
@@ -366,10 +328,7 @@ fn speech(text: &str) -> Vec<Line> {
             is_cut = true;
             break;
         }
-        let fit = Fit::Wrap {
-            column: 4,
-            lines: SPEECH_ROWS,
-        };
+        let fit = Fit::Wrap { column: 4, lines: SPEECH_ROWS };
         let paragraph = paragraph.trim_end().replace('\t', "    ");
         lines.push(Line::new(fit).add(Look::Faint, "  > ").plain(&paragraph));
     }
@@ -384,10 +343,7 @@ fn asked(question: &Question) -> Line {
         Some(pack) => format!("{} in {pack}", question.tool),
         None => question.tool.clone(),
     };
-    Line::whole(4)
-        .plain("  ")
-        .add(Look::Asking, "asks")
-        .plain(&format!("  {}: may {who} do this?", question.approval))
+    Line::whole(4).plain("  ").add(Look::Asking, "asks").plain(&format!("  {}: may {who} do this?", question.approval))
 }
 
 fn answered(approval: &str, decision: Option<Decision>, by: Option<&str>) -> Line {
@@ -395,14 +351,8 @@ fn answered(approval: &str, decision: Option<Decision>, by: Option<&str>) -> Lin
     let (look, what) = match decision {
         Some(Decision::Approved) => (Look::Good, format!("approved{by}")),
         Some(Decision::Denied) => (Look::Bad, format!("denied{by}")),
-        Some(Decision::Expired) => (
-            Look::Bad,
-            "expired: nobody answered in time, which means no".to_owned(),
-        ),
-        None => (
-            Look::Plain,
-            "withdrawn: nobody waits for an answer any more".to_owned(),
-        ),
+        Some(Decision::Expired) => (Look::Bad, "expired: nobody answered in time, which means no".to_owned()),
+        None => (Look::Plain, "withdrawn: nobody waits for an answer any more".to_owned()),
     };
     let line = Line::whole(4).plain("  ").plain(approval).plain(" ");
     line.add(look, &what)
@@ -422,17 +372,13 @@ fn over(outcome: &Outcome, took_ms: u64, usage: &Usage) -> Vec<Line> {
     let took = words::duration(took_ms);
     let (look, why) = match outcome {
         Outcome::Succeeded { .. } => (Look::Good, ""),
-        Outcome::Failed { why } | Outcome::Refused { why } | Outcome::Denied { why } => {
-            (Look::Bad, why.as_str())
-        }
+        Outcome::Failed { why } | Outcome::Refused { why } | Outcome::Denied { why } => (Look::Bad, why.as_str()),
         Outcome::TimedOut => (Look::Bad, "its time was up"),
         Outcome::Cancelled => (Look::Bad, "a person ended it"),
         Outcome::Interrupted => (Look::Bad, "whoever ran it is gone"),
     };
     let mut why = why.lines().take(REASON_LINES);
-    let mut first = Line::whole(2)
-        .add(look, outcome.word())
-        .plain(&format!(" after {took}"));
+    let mut first = Line::whole(2).add(look, outcome.word()).plain(&format!(" after {took}"));
     if let Some(why) = why.next() {
         first = first.plain(": ").plain(why);
     }

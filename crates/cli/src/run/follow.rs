@@ -103,10 +103,7 @@ impl Steering for Handle {
             Stop::Gently | Stop::No => "ending the run; press Ctrl-C again to kill it",
             Stop::Now => "killing the run",
         };
-        Stopping {
-            text,
-            leaves: false,
-        }
+        Stopping { text, leaves: false }
     }
 }
 
@@ -220,9 +217,7 @@ struct Word {
 
 /// Brings a person's word to the run, and says what came of it.
 async fn decided<S: Steering>(steering: &S, word: Word) -> Result<Heard, String> {
-    let Question {
-        approval, action, ..
-    } = &word.question;
+    let Question { approval, action, .. } = &word.question;
     let decided = steering.decide(approval, action, word.says, word.reason.as_deref());
     decided.await.map_err(|why| why.to_string())
 }
@@ -299,11 +294,7 @@ impl Stdout {
             let (writer, events) = (Arc::clone(&writer), events.clone());
             tokio::spawn(async move { write_lines(&writer, &events).await })
         });
-        Ok(Self {
-            writer,
-            is_terminal,
-            lines,
-        })
+        Ok(Self { writer, is_terminal, lines })
     }
 
     async fn finish(self) -> anyhow::Result<()> {
@@ -328,17 +319,8 @@ async fn write_lines(writer: &Writer, events: &EventLog) -> anyhow::Result<()> {
 }
 
 impl<'f, S: Steering> Follower<'f, S> {
-    fn new(
-        steering: &'f S,
-        manner: Manner,
-        streams: Streams,
-        events: &EventLog,
-    ) -> anyhow::Result<Self> {
-        let Streams {
-            stdout,
-            stderr,
-            terminal,
-        } = streams;
+    fn new(steering: &'f S, manner: Manner, streams: Streams, events: &EventLog) -> anyhow::Result<Self> {
+        let Streams { stdout, stderr, terminal } = streams;
         let screen = Screen::new(stderr, manner.color, manner.environment)?;
         let aside = match &terminal {
             Some(terminal) if !screen.is_terminal() => {
@@ -539,11 +521,7 @@ impl<'f, S: Steering> Follower<'f, S> {
                 self.is_deciding = true;
                 self.screen.release();
                 self.show_status();
-                return Some(Word {
-                    question,
-                    says,
-                    reason,
-                });
+                return Some(Word { question, says, reason });
             }
             Typed::Show => self.ask(question),
             Typed::Nothing | Typed::Unclear => {
@@ -561,25 +539,18 @@ impl<'f, S: Steering> Follower<'f, S> {
         let line = match decided {
             Ok(Heard::Decided) => None,
             Ok(Heard::More(more)) => Some(more_wanted(*more)),
-            Ok(Heard::Noted) => {
-                Some("noted; whether that is enough is decided by the run's plan".to_owned())
-            }
+            Ok(Heard::Noted) => Some("noted; whether that is enough is decided by the run's plan".to_owned()),
             Err(why) => Some(format!("that does not count: {why}")),
         };
         if let Some(line) = line {
-            self.asker()
-                .print_now(&[Line::whole(2).add(Look::Asking, &line)]);
+            self.asker().print_now(&[Line::whole(2).add(Look::Asking, &line)]);
             self.show_status();
         }
     }
 
     /// Somebody else answered, or nobody waits any more.
     fn close_question(&mut self, approval: &str) {
-        if self
-            .asking
-            .as_ref()
-            .is_some_and(|it| it.question.approval == approval)
-        {
+        if self.asking.as_ref().is_some_and(|it| it.question.approval == approval) {
             self.close_any_question("no answer is needed here any more");
         }
     }
@@ -605,8 +576,7 @@ impl<'f, S: Steering> Follower<'f, S> {
             "questions wait for an answer from elsewhere: `sympozium approvals{place}` lists them, \
              `sympozium approve{place}` and `sympozium deny{place}` answer"
         );
-        self.screen
-            .print_now(&[Line::whole(2).add(Look::Asking, "hint: ").plain(&text)]);
+        self.screen.print_now(&[Line::whole(2).add(Look::Asking, "hint: ").plain(&text)]);
     }
 
     /// Nobody waits for the end: what was said so far is written, and no answer comes.

@@ -59,10 +59,11 @@ pub fn typed(line: &str, run_scope: bool) -> Typed {
 /// The question, each of its lines behind a bar: whatever stands there is what is asked about, and nothing else is.
 pub fn framed(question: &Question, now_ms: u64) -> Vec<Line> {
     let left = question.deadline_ms.saturating_sub(now_ms);
-    let mut lines = vec![Line::whole(2).plain("").add(
-        Look::Asking,
-        &format!("── {}: may the agent do exactly this?", question.approval),
-    )];
+    let mut lines = vec![
+        Line::whole(2)
+            .plain("")
+            .add(Look::Asking, &format!("── {}: may the agent do exactly this?", question.approval)),
+    ];
     for line in question.shown.lines() {
         lines.push(Line::whole(4).add(Look::Asking, "│ ").plain(line));
     }
@@ -99,11 +100,7 @@ impl Terminal {
         }
         let open = |path: &str| {
             let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(flags.bits().cast_signed())
-                .open(path)
+            OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
         };
         let stream = open("/dev/tty").or_else(|_| open("/proc/self/fd/0")).ok()?;
         Self::new(stream.into()).ok()
@@ -115,10 +112,7 @@ impl Terminal {
         reason = "the successor is unsafe, for types that close before they are dropped; an owned descriptor does not"
     )]
     pub fn new(stream: OwnedFd) -> io::Result<Self> {
-        Ok(Self {
-            stream: AsyncFd::with_interest(stream, Interest::READABLE)?,
-            typed: Vec::new(),
-        })
+        Ok(Self { stream: AsyncFd::with_interest(stream, Interest::READABLE)?, typed: Vec::new() })
     }
 
     /// The same terminal, to write to.
@@ -153,9 +147,7 @@ impl Terminal {
             }
             let mut ready = self.stream.readable().await.ok()?;
             let mut bytes = [0; 512];
-            let read = ready.try_io(|stream| {
-                rustix::io::read(stream.get_ref(), &mut bytes).map_err(io::Error::from)
-            });
+            let read = ready.try_io(|stream| rustix::io::read(stream.get_ref(), &mut bytes).map_err(io::Error::from));
             match read {
                 Ok(Ok(0)) => {
                     self.typed.clear();
@@ -185,10 +177,7 @@ mod tests {
             ("y\n", says(Says::Yes, None)),
             ("  YES \r\n", says(Says::Yes, None)),
             ("n\n", says(Says::No, None)),
-            (
-                "no  too dangerous \n",
-                says(Says::No, Some("too dangerous")),
-            ),
+            ("no  too dangerous \n", says(Says::No, Some("too dangerous"))),
             ("a\n", says(Says::YesForTheRun, None)),
             ("allow\n", says(Says::YesForTheRun, None)),
             ("s\n", Typed::Show),

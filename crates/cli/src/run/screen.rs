@@ -56,10 +56,7 @@ impl Environment {
     /// Of this process.
     pub fn read() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
-        Self {
-            no_color: variable("NO_COLOR").is_some(),
-            is_dumb: variable("TERM").is_none_or(|it| it == "dumb"),
-        }
+        Self { no_color: variable("NO_COLOR").is_some(), is_dumb: variable("TERM").is_none_or(|it| it == "dumb") }
     }
 }
 
@@ -72,10 +69,7 @@ impl Manner {
             ColorChoice::Never => false,
             ColorChoice::Auto => is_terminal && !no_color && !is_dumb,
         };
-        Self {
-            colours,
-            is_live: is_terminal && colours && !is_dumb,
-        }
+        Self { colours, is_live: is_terminal && colours && !is_dumb }
     }
 }
 
@@ -85,11 +79,7 @@ impl Screen {
     /// # Errors
     ///
     /// When it cannot be used.
-    pub fn new(
-        stream: OwnedFd,
-        choice: ColorChoice,
-        environment: Environment,
-    ) -> anyhow::Result<Self> {
+    pub fn new(stream: OwnedFd, choice: ColorChoice, environment: Environment) -> anyhow::Result<Self> {
         let is_terminal = isatty(&stream);
         let mut screen = Self {
             writer: Writer::start(stream.try_clone()?)?,
@@ -175,11 +165,7 @@ impl Screen {
         // A terminal that is full to its last column may begin the next line.
         let room = columns.saturating_sub(3);
         let line = status.written(Some(room), self.manner.colours);
-        let text = format!(
-            "{ERASE}{} {}",
-            FRAMES[self.frame],
-            line.trim_end_matches('\n')
-        );
+        let text = format!("{ERASE}{} {}", FRAMES[self.frame], line.trim_end_matches('\n'));
         if self.writer.try_write(text) {
             self.has_status = true;
         }

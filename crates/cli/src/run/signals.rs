@@ -35,14 +35,8 @@ impl Signals {
     pub fn listen() -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = ignored(&status);
-        let wanted = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ];
-        let wanted = wanted
-            .into_iter()
-            .filter(|it| !is_in(ignored, it.as_raw_value()));
+        let wanted = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        let wanted = wanted.into_iter().filter(|it| !is_in(ignored, it.as_raw_value()));
         Ok(Self {
             ending: wanted.map(signal).collect::<io::Result<_>>()?,
             resized: Some(signal(SignalKind::window_change())?),
@@ -53,11 +47,7 @@ impl Signals {
     /// None at all: the process of a test is not theirs to keep.
     #[cfg(test)]
     pub const fn none() -> Self {
-        Self {
-            ending: Vec::new(),
-            resized: None,
-            count: 0,
-        }
+        Self { ending: Vec::new(), resized: None, count: 0 }
     }
 
     /// The next one. Nothing is lost when this is dropped before it is ready.
@@ -94,8 +84,7 @@ async fn received(signal: &mut Option<Signal>) {
 /// The set of signals that this process ignores, from its status. None where it cannot be read.
 fn ignored(status: &str) -> u64 {
     let line = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
-    line.and_then(|it| u64::from_str_radix(it.trim(), 16).ok())
-        .unwrap_or(0)
+    line.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0)
 }
 
 fn is_in(set: u64, signal: i32) -> bool {

@@ -70,24 +70,13 @@ impl Steering for Fake {
     }
 
     fn stop(&self, _: Stop) -> Stopping {
-        Stopping {
-            text: "ending",
-            leaves: false,
-        }
+        Stopping { text: "ending", leaves: false }
     }
 }
 
 fn answered(approval: &str, yes: bool) -> Event {
-    let decision = if yes {
-        Decision::Approved
-    } else {
-        Decision::Denied
-    };
-    Event::Answered {
-        approval: approval.to_owned(),
-        decision: Some(decision),
-        by: Some("ada".to_owned()),
-    }
+    let decision = if yes { Decision::Approved } else { Decision::Denied };
+    Event::Answered { approval: approval.to_owned(), decision: Some(decision), by: Some("ada".to_owned()) }
 }
 
 /// A run that is followed.
@@ -138,18 +127,13 @@ impl Followed {
             }
         };
         let fake = Arc::new(Fake::default());
-        let terminal = setting
-            .with_person
-            .then(|| screen.open_nonblocking().unwrap());
+        let terminal = setting.with_person.then(|| screen.open_nonblocking().unwrap());
         let manner = Manner {
             place: Place::here(),
             output: setting.output,
             approve: setting.approve,
             color: setting.color,
-            environment: Environment {
-                no_color: false,
-                is_dumb: false,
-            },
+            environment: Environment { no_color: false, is_dumb: false },
         };
         let steering = Arc::clone(&fake);
         let outcome = tokio::spawn(async move {
@@ -170,12 +154,7 @@ impl Followed {
             );
             followed.await.unwrap()
         });
-        let followed = Self {
-            fake,
-            screen,
-            stdout: Some(stdout.into()),
-            outcome,
-        };
+        let followed = Self { fake, screen, stdout: Some(stdout.into()), outcome };
         followed.tell(Event::Planned {
             run: "run-1".to_owned(),
             uid: "uid".to_owned(),
@@ -194,9 +173,7 @@ impl Followed {
     }
 
     fn warn(&self, text: &str) {
-        self.tell(Event::Warning {
-            text: text.to_owned(),
-        });
+        self.tell(Event::Warning { text: text.to_owned() });
     }
 
     fn ask(&self, approval: &str) {
@@ -227,17 +204,12 @@ impl Followed {
     /// Ends it, and gives what standard output had.
     async fn end(&mut self) -> String {
         self.tell(Event::Ended {
-            outcome: Outcome::Succeeded {
-                answer: "All \u{1b}[31mis well.".to_owned(),
-            },
+            outcome: Outcome::Succeeded { answer: "All \u{1b}[31mis well.".to_owned() },
             usage: Usage::default(),
             leftovers: Vec::new(),
         });
         let outcome = (&mut self.outcome).await.unwrap();
-        assert!(matches!(
-            outcome,
-            Ending::Outcome(Outcome::Succeeded { .. })
-        ));
+        assert!(matches!(outcome, Ending::Outcome(Outcome::Succeeded { .. })));
         let mut text = String::new();
         if let Some(mut stdout) = self.stdout.take() {
             stdout.read_to_string(&mut text).unwrap();
@@ -253,14 +225,8 @@ fn decision(approval: &str, says: Says, reason: Option<&str>) -> (String, Says, 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_says_yes_once_or_for_the_run_or_no_with_a_reason() {
     let mut run = Followed::new();
-    for (number, (approval, typed)) in [
-        ("ask-1", "y\n"),
-        ("ask-2", "a\n"),
-        ("ask-3", "n too dangerous\n"),
-        ("ask-4", "NO\n"),
-    ]
-    .into_iter()
-    .enumerate()
+    for (number, (approval, typed)) in
+        [("ask-1", "y\n"), ("ask-2", "a\n"), ("ask-3", "n too dangerous\n"), ("ask-4", "NO\n")].into_iter().enumerate()
     {
         run.ask(approval);
         run.wait_for_prompts(number + 1);
@@ -278,7 +244,12 @@ async fn a_person_says_yes_once_or_for_the_run_or_no_with_a_reason() {
         ]
     );
     let screen = run.screen.screen();
-    assert!(screen.contains("── ask-1: may the agent do exactly this?\n│ tool: execute_command\n│ shell: rm ask-1\n── no answer in "), "{screen}");
+    assert!(
+        screen.contains(
+            "── ask-1: may the agent do exactly this?\n│ tool: execute_command\n│ shell: rm ask-1\n── no answer in "
+        ),
+        "{screen}"
+    );
     assert!(screen.contains("ask-3 denied by ada"), "{screen}");
 }
 
@@ -311,10 +282,7 @@ async fn what_is_no_answer_is_asked_again() {
     run.ask("once-only");
     run.wait_for_prompts(1);
     assert!(!run.screen.screen().contains("[a]llow"));
-    for (number, typed) in ["\n", "a\n", "yy\n", "y please\n", "s\n"]
-        .into_iter()
-        .enumerate()
-    {
+    for (number, typed) in ["\n", "a\n", "yy\n", "y please\n", "s\n"].into_iter().enumerate() {
         run.screen.type_in(typed).unwrap();
         run.wait_for_prompts(number + 2);
     }
@@ -333,28 +301,18 @@ async fn everything_else_goes_on_while_an_answer_is_on_its_way() {
     run.wait_for_prompts(1);
     run.ask("ask-2");
     run.screen.type_in("y\n").unwrap();
-    assert!(wait_until(Duration::from_secs(60), || run
-        .decisions()
-        .len()
-        == 1));
+    assert!(wait_until(Duration::from_secs(60), || run.decisions().len() == 1));
     run.warn("the disk is nearly full");
     run.screen.wait_for("warning: the disk is nearly full");
     // The next question waits for what comes of the first.
     assert_eq!(run.screen.raw().matches(PROMPT).count(), 1);
     run.fake.arrives.notify_one();
-    run.screen
-        .wait_for("noted; whether that is enough is decided by the run's plan");
+    run.screen.wait_for("noted; whether that is enough is decided by the run's plan");
     run.wait_for_prompts(2);
     run.screen.type_in("n\n").unwrap();
     run.screen.wait_for("ask-2 denied by ada");
     run.end().await;
-    assert_eq!(
-        run.decisions(),
-        [
-            decision("slow", Says::Yes, None),
-            decision("ask-2", Says::No, None),
-        ]
-    );
+    assert_eq!(run.decisions(), [decision("slow", Says::Yes, None), decision("ask-2", Says::No, None),]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -376,8 +334,7 @@ async fn the_end_of_input_leaves_a_question_to_others() {
     run.ask("ask-1");
     run.wait_for_prompts(1);
     run.screen.type_in("\u{4}").unwrap();
-    run.screen
-        .wait_for("hint: questions wait for an answer from elsewhere");
+    run.screen.wait_for("hint: questions wait for an answer from elsewhere");
     run.tell(answered("ask-1", true));
     run.screen.wait_for("ask-1 approved by ada");
     // The next one is asked again.
@@ -402,11 +359,7 @@ async fn a_question_that_is_answered_elsewhere_goes_away() {
     run.wait_for_prompts(2);
     run.screen.type_in("\n").unwrap();
     run.wait_for_prompts(3);
-    run.tell(Event::Answered {
-        approval: "ask-2".to_owned(),
-        decision: Some(Decision::Expired),
-        by: None,
-    });
+    run.tell(Event::Answered { approval: "ask-2".to_owned(), decision: Some(Decision::Expired), by: None });
     run.end().await;
     run.screen.wait_for("sympozium audit verify run-1");
     assert_eq!(run.decisions(), []);
@@ -421,10 +374,7 @@ async fn a_question_that_is_answered_elsewhere_goes_away() {
         "succeeded after",
     ]
     .map(|it| screen.find(it));
-    assert!(
-        places.iter().all(Option::is_some) && places.is_sorted(),
-        "{places:?}\n{screen}"
-    );
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{screen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -433,17 +383,13 @@ async fn an_answer_that_does_not_count_is_said_to_be_none() {
     run.ask("not-theirs");
     run.wait_for_prompts(1);
     run.screen.type_in("y\n").unwrap();
-    run.screen
-        .wait_for("that does not count: the policy of this run");
+    run.screen.wait_for("that does not count: the policy of this run");
     run.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn questions_are_on_the_terminal_although_everything_else_is_in_a_file() {
-    let (mut run, stderr) = Followed::with(Setting {
-        on_screen: false,
-        ..Setting::default()
-    });
+    let (mut run, stderr) = Followed::with(Setting { on_screen: false, ..Setting::default() });
     run.ask("ask-1");
     run.wait_for_prompts(1);
     run.screen.type_in("y\n").unwrap();
@@ -452,10 +398,7 @@ async fn questions_are_on_the_terminal_although_everything_else_is_in_a_file() {
     run.end().await;
     let mut text = String::new();
     stderr.unwrap().read_to_string(&mut text).unwrap();
-    assert!(
-        text.contains("ask-1: may execute_command do this?\n"),
-        "{text}"
-    );
+    assert!(text.contains("ask-1: may execute_command do this?\n"), "{text}");
     assert!(text.contains("ask-1 approved by ada\n"), "{text}");
     assert!(!text.contains('\u{1b}') && !text.contains(PROMPT), "{text}");
     assert!(!run.screen.screen().contains("succeeded"));
@@ -463,31 +406,21 @@ async fn questions_are_on_the_terminal_although_everything_else_is_in_a_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nobody_types_it_is_said_once_that_questions_wait() {
-    let (mut run, _) = Followed::with(Setting {
-        with_person: false,
-        ..Setting::default()
-    });
+    let (mut run, _) = Followed::with(Setting { with_person: false, ..Setting::default() });
     run.ask("ask-1");
     run.ask("ask-2");
     run.screen.wait_for("ask-2: may execute_command");
     run.end().await;
     run.screen.wait_for("sympozium audit verify run-1");
     let screen = run.screen.screen();
-    assert_eq!(
-        screen.matches("hint: questions wait").count(),
-        1,
-        "{screen}"
-    );
+    assert_eq!(screen.matches("hint: questions wait").count(), 1, "{screen}");
     assert!(!screen.contains(PROMPT), "{screen}");
     assert_eq!(run.decisions(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_answers_by_itself_says_so_and_asks_nobody() {
-    let (mut run, _) = Followed::with(Setting {
-        approve: Approve::All,
-        ..Setting::default()
-    });
+    let (mut run, _) = Followed::with(Setting { approve: Approve::All, ..Setting::default() });
     run.ask("ask-1");
     run.screen.wait_for("ask-1: --approve all says yes");
     run.end().await;
@@ -499,12 +432,8 @@ async fn a_run_that_answers_by_itself_says_so_and_asks_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_that_changes_shows_what_is_going_on_and_leaves_nothing_behind() {
     let mut run = Followed::new();
-    run.tell(Event::Phase {
-        phase: Phase::Working,
-    });
-    run.tell(Event::Progress {
-        text: format!("thinking {}", "日本語".repeat(40)),
-    });
+    run.tell(Event::Phase { phase: Phase::Working });
+    run.tell(Event::Progress { text: format!("thinking {}", "日本語".repeat(40)) });
     run.screen.wait_for("0 s  thinking 日本語");
     run.screen.wait_for("1 s  thinking 日本語");
     run.warn("something happened");
@@ -513,22 +442,13 @@ async fn a_line_that_changes_shows_what_is_going_on_and_leaves_nothing_behind() 
     let screen = run.screen.screen();
     assert!(!screen.contains("thinking"), "{screen}");
     // It never went beyond one row.
-    assert_eq!(
-        screen.lines().position(|it| it.starts_with("succeeded")),
-        Some(4),
-        "{screen}"
-    );
+    assert_eq!(screen.lines().position(|it| it.starts_with("succeeded")), Some(4), "{screen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_colours_there_is_no_escape_and_no_line_that_changes() {
-    let (mut run, _) = Followed::with(Setting {
-        color: ColorChoice::Never,
-        ..Setting::default()
-    });
-    run.tell(Event::Progress {
-        text: "thinking".to_owned(),
-    });
+    let (mut run, _) = Followed::with(Setting { color: ColorChoice::Never, ..Setting::default() });
+    run.tell(Event::Progress { text: "thinking".to_owned() });
     run.ask("ask-1");
     run.wait_for_prompts(1);
     run.screen.type_in("y\n").unwrap();
@@ -536,10 +456,7 @@ async fn without_colours_there_is_no_escape_and_no_line_that_changes() {
     run.end().await;
     run.screen.wait_for("sympozium audit verify run-1");
     let raw = run.screen.raw();
-    assert!(
-        !raw.contains('\u{1b}') && !raw.contains("thinking"),
-        "{raw:?}"
-    );
+    assert!(!raw.contains('\u{1b}') && !raw.contains("thinking"), "{raw:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -556,21 +473,12 @@ async fn a_terminal_that_is_gone_ends_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_get_each_event_as_a_line_or_one_object_at_the_end() {
-    let output = |output| Setting {
-        output,
-        ..Setting::default()
-    };
+    let output = |output| Setting { output, ..Setting::default() };
     let (mut run, _) = Followed::with(output(RunFormat::Jsonl));
     run.warn("a\u{1b}[31m");
     let text = run.end().await;
-    let lines: Vec<Value> = text
-        .lines()
-        .map(|it| serde_json::from_str(it).unwrap())
-        .collect();
-    let kinds: Vec<_> = lines
-        .iter()
-        .map(|it| it["event"].as_str().unwrap())
-        .collect();
+    let lines: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let kinds: Vec<_> = lines.iter().map(|it| it["event"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["planned", "warning", "ended"]);
     assert_eq!(lines[1]["text"], "a\u{1b}[31m");
     assert!(!text.contains('\u{1b}'));
@@ -582,20 +490,14 @@ async fn programs_get_each_event_as_a_line_or_one_object_at_the_end() {
     let summary: Value = serde_json::from_str(&run.end().await).unwrap();
     assert_eq!(summary["answer"], "All \u{1b}[31mis well.");
     assert_eq!(summary["outcome"]["is"], "succeeded");
-    assert_eq!(
-        (&summary["exitCode"], &summary["warnings"][0]),
-        (&0.into(), &"b".into())
-    );
+    assert_eq!((&summary["exitCode"], &summary["warnings"][0]), (&0.into(), &"b".into()));
     assert_eq!(summary["receipts"], Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_who_has_seen_enough_ends_nothing() {
     for output in [RunFormat::Text, RunFormat::Json, RunFormat::Jsonl] {
-        let (mut run, _) = Followed::with(Setting {
-            output,
-            ..Setting::default()
-        });
+        let (mut run, _) = Followed::with(Setting { output, ..Setting::default() });
         drop(run.stdout.take());
         for number in 0..100 {
             run.warn(&format!("{number}"));

@@ -90,9 +90,7 @@ fn write(mut stream: File, mut pieces: mpsc::Receiver<Piece>) {
     let mut is_there = true;
     while let Some(piece) = pieces.blocking_recv() {
         match piece {
-            Piece::Text(text) if is_there => {
-                is_there = write_all(&mut stream, text.as_bytes()).is_ok()
-            }
+            Piece::Text(text) if is_there => is_there = write_all(&mut stream, text.as_bytes()).is_ok(),
             Piece::Text(_) => {}
             Piece::Mark(reached) => drop(reached.send(())),
         }

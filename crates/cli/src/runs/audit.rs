@@ -23,10 +23,7 @@ pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     match (&arguments.command, &arguments.run) {
         (Some(AuditCommand::Verify(arguments)), _) => verify::run(arguments),
         (None, Some(run)) => print(run, arguments),
-        (None, None) => Err(Failure::usage(
-            anyhow!("no run is named"),
-            "`sympozium runs` lists them",
-        )),
+        (None, None) => Err(Failure::usage(anyhow!("no run is named"), "`sympozium runs` lists them")),
     }
 }
 

@@ -48,10 +48,7 @@ pub fn open(path: &Path) -> anyhow::Result<File> {
 impl Lines {
     /// The lines in the first `bytes` of a file, of which at most `most` bytes each are kept.
     pub fn new(file: File, bytes: u64, most: usize) -> Self {
-        Self {
-            file: BufReader::new(file.take(bytes)),
-            most,
-        }
+        Self { file: BufReader::new(file.take(bytes)), most }
     }
 
     /// The next one.
@@ -123,10 +120,7 @@ mod tests {
     #[test]
     fn long_lines_are_cut_and_others_are_not() {
         assert_eq!(lines("", 100), []);
-        assert_eq!(
-            lines("a\n\nabcd\n", 100),
-            [whole("a"), whole(""), whole("abcd")]
-        );
+        assert_eq!(lines("a\n\nabcd\n", 100), [whole("a"), whole(""), whole("abcd")]);
         let long = format!("abcde\nb\n{}\nend", "x".repeat(100_000));
         assert_eq!(
             lines(&long, 1 << 20),
@@ -137,10 +131,7 @@ mod tests {
                 Line::Unfinished("end".into()),
             ]
         );
-        assert_eq!(
-            lines("a\nbcd\n", 4),
-            [whole("a"), Line::Unfinished("bc".into())]
-        );
+        assert_eq!(lines("a\nbcd\n", 4), [whole("a"), Line::Unfinished("bc".into())]);
     }
 
     #[test]

@@ -35,9 +35,7 @@ pub fn list(arguments: &RunsArguments) -> Result<ExitCode, Failure> {
         true => usize::MAX,
         false => usize::try_from(arguments.limit).unwrap_or(usize::MAX),
     };
-    let views: Vec<View> = (runs.iter().take(most))
-        .map(|(directory, record)| View::new(directory, record).0)
-        .collect();
+    let views: Vec<View> = (runs.iter().take(most)).map(|(directory, record)| View::new(directory, record).0).collect();
     print(&views, runs.len() - views.len(), arguments.output)?;
     let readable: BTreeSet<&Path> = runs.iter().map(|(directory, _)| directory.path()).collect();
     let unreadable = (directories(&state).map_err(failed)?.iter())
@@ -56,33 +54,21 @@ pub fn list(arguments: &RunsArguments) -> Result<ExitCode, Failure> {
 fn print(views: &[View], older: usize, format: OutputFormat) -> Result<(), Failure> {
     match format {
         OutputFormat::Json => answer(&json(&views)?)?,
-        OutputFormat::Text if views.is_empty() => note(
-            "there are no runs yet\nhint: `sympozium run \"task\"` starts one, `sympozium demo` shows one",
-        ),
+        OutputFormat::Text if views.is_empty() => {
+            note("there are no runs yet\nhint: `sympozium run \"task\"` starts one, `sympozium demo` shows one")
+        }
         OutputFormat::Text => answer(&text(views, now_ms()))?,
     }
     match older {
         0 => {}
         1 => note("one older run is not shown; --all lists it too"),
-        more => note(&format!(
-            "{more} older runs are not shown; --all lists them too"
-        )),
+        more => note(&format!("{more} older runs are not shown; --all lists them too")),
     }
     Ok(())
 }
 
 fn text(views: &[View], now_ms: u64) -> String {
-    let titles = [
-        "name",
-        "uid",
-        "agent",
-        "model",
-        "state",
-        "age",
-        "took",
-        "tokens",
-        "workspace",
-    ];
+    let titles = ["name", "uid", "agent", "model", "state", "age", "took", "tokens", "workspace"];
     let row = |view: &View| {
         let workspace = match &view.workspace {
             Some(workspace) => workspace.display().to_string(),

@@ -148,12 +148,7 @@ fn follow(directory: &RunDirectory) -> anyhow::Result<Option<Following>> {
 }
 
 /// Prints what happened in a run of a place.
-pub fn print_event(
-    timed: &Timed,
-    format: LinesFormat,
-    place: &Place,
-    printer: &mut Printer,
-) -> io::Result<()> {
+pub fn print_event(timed: &Timed, format: LinesFormat, place: &Place, printer: &mut Printer) -> io::Result<()> {
     match (&timed.event, format) {
         (Event::Transcript { line }, LinesFormat::Text) => printer.print(&shown(line))?,
         (Event::Transcript { line }, LinesFormat::Jsonl) => {
@@ -163,19 +158,10 @@ pub fn print_event(
         (Event::Asked { question }, LinesFormat::Text) => {
             let asked = printable(&question.approval);
             let place = place.flags();
-            printer.print(&format!(
-                "question {asked}, which waits for `sympozium approve{place}`:\n"
-            ))?;
+            printer.print(&format!("question {asked}, which waits for `sympozium approve{place}`:\n"))?;
             printer.print(&lines("  ", &question.shown))?;
         }
-        (
-            Event::Answered {
-                approval,
-                decision,
-                by,
-            },
-            LinesFormat::Text,
-        ) => {
+        (Event::Answered { approval, decision, by }, LinesFormat::Text) => {
             let said = match decision {
                 Some(decision) => format!("{decision:?}").to_lowercase(),
                 None => "nobody waits for an answer any more".to_owned(),
@@ -257,27 +243,18 @@ pub fn line_of_transcript(text: String, format: LinesFormat) -> String {
 pub fn report(directory: &RunDirectory) -> anyhow::Result<RunReport> {
     let path = directory.at(files::REPORT);
     let bytes = read_bounded(&path, MAX_REPORT_BYTES)?;
-    serde_json::from_slice(&bytes)
-        .with_context(|| format!("{} is not what was reported", path.display()))
+    serde_json::from_slice(&bytes).with_context(|| format!("{} is not what was reported", path.display()))
 }
 
 /// What one part logged.
-fn part_log(
-    directory: &RunDirectory,
-    part: &str,
-    is_followed: bool,
-    printer: &mut Printer,
-) -> Result<(), Stopped> {
+fn part_log(directory: &RunDirectory, part: &str, is_followed: bool, printer: &mut Printer) -> Result<(), Stopped> {
     let parts = parts(directory);
     // By comparing, so that no name of a part is a path.
     if !parts.iter().any(|it| it == part) {
         let wanted = quoted(part);
         return Err(Stopped::Failed(match parts.is_empty() {
             true => anyhow!("no part {wanted} logged anything, nor did any other"),
-            false => anyhow!(
-                "no part {wanted} logged anything; these did: {}",
-                printable(&parts.join(", "))
-            ),
+            false => anyhow!("no part {wanted} logged anything; these did: {}", printable(&parts.join(", "))),
         }));
     }
     let mut file = open(&directory.logs().join(format!("{part}.log")))?;
@@ -287,9 +264,7 @@ fn part_log(
         let is_last = !is_followed || !directory.is_alive();
         let mut piece = [0; 8192];
         loop {
-            let read = file
-                .read(&mut piece)
-                .context("cannot read what was logged")?;
+            let read = file.read(&mut piece).context("cannot read what was logged")?;
             if read == 0 {
                 break;
             }

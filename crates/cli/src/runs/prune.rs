@@ -65,9 +65,7 @@ pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
     for directory in directories(&state).map_err(failed)? {
         one(&directory, arguments.older_than.0, doing, &mut pruned);
     }
-    pruned
-        .runs
-        .sort_by(|a, b| (a.ended_ms, &a.uid).cmp(&(b.ended_ms, &b.uid)));
+    pruned.runs.sort_by(|a, b| (a.ended_ms, &a.uid).cmp(&(b.ended_ms, &b.uid)));
     match arguments.output {
         OutputFormat::Json => answer(&json(&pruned)?)?,
         OutputFormat::Text => answer(&text(&pruned))?,
@@ -96,9 +94,7 @@ fn one(directory: &RunDirectory, older_than: Duration, doing: Doing, pruned: &mu
     // Under the lock, so that nothing changes any more.
     let record = directory.record().ok();
     let ended_ms = match &record {
-        Some(record) => record
-            .ended_ms
-            .or_else(|| modified_ms(&directory.at("run.json"))),
+        Some(record) => record.ended_ms.or_else(|| modified_ms(&directory.at("run.json"))),
         // Somebody who begins may not have written it yet.
         None if !is_abandoned(directory) => return,
         None => modified_ms(directory.path()),
@@ -109,11 +105,7 @@ fn one(directory: &RunDirectory, older_than: Duration, doing: Doing, pruned: &mu
     }
     let path = directory.path().to_owned();
     let run = PrunedRun {
-        uid: path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
+        uid: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         name: record.map(|record| record.name),
         ended_ms,
         directory: path,
@@ -128,19 +120,13 @@ fn one(directory: &RunDirectory, older_than: Duration, doing: Doing, pruned: &mu
 
 /// When a file was last written, in milliseconds since 1970.
 fn modified_ms(path: &std::path::Path) -> Option<u64> {
-    let modified = std::fs::symlink_metadata(path)
-        .and_then(|it| it.modified())
-        .ok()?;
+    let modified = std::fs::symlink_metadata(path).and_then(|it| it.modified()).ok()?;
     let since = modified.duration_since(UNIX_EPOCH).ok()?;
     u64::try_from(since.as_millis()).ok()
 }
 
 fn text(pruned: &Pruned) -> String {
-    let verb = if pruned.dry_run {
-        "would remove"
-    } else {
-        "removed"
-    };
+    let verb = if pruned.dry_run { "would remove" } else { "removed" };
     let mut text = String::new();
     for run in &pruned.runs {
         let name = run.name.as_deref().unwrap_or("a run without a record");
@@ -150,11 +136,7 @@ fn text(pruned: &Pruned) -> String {
     let Swept { live, sockets, .. } = pruned.leftovers;
     let counted = [
         (live, "run that was killed", "runs that were killed"),
-        (
-            sockets,
-            "socket at which nobody listens",
-            "sockets at which nobody listens",
-        ),
+        (sockets, "socket at which nobody listens", "sockets at which nobody listens"),
         (pruned.control_groups, "control group", "control groups"),
     ];
     for (count, one, several) in counted {

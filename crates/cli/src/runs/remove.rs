@@ -71,11 +71,7 @@ pub fn removed(directory: &RunDirectory, lock: RunLock) -> anyhow::Result<()> {
 
 /// How a run is called here.
 pub fn named(record: &RunRecord) -> String {
-    format!(
-        "{} ({})",
-        printable(&record.name),
-        short(&printable(&record.uid))
-    )
+    format!("{} ({})", printable(&record.name), short(&printable(&record.uid)))
 }
 
 /// The lock of a run that has ended, or is ended now.

@@ -75,14 +75,7 @@ fn of_this_machine(run: &str) -> Result<Shown, Failure> {
         Ok(Some(client)) if view.alive => client.questions().unwrap_or_default(),
         _ => Vec::new(),
     };
-    let RunRecord {
-        task,
-        plan,
-        pid,
-        isolation,
-        leftovers,
-        ..
-    } = record;
+    let RunRecord { task, plan, pid, isolation, leftovers, .. } = record;
     Ok(Shown {
         view,
         task,
@@ -121,10 +114,7 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
     field("run", &view.name);
     field("uid", &view.uid);
     field("state", &state(shown));
-    field(
-        "agent",
-        &format!("{} in namespace {}", view.agent, view.namespace),
-    );
+    field("agent", &format!("{} in namespace {}", view.agent, view.namespace));
     field("model", &view.model);
     field(
         "skills",
@@ -134,15 +124,9 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
         },
     );
     let since = ago(now_ms.saturating_sub(view.started_ms));
-    field(
-        "started",
-        &format!("{}, {since} ago", written(view.started_ms)),
-    );
+    field("started", &format!("{}, {since} ago", written(view.started_ms)));
     match (view.ended_ms, view.alive) {
-        (Some(ended), _) => field(
-            "ended",
-            &format!("{}, after {}", written(ended), view.duration(now_ms)),
-        ),
+        (Some(ended), _) => field("ended", &format!("{}, after {}", written(ended), view.duration(now_ms))),
         (None, true) => {}
         (None, false) => field("ended", "it was killed, and nobody knows when"),
     }
@@ -182,11 +166,7 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
     if !shown.questions.is_empty() {
         let mut asked = String::new();
         for question in &shown.questions {
-            let _ = writeln!(
-                asked,
-                "  {} wants an answer:",
-                printable(&question.approval)
-            );
+            let _ = writeln!(asked, "  {} wants an answer:", printable(&question.approval));
             asked.push_str(&lines("    ", &question.shown));
         }
         section(&mut text, "QUESTIONS", &asked);
@@ -195,9 +175,7 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
         Some(Outcome::Succeeded { answer }) => section(&mut text, "ANSWER", &lines("  ", answer)),
         Some(Outcome::Failed { why }) => section(&mut text, "WHY IT FAILED", &lines("  ", why)),
         Some(Outcome::Denied { why }) => section(&mut text, "WHY IT IS DENIED", &lines("  ", why)),
-        Some(Outcome::Refused { why }) => {
-            section(&mut text, "WHY IT COULD NOT BE STARTED", &lines("  ", why))
-        }
+        Some(Outcome::Refused { why }) => section(&mut text, "WHY IT COULD NOT BE STARTED", &lines("  ", why)),
         _ => {}
     }
     section(&mut text, "ISOLATION", &isolation(&shown.isolation));

@@ -32,9 +32,7 @@ impl Span {
             "w" => WEEK,
             _ => return Err(wrong),
         };
-        let number: u32 = number
-            .parse()
-            .map_err(|_| "it is longer than anything lasts")?;
+        let number: u32 = number.parse().map_err(|_| "it is longer than anything lasts")?;
         Ok(Self(Duration::from_secs(u64::from(number) * seconds)))
     }
 }
@@ -72,33 +70,12 @@ mod tests {
 
     #[test]
     fn spans_are_read() {
-        for (typed, seconds) in [
-            ("0s", 0),
-            ("90s", 90),
-            ("30m", 1800),
-            ("12h", 43200),
-            ("7d", 604_800),
-            ("4w", 2_419_200),
-        ] {
-            assert_eq!(
-                Span::parse(typed),
-                Ok(Span(Duration::from_secs(seconds))),
-                "{typed}"
-            );
+        for (typed, seconds) in
+            [("0s", 0), ("90s", 90), ("30m", 1800), ("12h", 43200), ("7d", 604_800), ("4w", 2_419_200)]
+        {
+            assert_eq!(Span::parse(typed), Ok(Span(Duration::from_secs(seconds))), "{typed}");
         }
-        for typed in [
-            "",
-            "7",
-            "d",
-            "-1d",
-            "+1d",
-            "1.5h",
-            "7 d",
-            "7days",
-            "99999999999d",
-            "7é",
-            "é",
-        ] {
+        for typed in ["", "7", "d", "-1d", "+1d", "1.5h", "7 d", "7days", "99999999999d", "7é", "é"] {
             assert!(Span::parse(typed).is_err(), "{typed}");
         }
     }
@@ -118,9 +95,6 @@ mod tests {
         for (milliseconds, expected) in shown_as {
             assert_eq!(shown(milliseconds), expected);
         }
-        assert_eq!(
-            [ago(500), ago(61_000), ago(7_200_000), ago(u64::MAX)],
-            ["0s", "1m", "2h", "213503982334d"]
-        );
+        assert_eq!([ago(500), ago(61_000), ago(7_200_000), ago(u64::MAX)], ["0s", "1m", "2h", "213503982334d"]);
     }
 }

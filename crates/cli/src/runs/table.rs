@@ -36,10 +36,7 @@ pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             line.push_str(cell);
-            line.extend(std::iter::repeat_n(
-                ' ',
-                width.saturating_sub(cell.width()) + 2,
-            ));
+            line.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.width()) + 2));
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -86,9 +83,7 @@ pub struct Printer {
 impl Printer {
     /// The only one.
     pub fn new() -> Self {
-        Self {
-            stdout: io::stdout().lock(),
-        }
+        Self { stdout: io::stdout().lock() }
     }
 
     /// Writes this. Not at once.
@@ -118,10 +113,7 @@ mod tests {
 
     #[test]
     fn rows_are_lines_whatever_is_in_them() {
-        let rows = vec![
-            vec!["a\nb\u{1b}[2J".to_owned(), "x".repeat(50)],
-            vec!["é".repeat(50), "y".to_owned()],
-        ];
+        let rows = vec![vec!["a\nb\u{1b}[2J".to_owned(), "x".repeat(50)], vec!["é".repeat(50), "y".to_owned()]];
         let name = format!("{}…", "é".repeat(39));
         let expected = format!(
             "NAME{}  LAST\na\\nb\\u{{1b}}[2J{}  {}\n{name}  y\n",

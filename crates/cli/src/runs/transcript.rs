@@ -32,11 +32,7 @@ pub fn shown(line: &Value) -> String {
         }
         "answer" => answer(line),
         "result" => {
-            let failed = if line["failed"] == true {
-                " failed"
-            } else {
-                ""
-            };
+            let failed = if line["failed"] == true { " failed" } else { "" };
             let tool = printable(&beginning(text("tool"), ARGUMENT_CHARACTERS));
             let heading = format!("{tool}{failed}{}:\n", took(line));
             heading + &shortened(text("text"))
@@ -46,10 +42,7 @@ pub fn shown(line: &Value) -> String {
             Some(answer) => format!("answer:\n{}", set_in(answer)),
             None => format!("no answer:\n{}", set_in(text("error"))),
         },
-        _ => format!(
-            "{}\n",
-            printable(&beginning(&line.to_string(), RESULT_CHARACTERS))
-        ),
+        _ => format!("{}\n", printable(&beginning(&line.to_string(), RESULT_CHARACTERS))),
     }
 }
 
@@ -62,15 +55,11 @@ fn answer(line: &Value) -> String {
     if let Some(milliseconds) = line["durationMs"].as_u64() {
         about.push(span::shown(milliseconds));
     }
-    if let (Some(read), Some(wrote)) = (line["inputTokens"].as_u64(), line["outputTokens"].as_u64())
-    {
+    if let (Some(read), Some(wrote)) = (line["inputTokens"].as_u64(), line["outputTokens"].as_u64()) {
         about.push(format!("{read} tokens read, {wrote} written"));
     }
     if let Some(stop) = line["stop"].as_str() {
-        about.push(format!(
-            "it stopped: {}",
-            printable(&beginning(stop, ARGUMENT_CHARACTERS))
-        ));
+        about.push(format!("it stopped: {}", printable(&beginning(stop, ARGUMENT_CHARACTERS))));
     }
     let mut shown = match about.is_empty() {
         true => "model:\n".to_owned(),
@@ -89,12 +78,7 @@ fn answer(line: &Value) -> String {
         let tool = beginning(tool, ARGUMENT_CHARACTERS);
         let arguments = beginning(arguments, ARGUMENT_CHARACTERS);
         // Writing to a String does not fail.
-        let _ = writeln!(
-            shown,
-            "  calls {} {}",
-            printable(&tool),
-            printable(&arguments)
-        );
+        let _ = writeln!(shown, "  calls {} {}", printable(&tool), printable(&arguments));
     }
     if all.len() > MAX_CALLS {
         let _ = writeln!(shown, "  and {} more calls", all.len() - MAX_CALLS);
@@ -187,10 +171,7 @@ mod tests {
         let openai = json!({"kind": "answer", "round": 2, "message": {"content": null, "tool_calls": [
             {"id": "c", "function": {"name": "read_file", "arguments": "{\"path\":\"a\"}"}},
         ]}});
-        assert_eq!(
-            shown(&openai),
-            "model (round 2):\n  calls read_file {\"path\":\"a\"}\n"
-        );
+        assert_eq!(shown(&openai), "model (round 2):\n  calls read_file {\"path\":\"a\"}\n");
         let cut = json!({"kind": "answer", "text": "too long", "stop": "length"});
         assert_eq!(shown(&cut), "model (it stopped: length):\n  too long\n");
     }
@@ -200,10 +181,7 @@ mod tests {
         let long: Vec<String> = (0..25).map(|number| number.to_string()).collect();
         let line = json!({"kind": "result", "tool": "t", "failed": true, "durationMs": 12, "text": long.join("\n")});
         let text = shown(&line);
-        assert!(
-            text.starts_with("t failed (12ms):\n  | 0\n  | 1\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("t failed (12ms):\n  | 0\n  | 1\n"), "{text}");
         assert!(text.ends_with("  | 19\n  … and 5 more lines\n"), "{text}");
         let wide = json!({"kind": "result", "tool": "t", "text": "é".repeat(3000)});
         let expected = format!("t:\n  | {}…\n  … and more\n", "é".repeat(2000));
@@ -241,8 +219,7 @@ mod tests {
             any::<bool>().prop_map(Value::from),
             any::<u64>().prop_map(Value::from),
             "[ -~\\n\\r\\t\u{1b}\u{9b}\u{202e}é]{0,40}".prop_map(Value::from),
-            proptest::sample::select(vec!["task", "answer", "result", "note", "end", "tool_use"])
-                .prop_map(Value::from),
+            proptest::sample::select(vec!["task", "answer", "result", "note", "end", "tool_use"]).prop_map(Value::from),
         ];
         leaf.prop_recursive(4, 64, 6, |inner| {
             let names = vec![
@@ -271,10 +248,7 @@ mod tests {
             proptest::prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
                 proptest::collection::btree_map(proptest::sample::select(names), inner, 0..8)
-                    .prop_map(|all| all
-                        .into_iter()
-                        .map(|(name, it)| (name.to_owned(), it))
-                        .collect()),
+                    .prop_map(|all| all.into_iter().map(|(name, it)| (name.to_owned(), it)).collect()),
             ]
         })
     }

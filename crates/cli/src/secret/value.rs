@@ -9,9 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use rustix::fs::OFlags;
-use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
-};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use super::arguments::SetArguments;
@@ -29,14 +27,10 @@ pub fn read(arguments: &SetArguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let (read, hint) = match (&arguments.from_file, &arguments.from_env) {
         (Some(path), _) => (from_file(path), "give --from-file a file that you may read"),
         (None, Some(variable)) => (from_env(variable), "export it, or leave --from-env out"),
-        (None, None) if io::stdin().is_terminal() => (
-            typed(io::stdin().as_fd(), &arguments.key),
-            "type it again, or use --from-file for what has several lines",
-        ),
-        (None, None) => (
-            bounded(io::stdin().lock()).map(without_line_break),
-            "see that the other program prints it",
-        ),
+        (None, None) if io::stdin().is_terminal() => {
+            (typed(io::stdin().as_fd(), &arguments.key), "type it again, or use --from-file for what has several lines")
+        }
+        (None, None) => (bounded(io::stdin().lock()).map(without_line_break), "see that the other program prints it"),
     };
     let value = read.and_then(|value| match value.is_empty() {
         true => Err(anyhow!("the value is empty")),
@@ -48,10 +42,7 @@ pub fn read(arguments: &SetArguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
 fn from_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let context = || format!("cannot read {}", path.display());
     // Opening a pipe that lies in a directory would wait for somebody to write to it.
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(path);
+    let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = opened.with_context(context)?;
     if !file.metadata().with_context(context)?.is_file() {
         bail!("{} is not a regular file", path.display());
@@ -87,8 +78,7 @@ fn without_line_break(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
 
 /// One line of a terminal that does not show it.
 fn typed(terminal: impl AsFd + Copy, key: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let quiet =
-        Quiet::new(terminal).context("cannot stop the terminal from showing what is typed")?;
+    let quiet = Quiet::new(terminal).context("cannot stop the terminal from showing what is typed")?;
     let mut stderr = io::stderr().lock();
     // When nobody can read the question they can still type.
     let _ = write!(stderr, "Value of {key} (not shown): ");
@@ -101,9 +91,7 @@ fn typed(terminal: impl AsFd + Copy, key: &str) -> anyhow::Result<Zeroizing<Vec<
 
 /// A line, byte by byte: the terminal leaves it to us to take characters back and to be interrupted, so that it is never left
 /// without echo.
-fn line(
-    mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>,
-) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+fn line(mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let mut value = Zeroizing::new(Vec::with_capacity(256));
     loop {
         let mut byte = 0;
@@ -164,8 +152,7 @@ mod tests {
             }
             None => Ok(0),
         });
-        read.map(|it| it.to_vec())
-            .map_err(|error| error.to_string())
+        read.map(|it| it.to_vec()).map_err(|error| error.to_string())
     }
 
     #[test]

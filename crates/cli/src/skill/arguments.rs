@@ -147,8 +147,6 @@ fn skill_name(typed: &str) -> Result<String, &'static str> {
 fn category(typed: &str) -> Result<String, &'static str> {
     match typed.chars().count() <= sympozium_api::limits::WORD {
         true => Ok(typed.to_owned()),
-        false => Err(
-            "it is longer than 128 characters\n  hint: one word is enough, such as `development`",
-        ),
+        false => Err("it is longer than 128 characters\n  hint: one word is enough, such as `development`"),
     }
 }

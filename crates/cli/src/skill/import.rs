@@ -68,12 +68,10 @@ fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
     let metadata = fs::metadata(path).map_err(|error| directory::not_read(&error))?;
     let root = match (metadata.is_dir(), path.parent()) {
         (true, _) => path,
-        (false, Some(parent)) if path.file_name() == Some(FILE_NAME.as_ref()) => {
-            match parent.as_os_str().is_empty() {
-                true => Path::new("."),
-                false => parent,
-            }
-        }
+        (false, Some(parent)) if path.file_name() == Some(FILE_NAME.as_ref()) => match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        },
         (false, _) => {
             let problem = Problem::error("skill", Mark::START, "this is no skill");
             return Err(problem.hint("name a directory with `SKILL.md`, or that file"));
@@ -83,18 +81,14 @@ fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
     let found = directory::search(opened)?;
     if found.is_empty() {
         let problem = Problem::error("skill", Mark::START, "there is no skill in this directory");
-        return Err(problem.hint("a skill is a directory with `SKILL.md`, in exactly this case; `sympozium skill new` begins one"));
+        return Err(problem
+            .hint("a skill is a directory with `SKILL.md`, in exactly this case; `sympozium skill new` begins one"));
     }
     Ok((root.to_owned(), found))
 }
 
 /// Reads the skills and gives the session what is wrong with them, and the pack.
-fn read(
-    arguments: &ImportArguments,
-    root: &Path,
-    found: Vec<Found>,
-    session: &mut Session<'_>,
-) -> Option<SkillPack> {
+fn read(arguments: &ImportArguments, root: &Path, found: Vec<Found>, session: &mut Session<'_>) -> Option<SkillPack> {
     let mut options = PackOptions {
         name: arguments.name.clone(),
         namespace: arguments.namespace.clone(),
@@ -102,10 +96,7 @@ fn read(
         category: arguments.category.clone(),
     };
     let is_one = matches!(found.as_slice(), [only] if only.path == Path::new(""));
-    let mut allowance = Allowance {
-        bytes: MAX_TOTAL_BYTES,
-        entries: MAX_DIRECTORY_ENTRIES,
-    };
+    let mut allowance = Allowance { bytes: MAX_TOTAL_BYTES, entries: MAX_DIRECTORY_ENTRIES };
     let mut budget = Budget::default();
     let mut skills = Vec::new();
     let mut is_broken = false;
@@ -117,13 +108,7 @@ fn read(
         skills.extend(skill);
         match is_one {
             true => only.problems = problems,
-            false => session.add_loaded(
-                shown(&path.join(FILE_NAME)),
-                Loaded {
-                    documents: Vec::new(),
-                    problems,
-                },
-            ),
+            false => session.add_loaded(shown(&path.join(FILE_NAME)), Loaded { documents: Vec::new(), problems }),
         }
     }
     if !is_one && options.name.is_none() {

@@ -60,13 +60,7 @@ pub fn run(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     let written = Written {
         next: next(form, &path, &arguments.name),
         directory: path,
-        files: files
-            .iter()
-            .map(|file| WrittenFile {
-                path: file.path,
-                executable: file.is_executable,
-            })
-            .collect(),
+        files: files.iter().map(|file| WrittenFile { path: file.path, executable: file.is_executable }).collect(),
     };
     answer(&match arguments.output {
         OutputFormat::Text => text(&written),
@@ -105,12 +99,7 @@ fn text(written: &Written) -> String {
 fn write(parent: &Path, name: &str, files: &[skeleton::File]) -> Result<(), Failure> {
     let directory = open(parent)
         .with_context(|| format!("cannot open {}", shown(parent)))
-        .map_err(|error| {
-            Failure::new(
-                error,
-                "make the directory first, or name another with `--dir`",
-            )
-        })?;
+        .map_err(|error| Failure::new(error, "make the directory first, or name another with `--dir`"))?;
     if rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         return Err(is_there(parent, name));
     }
@@ -123,19 +112,13 @@ fn write(parent: &Path, name: &str, files: &[skeleton::File]) -> Result<(), Fail
             return is_there(parent, name);
         }
         let error = anyhow!(error).context(format!("cannot write {}", shown(&parent.join(name))));
-        Failure::new(
-            error,
-            "see that the directory is yours and its disk is not full",
-        )
+        Failure::new(error, "see that the directory is yours and its disk is not full")
     })
 }
 
 fn is_there(parent: &Path, name: &str) -> Failure {
     let error = anyhow!("{} is there already", shown(&parent.join(name)));
-    Failure::new(
-        error,
-        "choose another name, or remove it first; nothing is overwritten",
-    )
+    Failure::new(error, "choose another name, or remove it first; nothing is overwritten")
 }
 
 fn make(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) -> io::Result<()> {
@@ -152,8 +135,7 @@ fn make(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) -> io::Result<
             }
             None => (&root, file.path),
         };
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = match file.is_executable {
             true => PROGRAM_MODE,
             false => FILE_MODE,

@@ -26,21 +26,13 @@ const NAME: &str = "@NAME@";
 
 const SIDECAR: &[(&str, &str, bool)] = &[
     ("SKILL.md", include_str!("skeleton/sidecar.md"), false),
-    (
-        "references/writing-skills.md",
-        include_str!("skeleton/writing-skills.md"),
-        false,
-    ),
+    ("references/writing-skills.md", include_str!("skeleton/writing-skills.md"), false),
     ("scripts/hello.sh", include_str!("skeleton/hello.sh"), true),
 ];
 
 const TEXT: &[(&str, &str, bool)] = &[
     ("SKILL.md", include_str!("skeleton/text.md"), false),
-    (
-        "references/writing-skills.md",
-        include_str!("skeleton/writing-skills.md"),
-        false,
-    ),
+    ("references/writing-skills.md", include_str!("skeleton/writing-skills.md"), false),
 ];
 
 const PACK: &[(&str, &str, bool)] = &[

@@ -19,8 +19,7 @@ use std::collections::{HashMap, HashSet};
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicy};
 use sympozium_plan::admit::{
-    Admitted, Decision, Denied, Input, Reason, Settings, Subject, admit, admit_agent, admit_pack,
-    admit_policy,
+    Admitted, Decision, Denied, Input, Reason, Settings, Subject, admit, admit_agent, admit_pack, admit_policy,
 };
 
 use super::Beyond;
@@ -91,11 +90,7 @@ pub enum Outcome<'c> {
 
 impl Demand<'_> {
     /// Every run, to say what is wrong.
-    pub const EVERYTHING: Self = Self {
-        run: None,
-        uid: None,
-        purpose: Purpose::Check,
-    };
+    pub const EVERYTHING: Self = Self { run: None, uid: None, purpose: Purpose::Check };
 }
 
 /// Judges every object of ours that can be read, and counts the runs that something is missing for.
@@ -170,9 +165,7 @@ fn find_floor<'s>(
         Floor::InFile(file) => object.file == file,
         Floor::AmongTheFiles => {
             let name = &object.name;
-            object.is(Kind::SympoziumPolicy)
-                && name.name == FLOOR_POLICY
-                && name.namespace == SYSTEM_NAMESPACE
+            object.is(Kind::SympoziumPolicy) && name.name == FLOOR_POLICY && name.namespace == SYSTEM_NAMESPACE
         }
     };
     let mut policies = store.policies.values();
@@ -181,9 +174,7 @@ fn find_floor<'s>(
     }
     // One that is there and could not be read is not the one that is shipped.
     let is_among_them = objects.iter().any(is_floor);
-    shipped
-        .filter(|_| !is_among_them)
-        .map_or(KnownFloor::Unknown, |policy| KnownFloor::Is(&policy.spec))
+    shipped.filter(|_| !is_among_them).map_or(KnownFloor::Unknown, |policy| KnownFloor::Is(&policy.spec))
 }
 
 struct Judge<'a, 'd> {
@@ -212,14 +203,8 @@ impl Judge<'_, '_> {
             let denied = admit_policy(&self.subject(*index, "SympoziumPolicy"), &policy.spec);
             self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
         }
-        let agents = store
-            .agents
-            .values()
-            .map(|(index, it)| (*index, "Agent", &it.spec));
-        let instances = store
-            .instances
-            .values()
-            .map(|(index, it)| (*index, "SympoziumInstance", &it.spec));
+        let agents = store.agents.values().map(|(index, it)| (*index, "Agent", &it.spec));
+        let instances = store.instances.values().map(|(index, it)| (*index, "SympoziumInstance", &it.spec));
         let mut all: Vec<_> = agents.chain(instances).collect();
         all.sort_by_key(|(index, _, _)| *index);
         for (index, kind, spec) in all {
@@ -260,8 +245,7 @@ impl Judge<'_, '_> {
         }
         let object = &self.objects[index];
         let message = format!("more than {MAX_RUNS} runs and agents; from here on none is judged");
-        let problem = Problem::error("too-large", object.node.at, message)
-            .hint("check the files in several calls");
+        let problem = Problem::error("too-large", object.node.at, message).hint("check the files in several calls");
         self.findings.add(Finding {
             stage: Stage::Admission,
             object: Some(object.name.clone()),
@@ -298,9 +282,7 @@ impl Judge<'_, '_> {
         let decision = admit(&input);
         let (reasons, warnings) = match &decision {
             Decision::Admitted(admitted) => (&[][..], admitted.warnings.as_slice()),
-            Decision::Denied(Denied { reasons, warnings }) => {
-                (reasons.as_slice(), warnings.as_slice())
-            }
+            Decision::Denied(Denied { reasons, warnings }) => (reasons.as_slice(), warnings.as_slice()),
         };
         let unknown = Unknown::of(run, case.agents, case.policies, self.floor);
         let is_doubtful = self.tell(reasons, warnings, places, &unknown);
@@ -311,11 +293,7 @@ impl Judge<'_, '_> {
                 Decision::Denied(_) if is_undecided => Outcome::Undecided,
                 Decision::Denied(denied) => Outcome::Denied(&denied.reasons),
             };
-            look(&Judged {
-                name,
-                is_imagined: places.is_imagined(),
-                outcome,
-            });
+            look(&Judged { name, is_imagined: places.is_imagined(), outcome });
         }
         is_undecided
     }
@@ -326,13 +304,7 @@ impl Judge<'_, '_> {
     }
 
     /// Tells reasons and warnings, and says whether one of the reasons is none for want of knowing.
-    fn tell(
-        &mut self,
-        reasons: &[Reason],
-        warnings: &[Reason],
-        places: &Places,
-        unknown: &Unknown,
-    ) -> bool {
+    fn tell(&mut self, reasons: &[Reason], warnings: &[Reason], places: &Places, unknown: &Unknown) -> bool {
         let mut is_doubtful = false;
         for (severity, reasons) in [(Verdict::Denied, reasons), (Verdict::Warning, warnings)] {
             for reason in reasons {
@@ -340,10 +312,7 @@ impl Judge<'_, '_> {
                     // Otherwise it was reported when references were looked up.
                     if self.demand.is_for_use() {
                         let remedy = format!("name the file with it too; or {}", reason.remedy);
-                        let missing = Reason {
-                            remedy,
-                            ..reason.clone()
-                        };
+                        let missing = Reason { remedy, ..reason.clone() };
                         self.tell_one(Verdict::Error, &missing, places);
                     }
                     continue;
@@ -351,19 +320,13 @@ impl Judge<'_, '_> {
                 if !places.can_tell(reason, self.objects) {
                     continue;
                 }
-                let doubt = unknown
-                    .doubt(reason)
-                    .filter(|_| severity == Verdict::Denied);
+                let doubt = unknown.doubt(reason).filter(|_| severity == Verdict::Denied);
                 let Some(doubt) = doubt else {
                     self.tell_one(severity, reason, places);
                     continue;
                 };
                 is_doubtful = true;
-                let doubtful = Reason {
-                    message: doubt.message,
-                    remedy: doubt.hint,
-                    ..reason.clone()
-                };
+                let doubtful = Reason { message: doubt.message, remedy: doubt.hint, ..reason.clone() };
                 let severity = match self.demand.is_for_use() {
                     true => Verdict::Error,
                     false => Verdict::Warning,
@@ -381,12 +344,7 @@ impl Judge<'_, '_> {
         if !object.is_sound && object.node.find(&place.field).is_none() {
             return;
         }
-        let key = (
-            place.object,
-            place.field.clone(),
-            reason.rule,
-            reason.message.clone(),
-        );
+        let key = (place.object, place.field.clone(), reason.rule, reason.message.clone());
         if !self.told.insert(key) {
             return;
         }

@@ -120,10 +120,7 @@ impl Finding {
     }
 
     pub fn at(&self) -> Mark {
-        Mark {
-            line: self.line,
-            column: self.column,
-        }
+        Mark { line: self.line, column: self.column }
     }
 }
 
@@ -182,8 +179,7 @@ impl Findings {
     /// In the order of `files`, then of lines.
     pub fn sorted(mut self, files: &[String]) -> Self {
         let position = |finding: &Finding| files.iter().position(|file| *file == finding.file);
-        self.kept
-            .sort_by_cached_key(|it| (position(it), it.at(), it.stage));
+        self.kept.sort_by_cached_key(|it| (position(it), it.at(), it.stage));
         self
     }
 

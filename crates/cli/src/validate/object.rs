@@ -76,9 +76,7 @@ impl Sorter<'_> {
     fn take(&mut self, mut node: Node, kind: ObjectKind) {
         let text = |field: &str| {
             let metadata = node.get("metadata");
-            let value = metadata
-                .and_then(|it| it.get(field))
-                .and_then(Node::as_text);
+            let value = metadata.and_then(|it| it.get(field)).and_then(Node::as_text);
             value.unwrap_or_default().to_owned()
         };
         let namespace = text("namespace");
@@ -87,11 +85,7 @@ impl Sorter<'_> {
                 ObjectKind::Ours(kind) => kind.name().to_owned(),
                 ObjectKind::Foreign(kind) => kind.clone(),
             },
-            namespace: if namespace.is_empty() {
-                self.default_namespace.to_owned()
-            } else {
-                namespace
-            },
+            namespace: if namespace.is_empty() { self.default_namespace.to_owned() } else { namespace },
             name: text("name"),
         };
         let mut is_sound = true;
@@ -104,13 +98,7 @@ impl Sorter<'_> {
                 self.write_out_skills(&mut node, &name);
             }
         }
-        self.objects.push(Object {
-            file: self.file,
-            kind,
-            name,
-            node,
-            is_sound,
-        });
+        self.objects.push(Object { file: self.file, kind, name, node, is_sound });
     }
 
     /// `skills: [k8s-ops]` is short for `skills: [{skillPackRef: k8s-ops}]`; the API server takes the long form only.
@@ -127,23 +115,12 @@ impl Sorter<'_> {
                 continue;
             };
             let pack = std::mem::take(pack);
-            let message = format!(
-                "{} is the short form of a skill, which kubectl does not take",
-                quoted(&pack)
-            );
-            let problem = Problem::warning("short-form", skill.at, message).hint(format!(
-                "write `- skillPackRef: {pack}` to apply it with kubectl"
-            ));
+            let message = format!("{} is the short form of a skill, which kubectl does not take", quoted(&pack));
+            let problem = Problem::warning("short-form", skill.at, message)
+                .hint(format!("write `- skillPackRef: {pack}` to apply it with kubectl"));
             (self.problems)(Some(name), format!("spec.skills[{index}]"), problem);
-            let reference = Node {
-                at: skill.at,
-                value: Value::Text(pack),
-            };
-            skill.value = Value::Map(vec![Entry {
-                key: "skillPackRef".to_owned(),
-                at: skill.at,
-                node: reference,
-            }]);
+            let reference = Node { at: skill.at, value: Value::Text(pack) };
+            skill.value = Value::Map(vec![Entry { key: "skillPackRef".to_owned(), at: skill.at, node: reference }]);
         }
     }
 
@@ -153,18 +130,12 @@ impl Sorter<'_> {
             Some((at, _)) => {
                 let message = format!("`{field}` must be a string that is not empty");
                 let problem = Problem::error("type", at, message);
-                self.refuse_field(
-                    field,
-                    problem.hint("each document starts with `apiVersion:` and `kind:`"),
-                );
+                self.refuse_field(field, problem.hint("each document starts with `apiVersion:` and `kind:`"));
                 None
             }
             None => {
                 let problem = Problem::error("required", node.at, format!("`{field}` is missing"));
-                self.refuse_field(
-                    field,
-                    problem.hint("each document starts with `apiVersion:` and `kind:`"),
-                );
+                self.refuse_field(field, problem.hint("each document starts with `apiVersion:` and `kind:`"));
                 None
             }
         }
@@ -184,28 +155,20 @@ impl Sorter<'_> {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!("the kinds are {}", schema::list(&names)),
             };
-            self.refuse_field(
-                "kind",
-                Problem::error("unknown-kind", at, message).hint(hint),
-            );
+            self.refuse_field("kind", Problem::error("unknown-kind", at, message).hint(hint));
             return None;
         }
         // A kind of ours with a version that cannot be anybody's own is a slip; `Agent` of another group is not.
-        let is_slip = group == GROUP
-            || known.is_some() && (group.is_empty() || suggest::closest(group, [GROUP]).is_some());
+        let is_slip =
+            group == GROUP || known.is_some() && (group.is_empty() || suggest::closest(group, [GROUP]).is_some());
         if !is_slip {
             return Some(ObjectKind::Foreign(kind));
         }
         let at = place_of(node, "apiVersion");
-        let message = format!(
-            "there is no version {} of {}",
-            quoted(api_version),
-            quoted(&kind)
-        );
+        let message = format!("there is no version {} of {}", quoted(api_version), quoted(&kind));
         self.refuse_field(
             "apiVersion",
-            Problem::error("unknown-version", at, message)
-                .hint(format!("write `apiVersion: {API_VERSION}`")),
+            Problem::error("unknown-version", at, message).hint(format!("write `apiVersion: {API_VERSION}`")),
         );
         None
     }
@@ -232,10 +195,7 @@ fn items_of(node: &Node, api_version: &str, kind: &str) -> Option<Vec<Node>> {
 
 fn entry_mut<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {
     match &mut node.value {
-        Value::Map(entries) => entries
-            .iter_mut()
-            .find(|entry| entry.key == key)
-            .map(|entry| &mut entry.node),
+        Value::Map(entries) => entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node),
         _ => None,
     }
 }

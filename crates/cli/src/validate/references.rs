@@ -35,69 +35,25 @@ enum Target {
 
 /// The fields that refer to something: `[]` stands for each element of a list.
 const FIELDS: &[(&[Kind], &str, Target)] = &[
-    (
-        &[Kind::AgentRun, Kind::SympoziumSchedule],
-        "spec.agentRef",
-        Target::Agent,
-    ),
-    (
-        &[Kind::AgentRun, Kind::SympoziumSchedule],
-        "spec.instanceRef",
-        Target::Agent,
-    ),
-    (
-        AGENTS_AND_RUNS,
-        "spec.skills[].skillPackRef",
-        Target::SkillPack,
-    ),
-    (
-        AGENTS_AND_RUNS,
-        "spec.skills[].configMapRef",
-        Target::ConfigMap,
-    ),
-    (
-        AGENTS_AND_RUNS,
-        "spec.imagePullSecrets[].name",
-        Target::Secret,
-    ),
+    (&[Kind::AgentRun, Kind::SympoziumSchedule], "spec.agentRef", Target::Agent),
+    (&[Kind::AgentRun, Kind::SympoziumSchedule], "spec.instanceRef", Target::Agent),
+    (AGENTS_AND_RUNS, "spec.skills[].skillPackRef", Target::SkillPack),
+    (AGENTS_AND_RUNS, "spec.skills[].configMapRef", Target::ConfigMap),
+    (AGENTS_AND_RUNS, "spec.imagePullSecrets[].name", Target::Secret),
     (AGENTS, "spec.policyRef", Target::Policy),
     (AGENTS, "spec.authRefs[].secret", Target::Secret),
     (AGENTS, "spec.channels[].configRef.secret", Target::Secret),
     (AGENTS, "spec.mcpServers[].authSecret", Target::Secret),
-    (
-        AGENTS,
-        "spec.observability.headersSecretRef",
-        Target::Secret,
-    ),
+    (AGENTS, "spec.observability.headersSecretRef", Target::Secret),
     (AGENTS, "spec.webEndpoint.authSecretRef", Target::Secret),
-    (
-        AGENTS,
-        "spec.agents.default.providerHeadersSecretRef",
-        Target::Secret,
-    ),
-    (
-        &[Kind::AgentRun],
-        "spec.model.authSecretRef",
-        Target::Secret,
-    ),
-    (
-        &[Kind::AgentRun],
-        "spec.model.providerHeadersSecretRef",
-        Target::Secret,
-    ),
+    (AGENTS, "spec.agents.default.providerHeadersSecretRef", Target::Secret),
+    (&[Kind::AgentRun], "spec.model.authSecretRef", Target::Secret),
+    (&[Kind::AgentRun], "spec.model.providerHeadersSecretRef", Target::Secret),
     (&[Kind::AgentRun], "spec.model.modelRef", Target::Model),
     (&[Kind::AgentRun], "spec.parent.runName", Target::Run),
-    (
-        &[Kind::ToolApproval, Kind::RunRecord],
-        "spec.run.name",
-        Target::Run,
-    ),
+    (&[Kind::ToolApproval, Kind::RunRecord], "spec.run.name", Target::Run),
     (&[Kind::SkillPack], "spec.sidecar.secretRef", Target::Secret),
-    (
-        &[Kind::Model],
-        "spec.inference.huggingFaceTokenSecret",
-        Target::Secret,
-    ),
+    (&[Kind::Model], "spec.inference.huggingFaceTokenSecret", Target::Secret),
 ];
 const AGENTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance];
 const AGENTS_AND_RUNS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
@@ -115,18 +71,9 @@ pub enum Completeness {
 }
 
 /// Looks up every reference of every object, and every name that two objects want.
-pub fn check(
-    objects: &[Object],
-    files: &[String],
-    completeness: Completeness,
-    findings: &mut Findings,
-) {
+pub fn check(objects: &[Object], files: &[String], completeness: Completeness, findings: &mut Findings) {
     let index = Index::of(objects, files, findings);
-    let checker = Checker {
-        index,
-        files,
-        completeness,
-    };
+    let checker = Checker { index, files, completeness };
     for object in objects {
         checker.check(object, findings);
     }
@@ -141,10 +88,7 @@ struct Index<'a> {
 impl<'a> Index<'a> {
     /// Also reports objects that are there twice.
     fn of(objects: &'a [Object], files: &[String], findings: &mut Findings) -> Self {
-        let mut index = Self {
-            by_kind: HashMap::new(),
-            exact: HashMap::new(),
-        };
+        let mut index = Self { by_kind: HashMap::new(), exact: HashMap::new() };
         for object in objects.iter().filter(|object| !object.name.name.is_empty()) {
             let kind = name_space(&object.kind);
             let name = &object.name;
@@ -181,10 +125,9 @@ fn twice(first: &Object, second: &Object, files: &[String]) -> Finding {
     let place = format!("{}:{}", files[first.file], first.node.at.line);
     let message = match first.kind == second.kind {
         true => format!("the same {} is in {place} already", second.name.kind),
-        false => format!(
-            "the {} in {place} has this name; an Agent and a SympoziumInstance are one thing",
-            first.name.kind
-        ),
+        false => {
+            format!("the {} in {place} has this name; an Agent and a SympoziumInstance are one thing", first.name.kind)
+        }
     };
     let at = second.node.locate("metadata.name");
     Finding {
@@ -238,9 +181,7 @@ impl Checker<'_> {
             Target::ConfigMap => has("ConfigMap", own),
             // What an installation ships resolves from every namespace.
             Target::SkillPack => {
-                has("SkillPack", own)
-                    || has("SkillPack", SYSTEM_NAMESPACE)
-                    || built_in::pack_text(name).is_some()
+                has("SkillPack", own) || has("SkillPack", SYSTEM_NAMESPACE) || built_in::pack_text(name).is_some()
             }
             Target::Policy => {
                 has("SympoziumPolicy", own)
@@ -254,19 +195,8 @@ impl Checker<'_> {
         }
     }
 
-    fn missing(
-        &self,
-        object: &Object,
-        node: &Node,
-        path: Path<'_>,
-        target: Target,
-        name: &str,
-    ) -> Finding {
-        let message = format!(
-            "no {} called {} is among the files",
-            target.noun(),
-            quoted(name)
-        );
+    fn missing(&self, object: &Object, node: &Node, path: Path<'_>, target: Target, name: &str) -> Finding {
+        let message = format!("no {} called {} is among the files", target.noun(), quoted(name));
         Finding {
             severity: match self.completeness {
                 Completeness::Partial => Verdict::Warning,
@@ -305,12 +235,9 @@ impl Checker<'_> {
             return format!("did you mean `{meant}`?");
         }
         match self.completeness {
-            Completeness::Partial => {
-                "it must be in the cluster, or in a file that you name too".to_owned()
-            }
+            Completeness::Partial => "it must be in the cluster, or in a file that you name too".to_owned(),
             Completeness::Complete => {
-                "name the file that has it too, or leave --strict out if it is in the cluster"
-                    .to_owned()
+                "name the file that has it too, or leave --strict out if it is in the cluster".to_owned()
             }
         }
     }
@@ -344,12 +271,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Calls `found` for each text at `steps` below `node`.
-fn each_text(
-    node: &Node,
-    steps: &[&str],
-    path: Path<'_>,
-    found: &mut dyn FnMut(&Node, Path<'_>, &str),
-) {
+fn each_text(node: &Node, steps: &[&str], path: Path<'_>, found: &mut dyn FnMut(&Node, Path<'_>, &str)) {
     let Some((step, rest)) = steps.split_first() else {
         if let Some(text) = node.as_text() {
             found(node, path, text);

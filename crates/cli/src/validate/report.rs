@@ -34,17 +34,9 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(
-        files: Vec<String>,
-        objects: &[Object],
-        undecided_runs: usize,
-        findings: Findings,
-    ) -> Self {
+    pub fn new(files: Vec<String>, objects: &[Object], undecided_runs: usize, findings: Findings) -> Self {
         let findings = findings.sorted(&files);
-        let ours = objects
-            .iter()
-            .filter(|it| matches!(it.kind, ObjectKind::Ours(_)))
-            .count();
+        let ours = objects.iter().filter(|it| matches!(it.kind, ObjectKind::Ours(_))).count();
         Self {
             allowed: findings.errors == 0 && findings.denials == 0,
             errors: findings.errors,
@@ -98,20 +90,12 @@ impl Report {
 
     /// The last line, for people.
     pub fn summary(&self) -> String {
-        let what = format!(
-            "{} in {}",
-            counted(self.objects, "object"),
-            counted(self.files, "file")
-        );
+        let what = format!("{} in {}", counted(self.objects, "object"), counted(self.files, "file"));
         let mut summary = match (self.errors, self.denials, self.warnings) {
             (0, 0, 0) => format!("ok: {what}"),
             (errors, denials, warnings) => {
                 let mut parts = Vec::new();
-                for (count, noun) in [
-                    (errors, "error"),
-                    (denials, "denial"),
-                    (warnings, "warning"),
-                ] {
+                for (count, noun) in [(errors, "error"), (denials, "denial"), (warnings, "warning")] {
                     if count > 0 {
                         parts.push(counted(count, noun));
                     }
@@ -121,18 +105,10 @@ impl Report {
             }
         };
         if self.other_objects > 0 {
-            let _ = write!(
-                summary,
-                "; {} of other kinds not checked",
-                counted(self.other_objects, "object")
-            );
+            let _ = write!(summary, "; {} of other kinds not checked", counted(self.other_objects, "object"));
         }
         if self.undecided_runs > 0 {
-            let _ = write!(
-                summary,
-                "; {} not decided for what is missing",
-                counted(self.undecided_runs, "run")
-            );
+            let _ = write!(summary, "; {} not decided for what is missing", counted(self.undecided_runs, "run"));
         }
         if self.findings_left_out > 0 {
             let _ = write!(summary, "; {} findings not shown", self.findings_left_out);
@@ -155,17 +131,7 @@ fn written<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
 }
 
 fn render(text: &mut String, finding: &Finding) {
-    let Finding {
-        severity,
-        rule,
-        file,
-        line,
-        column,
-        field,
-        message,
-        hint,
-        ..
-    } = finding;
+    let Finding { severity, rule, file, line, column, field, message, hint, .. } = finding;
     let severity = severity.word();
     // Writing to a String cannot fail.
     let _ = write!(text, "{file}:{line}:{column}: {severity}[{rule}]: ");

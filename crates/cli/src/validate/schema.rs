@@ -31,10 +31,7 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
     if schema.int_or_string {
         return check_int_or_string(node, schema, path, sink);
     }
-    if let Some(wanted) = schema
-        .type_
-        .filter(|wanted| !is_of_type(&node.value, *wanted))
-    {
+    if let Some(wanted) = schema.type_.filter(|wanted| !is_of_type(&node.value, *wanted)) {
         return sink(path, wrong_type_for(node, wanted, schema));
     }
     check_enum(node, schema, path, sink);
@@ -67,11 +64,7 @@ fn is_whole(number: &Number) -> bool {
 
 /// A value of another type than `wanted`.
 pub fn wrong_type(node: &Node, wanted: Type) -> Problem {
-    let message = format!(
-        "must be {}, not {}",
-        words::of_type(wanted),
-        words::of_value(&node.value)
-    );
+    let message = format!("must be {}, not {}", words::of_type(wanted), words::of_value(&node.value));
     Problem::error("type", node.at, message).hint(words::type_hint(&node.value, wanted))
 }
 
@@ -115,15 +108,9 @@ fn check_enum(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>)
         return;
     }
     let texts: Vec<&str> = allowed.iter().filter_map(|one| one.as_str()).collect();
-    let message = format!(
-        "{} is not one of {}",
-        words::shown(&node.value),
-        words::list(&texts, "and")
-    );
+    let message = format!("{} is not one of {}", words::shown(&node.value), words::list(&texts, "and"));
     let problem = Problem::error("enum", node.at, message);
-    let meant = node
-        .as_text()
-        .and_then(|typed| suggest::closest(typed, texts.iter().copied()));
+    let meant = node.as_text().and_then(|typed| suggest::closest(typed, texts.iter().copied()));
     sink(
         path,
         match meant {
@@ -141,23 +128,14 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
         if least.is_some_and(|least| length < least) {
             let message = match text {
                 "" => "must not be empty".to_owned(),
-                _ => format!(
-                    "must have {} characters or more, not {length}",
-                    least.unwrap_or(0)
-                ),
+                _ => format!("must have {} characters or more, not {length}", least.unwrap_or(0)),
             };
             let problem = Problem::error("length", at, message);
-            sink(
-                path,
-                problem.hint("write a longer text, or leave the field out if nothing needs it"),
-            );
+            sink(path, problem.hint("write a longer text, or leave the field out if nothing needs it"));
         }
         if let Some(most) = most.filter(|most| length > *most) {
             let message = format!("must have {most} characters or fewer, not {length}");
-            let hint = format!(
-                "shorten it by {}",
-                words::counted(length - most, "character")
-            );
+            let hint = format!("shorten it by {}", words::counted(length - most, "character"));
             sink(path, Problem::error("length", at, message).hint(hint));
         }
     }
@@ -167,14 +145,8 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
         // The patterns are ours, and a test compiles them all; one that cannot be read here is the API server's to check.
         if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
             let (message, hint) = match forms::of(pattern) {
-                Some(form) => (
-                    format!("{} is not {}", quoted(text), form.what),
-                    form.hint(text),
-                ),
-                None => (
-                    format!("{} does not match the pattern", quoted(text)),
-                    format!("the pattern is {pattern}"),
-                ),
+                Some(form) => (format!("{} is not {}", quoted(text), form.what), form.hint(text)),
+                None => (format!("{} does not match the pattern", quoted(text)), format!("the pattern is {pattern}")),
             };
             sink(path, Problem::error("pattern", at, message).hint(hint));
         }
@@ -194,11 +166,7 @@ fn check_number(at: Mark, number: &Number, schema: &Schema, path: Path<'_>, sink
         _ => None,
     };
     let larger = || range.clone().unwrap_or("choose a larger number".to_owned());
-    let smaller = || {
-        range
-            .clone()
-            .unwrap_or("choose a smaller number".to_owned())
-    };
+    let smaller = || range.clone().unwrap_or("choose a smaller number".to_owned());
     if let Some(least) = schema.minimum {
         if schema.exclusive_minimum && value <= least {
             refuse(format!("must be more than {least}, not {number}"), larger());
@@ -215,10 +183,7 @@ fn check_number(at: Mark, number: &Number, schema: &Schema, path: Path<'_>, sink
     }
     if let Some(step) = schema.multiple_of.filter(|step| value % step != 0.0) {
         let nearest = (value / step).round() * step;
-        refuse(
-            format!("must be a multiple of {step}, not {number}"),
-            format!("the nearest is {nearest}"),
-        );
+        refuse(format!("must be a multiple of {step}, not {number}"), format!("the nearest is {nearest}"));
     }
     let fits = match schema.format.as_deref() {
         Some("int32") => (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&value),
@@ -233,10 +198,7 @@ fn check_number(at: Mark, number: &Number, schema: &Schema, path: Path<'_>, sink
 fn check_list(at: Mark, nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     let count = nodes.len();
     if let Some(least) = schema.min_items.filter(|least| count < *least) {
-        let message = format!(
-            "must have {}, not {count}",
-            words::at_least(least, "element")
-        );
+        let message = format!("must have {}, not {count}", words::at_least(least, "element"));
         let hint = format!("add {}", words::counted(least - count, "element"));
         sink(path, Problem::error("count", at, message).hint(hint));
     }
@@ -275,21 +237,12 @@ fn check_unique(nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink
         };
         if !seen.insert(identity) {
             let message = format!("{named} is in the list already");
-            sink(
-                path.index(index),
-                Problem::error("duplicate", node.at, message).hint("keep one of the two"),
-            );
+            sink(path.index(index), Problem::error("duplicate", node.at, message).hint("keep one of the two"));
         }
     }
 }
 
-fn check_object(
-    node: &Node,
-    entries: &[Entry],
-    schema: &Schema,
-    path: Path<'_>,
-    sink: &mut Sink<'_>,
-) {
+fn check_object(node: &Node, entries: &[Entry], schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     let count = entries.len();
     if let Some(least) = schema.min_properties.filter(|least| count < *least) {
         let message = format!("must have {}, not {count}", words::at_least(least, "entry"));
@@ -315,34 +268,22 @@ fn check_required(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<
         let has_default = property.is_some_and(|property| property.default.is_some());
         if !is_there && !has_default {
             let message = format!("{} is missing", quoted(name));
-            sink(
-                path.field(name),
-                Problem::error("required", node.at, message).hint(add_hint(name, property)),
-            );
+            sink(path.field(name), Problem::error("required", node.at, message).hint(add_hint(name, property)));
         }
     }
 }
 
 /// How to add a field that is missing.
 fn add_hint(name: &str, property: Option<&Schema>) -> String {
-    let form = property
-        .and_then(|it| it.pattern.as_deref())
-        .and_then(forms::of);
+    let form = property.and_then(|it| it.pattern.as_deref()).and_then(forms::of);
     let wanted = property.and_then(|it| it.type_);
     let texts = property.and_then(|it| it.enum_.as_ref());
-    let texts: Vec<&str> = texts
-        .into_iter()
-        .flatten()
-        .filter_map(|it| it.as_str())
-        .collect();
+    let texts: Vec<&str> = texts.into_iter().flatten().filter_map(|it| it.as_str()).collect();
     if !texts.is_empty() {
         return format!("add `{name}:` with one of {}", words::list(&texts, "and"));
     }
     match (form, wanted) {
-        (Some(form), _) => format!(
-            "add `{name}:` with {}, such as \"{}\"",
-            form.what, form.example
-        ),
+        (Some(form), _) => format!("add `{name}:` with {}, such as \"{}\"", form.what, form.example),
         (None, Some(wanted)) => format!("add `{name}:` with {}", words::of_type(wanted)),
         (None, None) => format!("add `{name}:`"),
     }

@@ -45,8 +45,7 @@ fn edits(one: &[char], other: &[char]) -> usize {
         for (column, right) in other.iter().enumerate() {
             let replaced = above[column] + usize::from(left != right);
             let mut least = replaced.min(above[column + 1] + 1).min(current[column] + 1);
-            let is_swap =
-                row > 0 && column > 0 && one[row - 1] == *right && *left == other[column - 1];
+            let is_swap = row > 0 && column > 0 && one[row - 1] == *right && *left == other[column - 1];
             if is_swap {
                 least = least.min(before[column - 1] + 1);
             }

@@ -44,31 +44,18 @@ fn what_the_api_server_accepts_and_refuses_is_accepted_and_refused() {
         session.add("case.yaml".to_owned(), Ok(object.to_string()));
         let report = session.finish(&mut schemas, Completeness::Partial);
         let conclusion = report.conclusion();
-        let by = case["by"]
-            .as_str()
-            .filter(|_| !ACCEPTED_HERE.contains(&name));
+        let by = case["by"].as_str().filter(|_| !ACCEPTED_HERE.contains(&name));
         let (count, is_right) = match by {
             None => (0, conclusion != Conclusion::Broken),
-            Some("rule") => (
-                1,
-                conclusion != Conclusion::Well || MADE_BY_US.contains(&kind),
-            ),
+            Some("rule") => (1, conclusion != Conclusion::Well || MADE_BY_US.contains(&kind)),
             Some(_) => (2, conclusion == Conclusion::Broken),
         };
         counts[count] += 1;
         if !is_right {
-            wrong.push(format!(
-                "{kind}, {name}: by {by:?}: {conclusion:?}\n{}",
-                report.text()
-            ));
+            wrong.push(format!("{kind}, {name}: by {by:?}: {conclusion:?}\n{}", report.text()));
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
 }
 

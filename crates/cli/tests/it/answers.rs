@@ -35,9 +35,7 @@ fn pods_that_are_well_are_left_out() {
     insta::assert_snapshot!("pods-of-one-namespace", told);
     let told = answer("list_unhealthy_pods", &["shop"], &[]).unwrap();
     assert_eq!(told, "0 of 0 pods need a look\n");
-    let many: String = (0..150)
-        .map(|number| format!("p{number} 0/1 Pending 0 1m\n"))
-        .collect();
+    let many: String = (0..150).map(|number| format!("p{number} 0/1 Pending 0 1m\n")).collect();
     let told = answer("list_unhealthy_pods", &["shop"], &[("ANSWER", &many)]).unwrap();
     assert!(told.starts_with("150 of 150 pods need a look\n"));
     assert!(told.ends_with("\nand 50 more: ask for one namespace\n"));
@@ -51,10 +49,7 @@ fn event(reason: &str, more: Value) -> Value {
         "reason": reason,
         "involvedObject": {"kind": "Pod", "name": "web-1"},
     });
-    event
-        .as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
+    event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     event
 }
 
@@ -184,35 +179,17 @@ fn a_snapshot_is_a_new_directory_with_the_logs_of_sick_pods() {
         {"metadata": {"name": "done"}, "status": {"phase": "Succeeded", "containerStatuses": [{"ready": false, "restartCount": 0}]}},
     ]})
     .to_string();
-    let tool = tools(&packs["incident-response"])
-        .iter()
-        .find(|it| it.name == "incident_snapshot")
-        .unwrap();
-    let (output, called) = world.call(
-        &["/bin/sh"],
-        tool,
-        &["slow".to_owned()],
-        &[("ANSWER", &pods)],
-    );
+    let tool = tools(&packs["incident-response"]).iter().find(|it| it.name == "incident_snapshot").unwrap();
+    let (output, called) = world.call(&["/bin/sh"], tool, &["slow".to_owned()], &[("ANSWER", &pods)]);
     let told = stdout(&output);
     assert!(told.ends_with("-slow; logs of: sick\nrestarts\n"), "{told}");
     let logs = called.lines().filter(|it| it.contains("[logs]"));
     let logs: Vec<&str> = logs.map(|it| it.rsplit_once(' ').unwrap().1).collect();
-    assert_eq!(
-        logs,
-        [
-            "[pod/sick]",
-            "[pod/sick]",
-            "[pod/restarts]",
-            "[pod/restarts]"
-        ]
-    );
+    assert_eq!(logs, ["[pod/sick]", "[pod/sick]", "[pod/restarts]", "[pod/restarts]"]);
     let saved = std::fs::read_dir(world.path("workspace/incidents")).unwrap();
     let directory = saved.map(|it| it.unwrap().path()).next().unwrap();
-    let mut files: Vec<String> = std::fs::read_dir(directory)
-        .unwrap()
-        .map(|it| it.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut files: Vec<String> =
+        std::fs::read_dir(directory).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
     files.sort();
     assert_eq!(
         files,
@@ -239,7 +216,8 @@ fn answers_of_prometheus_and_loki_are_short() {
         skip!("no jq");
     };
     let address = ("SKILL_PROMETHEUS_URL", "http://prometheus.test");
-    let vector = r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"pod":"a"},"value":[1,"0.5"]}]}}"#;
+    let vector =
+        r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"pod":"a"},"value":[1,"0.5"]}]}}"#;
     let told = answer("prometheus_query", &["up"], &[address, ("CURL", vector)]).unwrap();
     insta::assert_snapshot!("prometheus-now", told);
     let scalar = r#"{"status":"success","data":{"resultType":"scalar","result":[1,"42"]}}"#;

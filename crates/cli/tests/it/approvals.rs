@@ -17,9 +17,7 @@ use crate::{program, shown, stdout};
 
 /// A run that goes on.
 fn waits(state: &State, number: u8, name: &str) -> (Run, OwnedFd) {
-    let run = state
-        .run(number, name)
-        .with(json!({"outcome": null, "endedMs": null, "phase": "waiting"}));
+    let run = state.run(number, name).with(json!({"outcome": null, "endedMs": null, "phase": "waiting"}));
     let alive = run.alive();
     (run, alive)
 }
@@ -33,9 +31,7 @@ fn nobody_waits() {
     let state = State::new();
     state.run(1, "over");
     // Dead, though its record says otherwise and its socket is there.
-    let killed = state
-        .run(2, "killed")
-        .with(json!({"outcome": null, "endedMs": null, "phase": "waiting"}));
+    let killed = state.run(2, "killed").with(json!({"outcome": null, "endedMs": null, "phase": "waiting"}));
     drop(crate::records::bound(&killed.at("control.sock")));
     insta::assert_snapshot!(state.shown(&["approvals"]), @"
     exit code: 0
@@ -64,11 +60,7 @@ fn questions_of_all_runs_are_listed() {
     let state = State::new();
     let (first, _first) = waits(&state, 1, "one");
     let (second, _second) = waits(&state, 2, "two");
-    let q1 = question(
-        "q1",
-        'a',
-        "tool: execute_command of git\nin: skill-git\nshell: git push",
-    );
+    let q1 = question("q1", 'a', "tool: execute_command of git\nin: skill-git\nshell: git push");
     let q2 = question("q2", 'b', "tool: fetch_url");
     let listed = [questions(from_ref(&q1)), questions(&[q1])];
     let first = first.answering(listed.to_vec());
@@ -92,10 +84,7 @@ fn questions_of_all_runs_are_listed() {
     let output = state.sympozium(&["approvals", "-o", "json"]);
     let all: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(all[0]["question"]["action"], action('a'));
-    assert_eq!(
-        (&all[1]["run"], &all[1]["question"]["approval"]),
-        (&json!("two"), &json!("q2"))
-    );
+    assert_eq!((&all[1]["run"], &all[1]["question"]["approval"]), (&json!("two"), &json!("q2")));
     first.join().unwrap();
     second.join().unwrap();
 }
@@ -125,10 +114,7 @@ fn nothing_is_approved_that_nobody_saw() {
     // Another action than the one that waits.
     let answering = run.answering(vec![questions(&[q1])]);
     let text = state.shown(&["approve", "one", "--action", &action('b')]);
-    assert!(
-        text.starts_with("exit code: 1\n") && text.contains("no question about sha256:bbbb"),
-        "{text}"
-    );
+    assert!(text.starts_with("exit code: 1\n") && text.contains("no question about sha256:bbbb"), "{text}");
     assert_eq!(answering.join().unwrap(), [asked]);
 }
 
@@ -138,8 +124,7 @@ fn the_exact_action_is_approved_and_denied() {
     let (run, _alive) = waits(&state, 1, "one");
     let q1 = question("q1", 'a', "shell: git push");
     let decide = |says: &str, reason: Option<&str>| {
-        let mut request =
-            json!({"request": "decide", "approval": "q1", "action": action('a'), "says": says});
+        let mut request = json!({"request": "decide", "approval": "q1", "action": action('a'), "says": says});
         if let Some(reason) = reason {
             request["reason"] = reason.into();
         }
@@ -193,12 +178,7 @@ fn the_exact_action_is_approved_and_denied() {
     ] {
         let answering = run.answering(vec![questions(from_ref(&q1)), reply]);
         let output = state.sympozium(arguments);
-        assert_eq!(
-            (output.status.code(), stdout(&output)),
-            (Some(code), said),
-            "{arguments:?}: {}",
-            shown(&output)
-        );
+        assert_eq!((output.status.code(), stdout(&output)), (Some(code), said), "{arguments:?}: {}", shown(&output));
         assert_eq!(answering.join().unwrap()[1], request, "{arguments:?}");
         assert!(!shown(&output).contains('\u{1b}'), "{arguments:?}");
         std::fs::remove_file(run.at("control.sock")).unwrap();
@@ -217,15 +197,9 @@ fn what_a_run_shows_cannot_repaint_the_terminal() {
     let output = state.sympozium(&["approvals"]);
     answering.join().unwrap();
     let text = stdout(&output);
-    assert!(
-        !text.contains(['\u{1b}', '\u{202e}', '\r', '\u{9b}']),
-        "{text:?}"
-    );
+    assert!(!text.contains(['\u{1b}', '\u{202e}', '\r', '\u{9b}']), "{text:?}");
     // What it wrote is set in further than what we say.
-    assert!(
-        text.contains("\n      yes: forged\n  yes: sympozium approve 11111111 "),
-        "{text}"
-    );
+    assert!(text.contains("\n      yes: forged\n  yes: sympozium approve 11111111 "), "{text}");
 }
 
 #[test]
@@ -237,33 +211,25 @@ fn a_run_that_says_nonsense_is_left_out() {
     answering.join().unwrap();
     assert!(text.starts_with("exit code: 0\n"), "{text}");
     assert!(
-        text.contains(
-            "warning: one does not answer: the run answers something else than it was asked\n"
-        ),
+        text.contains("warning: one does not answer: the run answers something else than it was asked\n"),
         "{text}"
     );
 }
 
 /// The program at a terminal, at which this is typed: its exit code, and what is on the screen.
 fn at_terminal(state: &State, arguments: &[&str], typed: &str) -> (Option<i32>, String) {
-    let mut ours: File = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)
-        .unwrap()
-        .into();
+    let mut ours: File = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap().into();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
     let path = ptsname(&ours, Vec::new()).unwrap();
     let path = OsStr::from_bytes(path.as_bytes());
     // A test binary may lead a session: it must not get the terminal as its own, and SIGHUP when that is closed.
-    let theirs =
-        || -> OwnedFd { open(path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap() };
+    let theirs = || -> OwnedFd { open(path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap() };
     // Before it asks: a terminal keeps what is typed ahead, and it must not count.
     ours.write_all(b"y\ny\n").unwrap();
     let mut child = program(arguments);
     child.env("SYMPOZIUM_STATE", state.root());
-    child
-        .stdin(Stdio::from(theirs()))
-        .stdout(Stdio::from(theirs()))
-        .stderr(Stdio::from(theirs()));
+    child.stdin(Stdio::from(theirs())).stdout(Stdio::from(theirs())).stderr(Stdio::from(theirs()));
     let mut running = child.spawn().unwrap();
     drop(child);
     let mut screen = Vec::new();
@@ -278,10 +244,7 @@ fn at_terminal(state: &State, arguments: &[&str], typed: &str) -> (Option<i32>, 
         }
     }
     let code = running.wait().unwrap().code();
-    (
-        code,
-        String::from_utf8(screen).unwrap().replace("\r\n", "\n"),
-    )
+    (code, String::from_utf8(screen).unwrap().replace("\r\n", "\n"))
 }
 
 #[test]
@@ -289,8 +252,7 @@ fn at_a_terminal_what_is_approved_is_shown_and_asked_about() {
     let state = State::new();
     let (run, _alive) = waits(&state, 1, "one");
     let q1 = question("q1", 'a', "shell: git push");
-    let decided =
-        json!({"request": "decide", "approval": "q1", "action": action('a'), "says": "yes"});
+    let decided = json!({"request": "decide", "approval": "q1", "action": action('a'), "says": "yes"});
     for (arguments, typed, is_approved) in [
         (&["approve", "one"][..], "y\n", true),
         (&["approve", "one"], "YES\n", true),
@@ -307,15 +269,8 @@ fn at_a_terminal_what_is_approved_is_shown_and_asked_about() {
         let (code, screen) = at_terminal(&state, arguments, typed);
         let requests = answering.join().unwrap();
         assert_eq!(code, Some(i32::from(!is_approved)), "{typed:?}: {screen}");
-        assert!(
-            screen.contains("    shell: git push\n"),
-            "{typed:?}: {screen}"
-        );
-        assert_eq!(
-            requests.get(1),
-            is_approved.then_some(&decided),
-            "{typed:?}"
-        );
+        assert!(screen.contains("    shell: git push\n"), "{typed:?}: {screen}");
+        assert_eq!(requests.get(1), is_approved.then_some(&decided), "{typed:?}");
         let last = match is_approved {
             true => "approved: q1 of one (11111111)\n",
             false => "not approved; it waits on\n",

@@ -16,8 +16,7 @@ fn lines(run: &Run) -> Vec<String> {
 fn rewrite(run: &Run, lines: &[String]) {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     fs::write(run.at("receipts.jsonl"), &text).unwrap();
-    let mut report: Value =
-        serde_json::from_slice(&fs::read(run.at("report.json")).unwrap()).unwrap();
+    let mut report: Value = serde_json::from_slice(&fs::read(run.at("report.json")).unwrap()).unwrap();
     report["receiptsBytes"] = text.len().into();
     fs::write(run.at("report.json"), report.to_string()).unwrap();
 }
@@ -41,11 +40,7 @@ fn receipts_are_told_in_words() {
     ok: verify (11111111): 8 receipts, head sha256:0085168d18906d882737c2809dc5190053d2a6a74e9246bef7935c92a55e1ca8
     ");
     let jsonl = state.sympozium(&["audit", "1111", "-o", "jsonl"]);
-    let written = fs::read_to_string(
-        state
-            .runs()
-            .join("11111111-0000-4000-8000-000000000000/receipts.jsonl"),
-    );
+    let written = fs::read_to_string(state.runs().join("11111111-0000-4000-8000-000000000000/receipts.jsonl"));
     assert_eq!(stdout(&jsonl), written.unwrap());
 }
 
@@ -61,44 +56,21 @@ fn receipts_that_hold_are_verified() {
     ok: two (22222222): 0 receipts, head sha256:ec90d98744a35b9ed38b2e497fb2bc6c1f767bcf9f22ce98f442af38df71c2b1
     ----- stderr -----
     ");
-    assert_eq!(
-        state.shown(&["audit", "verify", "--all"]),
-        state.shown(&["audit", "verify", "one", "two"])
-    );
+    assert_eq!(state.shown(&["audit", "verify", "--all"]), state.shown(&["audit", "verify", "one", "two"]));
 
     let file = first.at("receipts.jsonl");
     let file = file.to_str().unwrap();
     let plan = first.plan().to_string();
     let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan]);
-    assert!(
-        text.contains("8 receipts") && text.contains("without --head"),
-        "{text}"
-    );
+    assert!(text.contains("8 receipts") && text.contains("without --head"), "{text}");
     let other = format!("sha256:{}", "0".repeat(64));
     let text = state.shown(&["audit", "verify", "--file", file, "--plan", &other]);
-    assert!(
-        text.contains(
-            "line 1: it does not follow from the line before, or the run has another plan"
-        ),
-        "{text}"
-    );
-    let text = state.shown(&[
-        "audit", "verify", "--file", file, "--plan", &plan, "--head", &other,
-    ]);
-    assert!(
-        text.starts_with("exit code: 1") && text.contains("line 8: the last line has hash"),
-        "{text}"
-    );
-    let text = state.shown(&[
-        "audit", "verify", "--file", file, "--plan", &plan, "--count", "9",
-    ]);
-    assert!(
-        text.contains("line 9: it is missing: there are 8 receipts, and 9 were reported"),
-        "{text}"
-    );
-    let text = state.shown(&[
-        "audit", "verify", "--file", file, "--plan", &plan, "--count", "7",
-    ]);
+    assert!(text.contains("line 1: it does not follow from the line before, or the run has another plan"), "{text}");
+    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan, "--head", &other]);
+    assert!(text.starts_with("exit code: 1") && text.contains("line 8: the last line has hash"), "{text}");
+    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan, "--count", "9"]);
+    assert!(text.contains("line 9: it is missing: there are 8 receipts, and 9 were reported"), "{text}");
+    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan, "--count", "7"]);
     assert!(text.contains("line 8: it is one too many"), "{text}");
 }
 
@@ -129,62 +101,28 @@ fn whatever_is_changed_shows_with_its_line() {
         lines
     };
     for (lines, wrong) in [
-        (
-            changed(4, "\"ada\"", "\"eve\""),
-            "line 6: it does not follow from the line before",
-        ),
-        (
-            changed(7, "\"done\"", "\"timedOut\""),
-            "line 8: the last line has hash",
-        ),
-        (
-            changed(2, "execute_command", "execute_command\u{1b}[2J"),
-            "line 3: it is not a receipt",
-        ),
-        (
-            changed(0, "{", "{ "),
-            "line 1: it is not written as receipts are",
-        ),
-        (
-            changed(5, "\"number\":5", "\"number\":6"),
-            "line 6: it is number 6, and 5 was expected",
-        ),
+        (changed(4, "\"ada\"", "\"eve\""), "line 6: it does not follow from the line before"),
+        (changed(7, "\"done\"", "\"timedOut\""), "line 8: the last line has hash"),
+        (changed(2, "execute_command", "execute_command\u{1b}[2J"), "line 3: it is not a receipt"),
+        (changed(0, "{", "{ "), "line 1: it is not written as receipts are"),
+        (changed(5, "\"number\":5", "\"number\":6"), "line 6: it is number 6, and 5 was expected"),
         (swapped(2, 3), "line 3: it is number 3, and 2 was expected"),
         (without(0), "line 1: it is number 1, and 0 was expected"),
-        (
-            without(7),
-            "line 8: it is missing: there are 7 receipts, and 8 were reported",
-        ),
-        (
-            Vec::new(),
-            "line 1: it is missing: there are 0 receipts, and 8 were reported",
-        ),
+        (without(7), "line 8: it is missing: there are 7 receipts, and 8 were reported"),
+        (Vec::new(), "line 1: it is missing: there are 0 receipts, and 8 were reported"),
         (long, "line 4: it has 100000 bytes"),
-        (
-            [good.clone(), vec!["{}".into()]].concat(),
-            "line 9: it is not a receipt",
-        ),
-        (
-            [good.clone(), vec![String::new()]].concat(),
-            "line 9: it is not a receipt",
-        ),
+        ([good.clone(), vec!["{}".into()]].concat(), "line 9: it is not a receipt"),
+        ([good.clone(), vec![String::new()]].concat(), "line 9: it is not a receipt"),
     ] {
         rewrite(&run, &lines);
         for arguments in [&["audit", "verify", "one"][..], &["audit", "one"]] {
             let text = state.shown(arguments);
             assert!(text.starts_with("exit code: 1\n"), "{wrong}: {text}");
-            assert!(
-                text.contains(&format!("receipts.jsonl: {wrong}")),
-                "{wrong}: {text}"
-            );
+            assert!(text.contains(&format!("receipts.jsonl: {wrong}")), "{wrong}: {text}");
         }
     }
     rewrite(&run, &good);
-    assert!(
-        state
-            .shown(&["audit", "verify", "one"])
-            .starts_with("exit code: 0\n")
-    );
+    assert!(state.shown(&["audit", "verify", "one"]).starts_with("exit code: 0\n"));
 }
 
 #[test]
@@ -195,25 +133,16 @@ fn receipts_that_were_cut_off_show() {
     // In the middle of a line, and at the end of one.
     fs::write(run.at("receipts.jsonl"), &whole[..whole.len() - 10]).unwrap();
     let text = state.shown(&["audit", "verify", "one"]);
-    assert!(
-        text.contains("receipts.jsonl: line 8: it has no end: something was cut off"),
-        "{text}"
-    );
+    assert!(text.contains("receipts.jsonl: line 8: it has no end: something was cut off"), "{text}");
     let first = whole.iter().position(|it| *it == b'\n').unwrap() + 1;
     fs::write(run.at("receipts.jsonl"), &whole[..first]).unwrap();
     let text = state.shown(&["audit", "verify", "one"]);
     assert!(
-        text.contains(
-            "receipts.jsonl: line 2: it is missing: there are 1 receipts, and 8 were reported"
-        ),
+        text.contains("receipts.jsonl: line 2: it is missing: there are 1 receipts, and 8 were reported"),
         "{text}"
     );
     fs::remove_file(run.at("receipts.jsonl")).unwrap();
-    assert!(
-        state
-            .shown(&["audit", "verify", "one"])
-            .starts_with("exit code: 1\n")
-    );
+    assert!(state.shown(&["audit", "verify", "one"]).starts_with("exit code: 1\n"));
 
     // What a crash left behind the last report does not count.
     let mut more = whole.clone();
@@ -221,8 +150,7 @@ fn receipts_that_were_cut_off_show() {
     fs::write(run.at("receipts.jsonl"), &more).unwrap();
     let text = state.shown(&["audit", "verify", "one"]);
     assert!(
-        text.starts_with("exit code: 0\n")
-            && text.contains("; 11 bytes behind them were never reported"),
+        text.starts_with("exit code: 0\n") && text.contains("; 11 bytes behind them were never reported"),
         "{text}"
     );
 }
@@ -235,10 +163,7 @@ fn plans_and_reports_of_others_show() {
     let plan = fs::read(run.at("plan.json")).unwrap();
     fs::write(run.at("plan.json"), "{\"number\":3}").unwrap();
     let text = state.shown(&["audit", "verify", "one"]);
-    assert!(
-        text.starts_with("exit code: 1\n") && text.contains("plan.json has digest sha256:"),
-        "{text}"
-    );
+    assert!(text.starts_with("exit code: 1\n") && text.contains("plan.json has digest sha256:"), "{text}");
     fs::write(run.at("plan.json"), plan).unwrap();
     let report = fs::read(run.at("report.json")).unwrap();
     fs::copy(other.at("report.json"), run.at("report.json")).unwrap();
@@ -246,39 +171,25 @@ fn plans_and_reports_of_others_show() {
     assert!(text.contains("report.json is of another run"), "{text}");
     fs::remove_file(run.at("report.json")).unwrap();
     let text = state.shown(&["audit", "verify", "one"]);
-    assert!(
-        text.starts_with("exit code: 1\n") && text.contains("there is no report.json"),
-        "{text}"
-    );
+    assert!(text.starts_with("exit code: 1\n") && text.contains("there is no report.json"), "{text}");
     fs::write(run.at("report.json"), report).unwrap();
     // One of two is enough.
     fs::remove_file(other.at("plan.json")).unwrap();
     let text = state.shown(&["audit", "verify", "--all"]);
     assert!(text.starts_with("exit code: 1\n"), "{text}");
-    assert!(
-        text.contains("ok: one (11111111)") && text.contains("broken: two (22222222): cannot read"),
-        "{text}"
-    );
+    assert!(text.contains("ok: one (11111111)") && text.contains("broken: two (22222222): cannot read"), "{text}");
 }
 
 #[test]
 fn a_run_that_goes_on_holds_as_far_as_it_reported() {
     let state = State::new();
-    let run = state
-        .run(1, "one")
-        .with(json!({"outcome": null, "endedMs": null}));
+    let run = state.run(1, "one").with(json!({"outcome": null, "endedMs": null}));
     let _alive = run.alive();
     let text = state.shown(&["audit", "verify", "one"]);
-    assert!(
-        text.starts_with("exit code: 0\n") && text.contains("; the run goes on"),
-        "{text}"
-    );
+    assert!(text.starts_with("exit code: 0\n") && text.contains("; the run goes on"), "{text}");
     fs::remove_file(run.at("report.json")).unwrap();
     let text = state.shown(&["audit", "verify", "one"]);
-    assert!(
-        text.starts_with("exit code: 0\n") && text.contains(": 0 receipts"),
-        "{text}"
-    );
+    assert!(text.starts_with("exit code: 0\n") && text.contains(": 0 receipts"), "{text}");
 }
 
 #[test]
@@ -292,24 +203,11 @@ fn verify_needs_one_thing_to_verify() {
         &["audit", "verify", "one", "--head", "sha256:0"],
     ] {
         let output = state.sympozium(arguments);
-        assert_eq!(
-            output.status.code(),
-            Some(2),
-            "{arguments:?}: {}",
-            shown(&output)
-        );
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", shown(&output));
     }
     let help = state.sympozium(&["audit", "--help"]);
-    assert!(
-        stdout(&help).contains("sympozium audit verify RUN..."),
-        "{}",
-        stdout(&help)
-    );
-    assert!(
-        stdout(&help).contains("sympozium audit [-o FORMAT] RUN"),
-        "{}",
-        stdout(&help)
-    );
+    assert!(stdout(&help).contains("sympozium audit verify RUN..."), "{}", stdout(&help));
+    assert!(stdout(&help).contains("sympozium audit [-o FORMAT] RUN"), "{}", stdout(&help));
 }
 
 fn said() -> Vec<Value> {
@@ -347,35 +245,23 @@ fn what_was_said_is_printed() {
     the run is over: succeeded
     "#);
     // Of a run that is over, there is nothing to wait for.
-    assert_eq!(
-        state.shown(&["logs", "-f", "one"]),
-        state.shown(&["logs", "one"])
-    );
+    assert_eq!(state.shown(&["logs", "-f", "one"]), state.shown(&["logs", "one"]));
     let jsonl = state.sympozium(&["logs", "one", "-o", "jsonl"]);
-    assert_eq!(
-        stdout(&jsonl),
-        fs::read_to_string(run.at("transcript.jsonl")).unwrap()
-    );
+    assert_eq!(stdout(&jsonl), fs::read_to_string(run.at("transcript.jsonl")).unwrap());
     run.report(events());
     fs::remove_file(run.at("transcript.jsonl")).unwrap();
-    assert!(
-        state
-            .shown(&["logs", "one"])
-            .contains("nothing was said yet")
-    );
+    assert!(state.shown(&["logs", "one"]).contains("nothing was said yet"));
 }
 
 #[test]
 fn a_run_is_followed_to_its_end() {
     let state = State::new();
-    let run = state
-        .run(1, "one")
-        .with(json!({"outcome": null, "endedMs": null}));
+    let run = state.run(1, "one").with(json!({"outcome": null, "endedMs": null}));
     let alive = run.alive();
-    let mut events: Vec<Value> = (said().into_iter())
-        .map(|line| json!({"atMs": 1, "event": "transcript", "line": line}))
-        .collect();
-    events.push(json!({"atMs": 2, "event": "asked", "question": crate::records::question("q1", 'a', "shell: git push")}));
+    let mut events: Vec<Value> =
+        (said().into_iter()).map(|line| json!({"atMs": 1, "event": "transcript", "line": line})).collect();
+    events
+        .push(json!({"atMs": 2, "event": "asked", "question": crate::records::question("q1", 'a', "shell: git push")}));
     events.push(json!({"atMs": 3, "event": "answered", "approval": "q1", "decision": "approved", "by": "ada"}));
     events.push(json!({"atMs": 4, "event": "warning", "text": "careful\u{1b}"}));
     let ended = json!({"atMs": 9, "event": "ended", "outcome": {"is": "timedOut"}, "leftovers": [],
@@ -410,17 +296,11 @@ fn a_run_is_followed_to_its_end() {
     the run is over: timed out
     "#);
     let jsonl = state.sympozium(&["logs", "-f", "one", "-o", "jsonl"]);
-    let lines: Vec<Value> = stdout(&jsonl)
-        .lines()
-        .map(|it| serde_json::from_str(it).unwrap())
-        .collect();
+    let lines: Vec<Value> = stdout(&jsonl).lines().map(|it| serde_json::from_str(it).unwrap()).collect();
     assert_eq!(lines, said());
     let text = state.shown(&["logs", "-f", "one"]);
     assert!(text.starts_with("exit code: 1\n"), "{text}");
-    assert!(
-        text.contains("error: whoever ran it is gone without a word\n"),
-        "{text}"
-    );
+    assert!(text.contains("error: whoever ran it is gone without a word\n"), "{text}");
     served.join().unwrap();
 }
 
@@ -430,9 +310,8 @@ fn a_run_that_ends_before_it_says_so_is_read_to_its_end() {
     let run = state.run(1, "one");
     run.transcript(&said());
     let alive = run.alive();
-    let first: Vec<Value> = (said().into_iter().take(2))
-        .map(|line| json!({"atMs": 1, "event": "transcript", "line": line}))
-        .collect();
+    let first: Vec<Value> =
+        (said().into_iter().take(2)).map(|line| json!({"atMs": 1, "event": "transcript", "line": line})).collect();
     let listener = bound(&run.at("control.sock"));
     let served = std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
@@ -448,11 +327,7 @@ fn a_run_that_ends_before_it_says_so_is_read_to_its_end() {
 fn what_a_part_logged_is_printed() {
     let state = State::new();
     let run = state.run(1, "one");
-    fs::write(
-        run.at("logs").join("agent.log"),
-        "one\ntwo\u{1b}[2J\nno end",
-    )
-    .unwrap();
+    fs::write(run.at("logs").join("agent.log"), "one\ntwo\u{1b}[2J\nno end").unwrap();
     fs::write(run.at("logs").join("bridge.log"), "").unwrap();
     insta::assert_snapshot!(state.shown(&["logs", "one", "--part", "agent"]), @r#"
     exit code: 0
@@ -464,9 +339,6 @@ fn what_a_part_logged_is_printed() {
     "#);
     for part in ["../run.json", "nobody", "", "../logs/agent"] {
         let text = state.shown(&["logs", "one", "--part", part]);
-        assert!(
-            text.starts_with("exit code: 1\n") && text.contains("these did: agent, bridge"),
-            "{text}"
-        );
+        assert!(text.starts_with("exit code: 1\n") && text.contains("these did: agent, bridge"), "{text}");
     }
 }

@@ -43,10 +43,7 @@ impl Blocked {
             fs::set_permissions(this.at(name), PermissionsExt::from_mode(0o755)).unwrap();
         }
         fs::write(this.at("home/secret"), "of the user").unwrap();
-        for (name, from) in [
-            ("sympozium", Path::new(env!("CARGO_BIN_EXE_sympozium"))),
-            ("probe", probe::path()),
-        ] {
+        for (name, from) in [("sympozium", Path::new(env!("CARGO_BIN_EXE_sympozium"))), ("probe", probe::path())] {
             let to = this.at("bin").join(name);
             fs::copy(from, &to).unwrap();
             fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
@@ -119,12 +116,7 @@ impl Blocked {
 
 /// Starts a program in a user namespace of its own, and gives it IDs.
 fn entered(mut program: Command) -> Child {
-    let mut child = program
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let of_process = |file: &str| format!("/proc/{}/{file}", child.id());
     let ours = fs::read_link("/proc/self/ns/user").unwrap();
     let is_inside = || fs::read_link(of_process("ns/user")).is_ok_and(|it| it != ours);
@@ -287,13 +279,7 @@ fn a_run_is_held_by_what_is_left() {
         attempts.join(" ")
     );
     let output = machine.run(&manifest(&look, "", ""), &[]);
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{} {}",
-        stdout(&output),
-        stderr(&output)
-    );
+    assert_eq!(output.status.code(), Some(0), "{} {}", stdout(&output), stderr(&output));
     let events = events(&output);
     let directory = machine.record();
     let found = fs::read(directory.join("workspace/found"));
@@ -309,24 +295,16 @@ fn a_run_is_held_by_what_is_left() {
     let by_agent = fs::read_to_string(directory.join("workspace/by-agent"));
     assert_eq!(by_agent.unwrap(), "written");
     let its_home = fs::read_to_string(directory.join("workspace/home")).unwrap();
-    assert!(
-        its_home.trim().ends_with("/live/tmp-skill-shell/home"),
-        "{its_home}"
-    );
+    assert!(its_home.trim().ends_with("/live/tmp-skill-shell/home"), "{its_home}");
 
     // It is said, with what to do; and what held each part is on record.
     let warnings = of(&events, "warning");
-    let warnings: Vec<&str> = (warnings.iter())
-        .map(|it| it["text"].as_str().unwrap())
-        .collect();
+    let warnings: Vec<&str> = (warnings.iter()).map(|it| it["text"].as_str().unwrap()).collect();
     let warning = warnings.iter().find(|it| it.contains("namespaces"));
     let warning = warning.unwrap_or_else(|| panic!("{warnings:?}"));
-    for part in [
-        "user namespaces are blocked on this machine",
-        "memory, pids, cpu, kernel",
-        "no sockets at all",
-        REMEDY,
-    ] {
+    for part in
+        ["user namespaces are blocked on this machine", "memory, pids, cpu, kernel", "no sockets at all", REMEDY]
+    {
         assert!(warning.contains(part), "{part:?} in {warning}");
     }
     let isolated = of(&events, "isolated");
@@ -351,11 +329,7 @@ fn a_run_is_held_by_what_is_left() {
     let record: Value = serde_json::from_slice(&record).unwrap();
     assert_eq!(record["isolation"]["skill-shell"]["profile"], "container");
     let show = machine.sympozium(&["show", "r"]);
-    assert!(
-        stdout(&show).contains("skill-shell (container): "),
-        "{}",
-        stdout(&show)
-    );
+    assert!(stdout(&show).contains("skill-shell (container): "), "{}", stdout(&show));
 
     // Nothing is left.
     assert_eq!(of(&events, "ended")[0]["leftovers"], serde_json::json!([]));
@@ -369,17 +343,8 @@ fn a_floor_of_what_is_left_is_no_obstacle() {
         skip!("a user namespace with several IDs needs root");
     }
     let machine = Blocked::new();
-    let output = machine.run(
-        &manifest("echo hello > said", "", ""),
-        &["--policy", "held"],
-    );
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{} {}",
-        stdout(&output),
-        stderr(&output)
-    );
+    let output = machine.run(&manifest("echo hello > said", "", ""), &["--policy", "held"]);
+    assert_eq!(output.status.code(), Some(0), "{} {}", stdout(&output), stderr(&output));
     let said = fs::read_to_string(machine.record().join("workspace/said"));
     assert_eq!(said.unwrap(), "hello\n");
 }
@@ -392,30 +357,14 @@ fn what_takes_namespaces_is_refused_with_the_remedy() {
     let egress = "    egress: [{host: tickets.example.com}]";
     let files = "      files: [{path: look.sh, content: \"#!/bin/sh\", executable: true}]";
     for (sidecar, skill, more, reason) in [
-        (
-            "",
-            "",
-            &["--policy", "strict"][..],
-            "its isolation floor asks for memory, pids\n",
-        ),
-        (
-            egress,
-            "",
-            &[],
-            "pack shell has egress, and there is no network of its own for it\n",
-        ),
+        ("", "", &["--policy", "strict"][..], "its isolation floor asks for memory, pids\n"),
+        (egress, "", &[], "pack shell has egress, and there is no network of its own for it\n"),
         ("", files, &[], "pack shell has files at /skills/shell\n"),
     ] {
         let machine = Blocked::new();
         let why = refusal(&machine.run(&manifest("true", sidecar, skill), more));
-        assert!(
-            why.starts_with("user namespaces are blocked on this machine ("),
-            "{why}"
-        );
-        assert!(
-            why.contains(&format!("cannot do without them: {reason}")),
-            "{why}"
-        );
+        assert!(why.starts_with("user namespaces are blocked on this machine ("), "{why}");
+        assert!(why.contains(&format!("cannot do without them: {reason}")), "{why}");
         assert!(why.contains(&format!("hint: {REMEDY}")), "{why}");
         assert_eq!(machine.processes(), Vec::<String>::new());
     }
@@ -430,9 +379,7 @@ fn a_run_that_is_ended_at_once_leaves_nothing() {
     let machine = Blocked::new();
     // Its name is on the command line of what stays.
     let name = machine.directory.path().display();
-    let stay = format!(
-        "(setsid sh -c 'trap \"\" TERM; echo > started; sleep 600; :' {name} &); sleep 600"
-    );
+    let stay = format!("(setsid sh -c 'trap \"\" TERM; echo > started; sleep 600; :' {name} &); sleep 600");
     let run = machine.start_run(&manifest(&stay, "", ""), &[]);
     let has_started = || {
         let runs = fs::read_dir(machine.state().join("runs"));

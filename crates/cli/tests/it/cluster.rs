@@ -86,11 +86,7 @@ impl World {
         let namespace = cluster.namespace(label, Security::Restricted).unwrap();
         let kubectl = namespace.kubectl().clone();
         let directory = tempfile::tempdir().unwrap();
-        let world = Self {
-            namespace,
-            kubectl,
-            directory,
-        };
+        let world = Self { namespace, kubectl, directory };
         fs::write(world.path("files.yaml"), MANIFESTS).unwrap();
         world.write_kubeconfig("kubeconfig", |_| {});
         Some(world)
@@ -112,7 +108,8 @@ impl World {
     /// The same for another person, with these rules in the namespace.
     fn write_person(&self, person: &str, rules: Value) {
         let metadata = json!({"name": person});
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": rules});
+        let role =
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": rules});
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
             "subjects": [{"kind": "User", "name": person, "apiGroup": "rbac.authorization.k8s.io"}],
@@ -181,9 +178,7 @@ impl World {
 
     /// The run that was created, once it is there.
     fn created(&self, name: &str) -> Played {
-        let run = eventually("the run", PATIENCE, || {
-            Ok(Some(self.kubectl.json(&["get", "agentrun", name])?))
-        });
+        let run = eventually("the run", PATIENCE, || Ok(Some(self.kubectl.json(&["get", "agentrun", name])?)));
         self.played(&run.unwrap())
     }
 
@@ -202,9 +197,7 @@ impl World {
     /// A run with its agent, applied as anybody would, and planned.
     fn planned(&self) -> Played {
         let file = self.path("files.yaml");
-        self.kubectl
-            .run(&["apply", "-f", file.to_str().unwrap()])
-            .unwrap();
+        self.kubectl.run(&["apply", "-f", file.to_str().unwrap()]).unwrap();
         let mut played = self.created("nightly");
         self.plan(&mut played);
         played
@@ -224,13 +217,11 @@ impl World {
             "-o",
             "json",
         ]);
-        let objects: Value = serde_json::from_slice(&rendered.stdout)
-            .unwrap_or_else(|_| panic!("{}", crate::shown(&rendered)));
+        let objects: Value =
+            serde_json::from_slice(&rendered.stdout).unwrap_or_else(|_| panic!("{}", crate::shown(&rendered)));
         let items = objects["items"].as_array().unwrap();
-        let is_plan = |it: &&Value| {
-            it["kind"] == "ConfigMap"
-                && it["metadata"]["labels"]["sympozium.ai/component"] == "plan"
-        };
+        let is_plan =
+            |it: &&Value| it["kind"] == "ConfigMap" && it["metadata"]["labels"]["sympozium.ai/component"] == "plan";
         let plan = items.iter().find(is_plan).unwrap();
         self.namespace.create(plan).unwrap();
         let bytes = plan["data"]["plan.json"].as_str().unwrap();
@@ -248,14 +239,7 @@ impl Played {
     fn set(&self, status: Value) {
         let patch = json!({"status": status}).to_string();
         let name = format!("agentrun/{}", self.name);
-        let arguments = [
-            "patch",
-            &name,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &patch,
-        ];
+        let arguments = ["patch", &name, "--subresource=status", "--type=merge", "-p", &patch];
         self.kubectl.run(&arguments).unwrap();
     }
 
@@ -276,9 +260,7 @@ impl Played {
         let previous = (!self.chain.is_empty()).then(|| self.chain.head().clone());
         let first = self.chain.len();
         let lines = receipts.into_iter();
-        let lines: Vec<String> = lines
-            .map(|it| self.chain.add(1, it).unwrap().text)
-            .collect();
+        let lines: Vec<String> = lines.map(|it| self.chain.add(1, it).unwrap().text).collect();
         if !lines.is_empty() {
             self.record("receipts", 0, &lines, previous, Some(first));
         }
@@ -290,14 +272,7 @@ impl Played {
         }}));
     }
 
-    fn record(
-        &mut self,
-        kind: &str,
-        place: usize,
-        lines: &[String],
-        previous: Option<Digest>,
-        first: Option<u64>,
-    ) {
+    fn record(&mut self, kind: &str, place: usize, lines: &[String], previous: Option<Digest>, first: Option<u64>) {
         let segment = self.segments[place];
         self.segments[place] += 1;
         let previous = match (kind, segment) {
@@ -358,9 +333,7 @@ impl Played {
 
 impl Running {
     fn ended(&mut self) -> i32 {
-        let ended = eventually("the command to end", PATIENCE, || {
-            Ok(self.child.try_wait()?)
-        });
+        let ended = eventually("the command to end", PATIENCE, || Ok(self.child.try_wait()?));
         match ended {
             Ok(status) => status.code().unwrap(),
             Err(error) => {
@@ -386,13 +359,7 @@ fn install(cluster: &Cluster) {
     let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
     let applied = kubectl.feed(&arguments, &kinds).unwrap();
     assert!(applied.success, "{}", applied.stderr);
-    let all = [
-        "wait",
-        "--for=condition=Established",
-        "crd",
-        "--all",
-        "--timeout=60s",
-    ];
+    let all = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
     kubectl.run(&all).unwrap();
 }
 
@@ -407,10 +374,7 @@ fn acted(call: u64) -> Vec<Event> {
         "arguments": arguments, "gate": "allow", "decided": "allowed"});
     let acted = json!({"kind": "acted", "call": call, "by": "skill", "action": digest('b'),
         "outcome": {"is": "exited", "code": 0}, "output": {"bytes": 3, "truncated": false}, "durationMs": 12});
-    [called, acted]
-        .into_iter()
-        .map(|it| serde_json::from_value(it).unwrap())
-        .collect()
+    [called, acted].into_iter().map(|it| serde_json::from_value(it).unwrap()).collect()
 }
 
 /// A request to the model.
@@ -428,8 +392,5 @@ fn modelled(request: u64) -> Event {
 }
 
 fn over() -> Event {
-    Event::Ended {
-        outcome: Outcome::Done,
-        result: None,
-    }
+    Event::Ended { outcome: Outcome::Done, result: None }
 }

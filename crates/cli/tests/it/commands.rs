@@ -7,18 +7,13 @@ fn crds_prints_every_kind_as_yaml_that_reads_back() {
     let output = sympozium(&["crds"]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
     let yaml = stdout(&output);
-    let expected: Vec<serde_json::Value> = sympozium_api::crds::all()
-        .iter()
-        .map(|definition| serde_json::to_value(definition).unwrap())
-        .collect();
+    let expected: Vec<serde_json::Value> =
+        sympozium_api::crds::all().iter().map(|definition| serde_json::to_value(definition).unwrap()).collect();
     let read: Vec<serde_json::Value> = serde_saphyr::from_multiple(yaml).unwrap();
     assert_eq!(read, expected);
     let json = sympozium(&["crds", "-o", "json"]);
     let list: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!(
-        list,
-        serde_json::json!({"apiVersion": "v1", "kind": "List", "items": expected})
-    );
+    assert_eq!(list, serde_json::json!({"apiVersion": "v1", "kind": "List", "items": expected}));
     // Our own loader reads them too, and leaves them alone.
     let output = sympozium_reading(&["validate", "-"], yaml.as_bytes());
     assert_eq!(
@@ -33,12 +28,7 @@ fn crds_prints_the_kinds_that_are_asked_for() {
     let one: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(one["metadata"]["name"], "agentruns.sympozium.ai");
     let output = sympozium(&["crds", "Agent", "Model"]);
-    assert_eq!(
-        stdout(&output)
-            .matches("\nkind: CustomResourceDefinition\n")
-            .count(),
-        2
-    );
+    assert_eq!(stdout(&output).matches("\nkind: CustomResourceDefinition\n").count(), 2);
 }
 
 #[test]
@@ -67,11 +57,7 @@ fn completions_are_there_for_every_shell() {
         ("powershell", "Register-ArgumentCompleter"),
     ] {
         let output = sympozium(&["completions", shell]);
-        assert_eq!(
-            (output.status.code(), stderr(&output)),
-            (Some(0), ""),
-            "{shell}"
-        );
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""), "{shell}");
         assert!(stdout(&output).contains(word), "{shell}");
         assert!(stdout(&output).contains("validate"), "{shell}");
     }

@@ -38,17 +38,11 @@ fn a_denied_run_prints_what_explain_prints_and_ends_with_its_code() {
     fs::write(&file, MANIFESTS).unwrap();
     let file = file.to_str().unwrap();
     let explained = composing(&machine, &["explain", file], &[]);
-    let denied = composing(
-        &machine,
-        &["run", file],
-        &[("OPENAI_API_KEY", "sk-hunter2")],
-    );
+    let denied = composing(&machine, &["run", file], &[("OPENAI_API_KEY", "sk-hunter2")]);
     for output in [&explained, &denied] {
         assert_eq!(output.status.code(), Some(3), "{}", stderr(output));
     }
-    let lines = stderr(&explained)
-        .lines()
-        .filter(|it| it.contains("denied["));
+    let lines = stderr(&explained).lines().filter(|it| it.contains("denied["));
     let lines: Vec<&str> = lines.collect();
     assert!(!lines.is_empty(), "{}", stderr(&explained));
     for line in lines {
@@ -67,42 +61,16 @@ fn what_is_missing_is_said_with_what_to_do() {
     let machine = tempfile::tempdir().unwrap();
     for (arguments, code, words) in [
         (&["run"][..], 2, &["there is no task"][..]),
+        (&["run", "x"], 1, &["no model is named", "--model ollama/", "sympozium demo"]),
+        (&["run", "x", "--model", "groq/a"], 1, &["sympozium secret set groq-key GROQ_API_KEY"]),
         (
-            &["run", "x"],
-            1,
-            &["no model is named", "--model ollama/", "sympozium demo"],
-        ),
-        (
-            &["run", "x", "--model", "groq/a"],
-            1,
-            &["sympozium secret set groq-key GROQ_API_KEY"],
-        ),
-        (
-            &[
-                "run",
-                "x",
-                "--model",
-                "groq/a",
-                "--key-command",
-                "echo no >&2; exit 7",
-            ],
+            &["run", "x", "--model", "groq/a", "--key-command", "echo no >&2; exit 7"],
             1,
             &["the key command exits with 7: no"],
         ),
-        (
-            &["run", "nowhere-at-all.yaml"],
-            1,
-            &[
-                "nowhere-at-all.yaml:1:1: error[file]",
-                "no such file or directory",
-            ],
-        ),
+        (&["run", "nowhere-at-all.yaml"], 1, &["nowhere-at-all.yaml:1:1: error[file]", "no such file or directory"]),
         (&["run", "x", "y"], 2, &["there are two tasks"]),
-        (
-            &["run", "x", "--skill", "no-such"],
-            2,
-            &["there is no skill `no-such`"],
-        ),
+        (&["run", "x", "--skill", "no-such"], 2, &["there is no skill `no-such`"]),
     ] {
         let output = composing(&machine, arguments, &[("PATH", "/usr/bin:/bin")]);
         let said = stderr(&output);

@@ -25,9 +25,7 @@ fn manifests() -> Vec<String> {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let name = path.to_str().unwrap().to_owned();
-            let is_manifest = [".yaml", ".yml", ".json"]
-                .iter()
-                .any(|it| name.ends_with(it));
+            let is_manifest = [".yaml", ".yml", ".json"].iter().any(|it| name.ends_with(it));
             let is_part = name.contains("-fragment-") || name.contains("-patch-");
             if path.is_dir() {
                 directories.push(path);
@@ -74,7 +72,8 @@ fn what_the_seeds_show_in_part_validates_once_it_is_whole() {
 /// A part of a pack's spec, in the smallest pack that it fits into. The text stays as it is, so that its lines are read
 /// as somebody would write them.
 fn within_a_pack(fragment: &str) -> String {
-    let mut whole = "apiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata:\n  name: pack\nspec:\n  skills: []\n".to_owned();
+    let mut whole =
+        "apiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata:\n  name: pack\nspec:\n  skills: []\n".to_owned();
     for line in fragment.lines() {
         whole.push_str(&format!("  {line}\n"));
         if line == "sidecar:" && !fragment.contains("image:") {
@@ -111,10 +110,7 @@ fn every_manifest_on_a_page_validates() {
     let mut pages: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
     pages.push(workspace_root().join("README.md"));
     let mut count = 0;
-    for page in pages
-        .iter()
-        .filter(|page| page.extension().is_some_and(|it| it == "md"))
-    {
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|it| it == "md")) {
         let text = fs::read_to_string(page).unwrap();
         for block in text.split("```yaml\n").skip(1) {
             let manifest = block.split("```").next().unwrap();

@@ -6,13 +6,7 @@ use crate::{stderr, stdout, sympozium};
 fn doctor_tells_people_about_this_machine() {
     let output = sympozium(&["doctor"]);
     let text = stdout(&output);
-    for section in [
-        "Machine\n",
-        "\nLayers (",
-        "\nLimits\n",
-        "\nProfile: ",
-        "\nWhat to fix\n",
-    ] {
+    for section in ["Machine\n", "\nLayers (", "\nLimits\n", "\nProfile: ", "\nWhat to fix\n"] {
         assert!(text.contains(section), "{section:?} in {text}");
     }
     assert!(!text.contains('\u{1b}'), "no escape codes in a pipe");

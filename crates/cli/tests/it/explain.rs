@@ -18,12 +18,7 @@ fn runs_are_explained_in_words() {
         let file = format!("../explain/{name}.yaml");
         let output = sympozium(&["explain", &file]);
         let text = shown(&output);
-        assert!(
-            stdout(&output)
-                .lines()
-                .all(|it| it.chars().count() <= WIDTH),
-            "{text}"
-        );
+        assert!(stdout(&output).lines().all(|it| it.chars().count() <= WIDTH), "{text}");
         insta::assert_snapshot!(name, text);
     }
 }
@@ -38,11 +33,7 @@ fn programs_get_the_same_as_json_and_yaml() {
     assert_eq!((yaml.status.code(), stderr(&yaml)), (Some(0), ""));
     let read: Value = serde_saphyr::from_str(stdout(&yaml)).unwrap();
     assert_eq!(read, explained(&[file]));
-    let start: String = stdout(&yaml)
-        .lines()
-        .take(12)
-        .collect::<Vec<_>>()
-        .join("\n");
+    let start: String = stdout(&yaml).lines().take(12).collect::<Vec<_>>().join("\n");
     insta::assert_snapshot!("tickets-yaml-start", start);
 }
 
@@ -64,24 +55,11 @@ fn denied_runs_are_told_with_every_reason_in_the_words_of_validate() {
     let denied = answer["denied"].as_array().unwrap();
     assert_eq!(denied.len(), 1);
     assert_eq!(denied[0]["run"]["name"], "review");
-    let mut rules: Vec<&str> = denied[0]["reasons"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["rule"].as_str().unwrap())
-        .collect();
+    let mut rules: Vec<&str> =
+        denied[0]["reasons"].as_array().unwrap().iter().map(|it| it["rule"].as_str().unwrap()).collect();
     rules.sort_unstable();
-    let mut of_validate: Vec<&str> = told
-        .iter()
-        .map(|it| {
-            it.split_once(" denied[")
-                .unwrap()
-                .1
-                .split_once(']')
-                .unwrap()
-                .0
-        })
-        .collect();
+    let mut of_validate: Vec<&str> =
+        told.iter().map(|it| it.split_once(" denied[").unwrap().1.split_once(']').unwrap().0).collect();
     of_validate.sort_unstable();
     assert_eq!(rules, of_validate);
 }
@@ -91,17 +69,12 @@ fn what_is_missing_is_named_and_hides_nothing_else() {
     let output = sympozium(&["explain", "../explain/missing.yaml"]);
     assert_eq!(output.status.code(), Some(1));
     insta::assert_snapshot!("missing-stderr", stderr(&output));
-    assert!(
-        stdout(&output).starts_with("The plainest run of Agent complete in namespace default\n")
-    );
+    assert!(stdout(&output).starts_with("The plainest run of Agent complete in namespace default\n"));
     let answer = explained(&["../explain/missing.yaml"]);
     assert_eq!(answer["runs"].as_array().unwrap().len(), 1);
     assert_eq!(answer["runs"][0]["assumed"], true);
     let undecided = answer["undecided"].as_array().unwrap();
-    let undecided: Vec<&str> = undecided
-        .iter()
-        .map(|it| it["name"].as_str().unwrap())
-        .collect();
+    let undecided: Vec<&str> = undecided.iter().map(|it| it["name"].as_str().unwrap()).collect();
     assert_eq!(undecided, ["lost", "forgetful"]);
 }
 
@@ -117,10 +90,7 @@ fn files_with_errors_are_not_explained() {
     };
     assert!(!errors(stderr(&output)).is_empty());
     assert_eq!(errors(stderr(&output)), errors(stdout(&validate)));
-    assert_eq!(
-        explained(&["unknown-fields.yaml", "../explain/two-runs.yaml"])["runs"],
-        serde_json::json!([])
-    );
+    assert_eq!(explained(&["unknown-fields.yaml", "../explain/two-runs.yaml"])["runs"], serde_json::json!([]));
 }
 
 #[test]
@@ -128,8 +98,7 @@ fn one_of_several_runs_can_be_asked_for() {
     let file = "../explain/two-runs.yaml";
     let names = |answer: &Value| -> Vec<String> {
         let runs = answer["runs"].as_array().unwrap().iter();
-        runs.map(|it| it["run"]["name"].as_str().unwrap().to_owned())
-            .collect()
+        runs.map(|it| it["run"]["name"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(names(&explained(&[file])), ["one", "two-xxxxx"]);
     assert_eq!(names(&explained(&[file, "--run", "one"])), ["one"]);
@@ -183,15 +152,9 @@ fn the_floor_that_is_named_holds() {
 fn hostile_manifests_cannot_fake_the_output() {
     let text = std::fs::read_to_string(crate::fixtures().join("../explain/hostile.yaml")).unwrap();
     let long = |letter: &str| letter.repeat(253);
-    let longest = text
-        .replace("long-agent", &long("a"))
-        .replace("long-run", &long("b"));
+    let longest = text.replace("long-agent", &long("a")).replace("long-run", &long("b"));
     for text in [&text, &longest] {
-        for arguments in [
-            &["explain", "-"][..],
-            &["explain", "-o", "json", "-"],
-            &["explain", "-o", "yaml", "-"],
-        ] {
+        for arguments in [&["explain", "-"][..], &["explain", "-o", "json", "-"], &["explain", "-o", "yaml", "-"]] {
             let output = sympozium_reading(arguments, text.as_bytes());
             assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
             let printed = stdout(&output);
@@ -203,15 +166,9 @@ fn hostile_manifests_cannot_fake_the_output() {
             assert_eq!(found, [] as [char; 0], "{arguments:?}");
         }
         let output = sympozium_reading(&["explain", "-"], text.as_bytes());
-        let heads = stdout(&output)
-            .lines()
-            .filter(|it| it.starts_with("Run"))
-            .count();
+        let heads = stdout(&output).lines().filter(|it| it.starts_with("Run")).count();
         assert_eq!(heads, 1);
-        let sections = stdout(&output)
-            .lines()
-            .filter(|it| *it == "SECRETS")
-            .count();
+        let sections = stdout(&output).lines().filter(|it| *it == "SECRETS").count();
         assert_eq!(sections, 1);
     }
     let output = sympozium(&["explain", "../explain/hostile.yaml"]);
@@ -223,14 +180,7 @@ fn what_a_change_adds_is_told_and_has_an_exit_code() {
     let output = sympozium(&["explain", "--diff", "../explain/old", "../explain/new"]);
     assert_eq!(output.status.code(), Some(4));
     insta::assert_snapshot!("diff", shown(&output));
-    let json = sympozium(&[
-        "explain",
-        "-o",
-        "json",
-        "--diff",
-        "../explain/old",
-        "../explain/new",
-    ]);
+    let json = sympozium(&["explain", "-o", "json", "--diff", "../explain/old", "../explain/new"]);
     assert_eq!(json.status.code(), Some(4));
     insta::assert_snapshot!("diff-json-help", {
         let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -252,19 +202,12 @@ fn a_change_that_adds_nothing_is_no_failure() {
     let old = write("old.yaml", &text);
     let same = sympozium(&["explain", "--diff", &old, &old]);
     assert_eq!(same.status.code(), Some(0), "{}", shown(&same));
-    assert_eq!(
-        stdout(&same)
-            .matches("0 powers added or widened, 0 removed or narrowed, 0 other changes")
-            .count(),
-        2
-    );
+    assert_eq!(stdout(&same).matches("0 powers added or widened, 0 removed or narrowed, 0 other changes").count(), 2);
 
     let less = write("less.yaml", &text.replace("timeout: 5m", "timeout: 4m"));
     let narrowed = sympozium(&["explain", "--diff", &old, &less]);
     assert_eq!(narrowed.status.code(), Some(0), "{}", shown(&narrowed));
-    assert!(
-        stdout(&narrowed).contains("~ seconds that the agent may work: was 300, now 240 (less)")
-    );
+    assert!(stdout(&narrowed).contains("~ seconds that the agent may work: was 300, now 240 (less)"));
     let widened = sympozium(&["explain", "--diff", &less, &old]);
     assert_eq!(widened.status.code(), Some(4));
 
@@ -284,20 +227,12 @@ fn two_runs_that_are_still_to_be_named_are_both_compared() {
     let text = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
     let text = text.replace("name: one}", "generateName: two-}");
     let directory = tempfile::tempdir().unwrap();
-    let (old, new) = (
-        directory.path().join("a.yaml"),
-        directory.path().join("b.yaml"),
-    );
+    let (old, new) = (directory.path().join("a.yaml"), directory.path().join("b.yaml"));
     std::fs::write(&old, &text).unwrap();
     let more = text.replace("task: Say one.", "task: Say one., timeout: 50m");
     assert_ne!(more, text);
     std::fs::write(&new, more).unwrap();
-    let output = sympozium(&[
-        "explain",
-        "--diff",
-        old.to_str().unwrap(),
-        new.to_str().unwrap(),
-    ]);
+    let output = sympozium(&["explain", "--diff", old.to_str().unwrap(), new.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
     assert_eq!(stdout(&output).matches("(admitted)").count(), 2);
 }
@@ -306,28 +241,12 @@ fn two_runs_that_are_still_to_be_named_are_both_compared() {
 fn a_run_may_be_on_one_side_only() {
     let compared = |old: &str, new: &str| {
         let output = sympozium(&["explain", "--diff", old, new, "--run", "one"]);
-        let first = stdout(&output)
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let first = stdout(&output).lines().next().unwrap_or_default().to_owned();
         (output.status.code(), first)
     };
     let (with, without) = ("../explain/two-runs.yaml", "../explain/ops.yaml");
-    assert_eq!(
-        compared(without, with),
-        (
-            Some(4),
-            "AgentRun default/one: was not there, is admitted now".to_owned()
-        )
-    );
-    assert_eq!(
-        compared(with, without),
-        (
-            Some(0),
-            "AgentRun default/one: was admitted, is not there now".to_owned()
-        )
-    );
+    assert_eq!(compared(without, with), (Some(4), "AgentRun default/one: was not there, is admitted now".to_owned()));
+    assert_eq!(compared(with, without), (Some(0), "AgentRun default/one: was admitted, is not there now".to_owned()));
     assert_eq!(compared(without, without), (Some(1), String::new()));
     assert_eq!(compared("no-such-file.yaml", with).0, Some(1));
 }
@@ -340,17 +259,11 @@ fn a_directory_with_a_skill_counts_as_its_pack() {
     let text = "---\nname: calm\ndescription: Keep calm.\n---\nBreathe.\n";
     std::fs::write(skill.join("SKILL.md"), text).unwrap();
     let two = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
-    let agent = two.replace(
-        "policyRef: default\n",
-        "policyRef: default\n  skills: [{skillPackRef: calm}]\n",
-    );
+    let agent = two.replace("policyRef: default\n", "policyRef: default\n  skills: [{skillPackRef: calm}]\n");
     std::fs::write(directory.path().join("agent.yaml"), agent).unwrap();
     let answer = explained(&[directory.path().to_str().unwrap()]);
     let skill = &answer["runs"][0]["skills"][0];
-    assert_eq!(
-        (&skill["pack"], &skill["description"]),
-        (&"calm".into(), &"Keep calm.".into())
-    );
+    assert_eq!((&skill["pack"], &skill["description"]), (&"calm".into(), &"Keep calm.".into()));
 }
 
 #[test]
@@ -367,11 +280,7 @@ fn a_comparison_wants_two_paths() {
 
 /// What is changed in `tickets.yaml`, and the line about it.
 const CHANGES: [(&str, &str, &str); 2] = [
-    (
-        "properties: {line: {type: string}}",
-        "properties: {line: {}}",
-        "    ~ tickets: arguments of close_ticket: was",
-    ),
+    ("properties: {line: {type: string}}", "properties: {line: {}}", "    ~ tickets: arguments of close_ticket: was"),
     (
         "exec: [sh, -c]",
         "exec: [bash, -c]",
@@ -408,10 +317,7 @@ fn programs_are_told_by_their_names_and_whole_to_programs() {
     let answer = explained(&["../explain/ops.yaml"]);
     let tools = answer["runs"][0]["tools"].as_array().unwrap();
     let tool = tools.iter().find(|it| it["tool"] == "list_unhealthy_pods");
-    assert_eq!(
-        tool.unwrap()["program"][0],
-        "/skills/k8s-ops/cluster-overview/scripts/list-unhealthy-pods.sh"
-    );
+    assert_eq!(tool.unwrap()["program"][0], "/skills/k8s-ops/cluster-overview/scripts/list-unhealthy-pods.sh");
 }
 
 #[test]

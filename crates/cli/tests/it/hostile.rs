@@ -24,11 +24,7 @@ pub fn bounded(arguments: &[&str]) -> Output {
 /// `piece`, again and again. As large as a file may be in `make test-full`; otherwise large enough for anything that is
 /// not linear to be noticed.
 fn repeated(piece: &str) -> String {
-    let size = if cases::is_full() {
-        8 * 1024 * 1024
-    } else {
-        256 * 1024
-    };
+    let size = if cases::is_full() { 8 * 1024 * 1024 } else { 256 * 1024 };
     piece.repeat(size / piece.len())
 }
 
@@ -78,8 +74,7 @@ fn what_is_repeated_without_end_is_answered() {
             _ => {
                 assert_eq!(output.status.code(), Some(1), "{start:?}: {output:?}");
                 // The largest files reach a bound before they are wrong in their own way.
-                let is_found = text.contains(&format!("[{rule}]"))
-                    || cases::is_full() && text.contains("[too-large]");
+                let is_found = text.contains(&format!("[{rule}]")) || cases::is_full() && text.contains("[too-large]");
                 assert!(is_found, "{start:?}: {text:.300}");
             }
         }
@@ -91,9 +86,7 @@ fn what_is_repeated_without_end_is_answered() {
 fn many_objects_cost_no_more_than_their_number() {
     let name = |number: usize| format!("{}{number:05}", "a".repeat(43));
     let object = |kind: &str, name: &str, spec: &str| {
-        format!(
-            "---\napiVersion: sympozium.ai/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n"
-        )
+        format!("---\napiVersion: sympozium.ai/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n")
     };
     let count = if cases::is_full() { 4_500 } else { 300 };
     let mut text = String::new();
@@ -101,20 +94,14 @@ fn many_objects_cost_no_more_than_their_number() {
         let model = "{agents: {default: {model: m}}}";
         text += &object("Agent", &name(number), model);
         let missing = name(number + 50_000);
-        text += &object(
-            "AgentRun",
-            &format!("r{number}"),
-            &format!("{{agentRef: {missing}, task: t}}"),
-        );
+        text += &object("AgentRun", &format!("r{number}"), &format!("{{agentRef: {missing}, task: t}}"));
     }
     let output = sympozium_reading(&["validate", "-"], text.as_bytes());
     let expected = match cases::is_full() {
         true => {
             "failed: 1 error, 4500 warnings; 9000 objects in 1 file; 2000 runs not decided for what is missing; 3501 findings not shown\n"
         }
-        false => {
-            "ok: 300 warnings; 600 objects in 1 file; 300 runs not decided for what is missing\n"
-        }
+        false => "ok: 300 warnings; 600 objects in 1 file; 300 runs not decided for what is missing\n",
     };
     assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
 }
@@ -123,10 +110,7 @@ fn many_objects_cost_no_more_than_their_number() {
 fn a_file_of_100_mb_is_refused_without_being_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("large.yaml");
-    fs::File::create(&path)
-        .unwrap()
-        .set_len(100_000_000)
-        .unwrap();
+    fs::File::create(&path).unwrap().set_len(100_000_000).unwrap();
     let output = bounded(&["validate", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output).replace(directory.path().to_str().unwrap(), "DIR");
@@ -146,12 +130,7 @@ fn standard_input_without_end_is_cut() {
 
 #[test]
 fn the_bombs_among_the_fixtures_take_little_memory() {
-    for name in [
-        "billion-laughs.yaml",
-        "cycles.yaml",
-        "deep.yaml",
-        "question-marks.yaml",
-    ] {
+    for name in ["billion-laughs.yaml", "cycles.yaml", "deep.yaml", "question-marks.yaml"] {
         let output = bounded(&["validate", name]);
         assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
         assert!(stdout(&output).contains("error["), "{name}");

@@ -69,10 +69,7 @@ impl Home {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let user = (who == Who::Ordinary && as_user::is_root()).then_some(FIRST_USER + number);
-        let directory = tempfile::Builder::new()
-            .prefix("sympozium-attack-")
-            .tempdir_in("/var/tmp")
-            .unwrap();
+        let directory = tempfile::Builder::new().prefix("sympozium-attack-").tempdir_in("/var/tmp").unwrap();
         let home = Self { directory, user };
         home.give(home.path());
         for name in ["state", "data", "config", "bin"] {
@@ -146,16 +143,9 @@ impl Home {
     /// A run, to its end.
     pub fn run(&self, scenario: &Scenario) -> Ended<'_> {
         let file = self.manifests(scenario);
-        let output = self
-            .sympozium(&["run", &file, "--run", &scenario.name])
-            .output()
-            .unwrap();
+        let output = self.sympozium(&["run", &file, "--run", &scenario.name]).output().unwrap();
         let directory = self.directory_of(&scenario.name);
-        Ended {
-            home: self,
-            output,
-            directory,
-        }
+        Ended { home: self, output, directory }
     }
 
     /// A run that goes on.
@@ -175,17 +165,12 @@ impl Home {
             let record = fs::read(directory.join("run.json")).unwrap_or_default();
             serde_json::from_slice::<Value>(&record).is_ok_and(|record| record["name"] == name)
         });
-        found
-            .next()
-            .unwrap_or_else(|| self.at("state/runs/there-is-none"))
+        found.next().unwrap_or_else(|| self.at("state/runs/there-is-none"))
     }
 
     /// What `sympozium runs` says of every run, which also clears away what the dead left.
     pub fn runs(&self) -> Vec<Value> {
-        let output = self
-            .sympozium(&["runs", "--all", "-o", "json"])
-            .output()
-            .unwrap();
+        let output = self.sympozium(&["runs", "--all", "-o", "json"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
@@ -225,11 +210,7 @@ impl Ended<'_> {
     pub fn assert_code(&self, code: i32) {
         let said = String::from_utf8_lossy(&self.output.stderr);
         let results = self.results();
-        assert_eq!(
-            self.output.status.code(),
-            Some(code),
-            "{said}\n{results:#?}"
-        );
+        assert_eq!(self.output.status.code(), Some(code), "{said}\n{results:#?}");
         assert_eq!(leftovers::of(self.home), Vec::<String>::new());
         assert_eq!(self.record()["leftovers"], json!([]));
         let uid = self.record()["uid"].as_str().unwrap().to_owned();
@@ -243,10 +224,7 @@ impl Ended<'_> {
     pub fn findings(&self, number: usize) -> Findings {
         let results = self.results();
         let result = results.get(number).unwrap_or_else(|| {
-            panic!(
-                "there is no result {number}: {results:#?} {}",
-                String::from_utf8_lossy(&self.output.stderr)
-            )
+            panic!("there is no result {number}: {results:#?} {}", String::from_utf8_lossy(&self.output.stderr))
         });
         Findings::parse(result.as_bytes())
     }
@@ -289,12 +267,9 @@ impl Scenario {
         turns.push(json!({"say": "It is done.", "then": "end"}));
         let script = json!({"turns": turns}).to_string();
         let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-        let skills: Vec<Value> = self
-            .packs
-            .iter()
-            .map(|(name, _)| json!({"skillPackRef": name}))
-            .collect();
-        let mut run = json!({"agentRef": "attacker", "model": {"provider": "scripted", "model": "script"}, "task": "Attack."});
+        let skills: Vec<Value> = self.packs.iter().map(|(name, _)| json!({"skillPackRef": name})).collect();
+        let mut run =
+            json!({"agentRef": "attacker", "model": {"provider": "scripted", "model": "script"}, "task": "Attack."});
         for (key, value) in self.run.as_object().unwrap() {
             run[key] = value.clone();
         }
@@ -307,9 +282,7 @@ impl Scenario {
             object("Agent", "attacker", agent),
             object("AgentRun", &self.name, run),
         ];
-        objects.extend(
-            (self.packs.iter()).map(|(name, spec)| object("SkillPack", name, spec.clone())),
-        );
+        objects.extend((self.packs.iter()).map(|(name, spec)| object("SkillPack", name, spec.clone())));
         objects.extend(self.others.iter().cloned());
         let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
         documents.join("\n---\n")

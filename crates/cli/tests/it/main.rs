@@ -49,12 +49,8 @@ fn sympozium(arguments: &[&str]) -> Output {
 
 /// The same, with `input` as standard input.
 fn sympozium_reading(arguments: &[&str], input: &[u8]) -> Output {
-    let mut child = program(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        program(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // It may have seen enough before everything is written.
     let _ = stdin.write_all(input);

@@ -62,10 +62,7 @@ pub fn all() -> BTreeMap<String, SkillPack> {
 }
 
 pub fn tools(pack: &SkillPack) -> &[Tool] {
-    pack.spec
-        .sidecar
-        .as_ref()
-        .map_or(&[], |it| it.tools.as_slice())
+    pack.spec.sidecar.as_ref().map_or(&[], |it| it.tools.as_slice())
 }
 
 #[test]
@@ -77,32 +74,12 @@ fn they_are_these_and_say_what_they_are() {
     };
     let expected = [
         ("code-review", ["true", "development", "alpha"], None),
-        (
-            "incident-response",
-            ["true", "sre", "alpha"],
-            Some("skill-incident-response"),
-        ),
-        (
-            "k8s-ops",
-            ["true", "kubernetes", "stable"],
-            Some("skill-k8s-ops"),
-        ),
-        (
-            "k8s-ops-admin",
-            ["true", "kubernetes", "alpha"],
-            Some("skill-k8s-ops-admin"),
-        ),
+        ("incident-response", ["true", "sre", "alpha"], Some("skill-incident-response")),
+        ("k8s-ops", ["true", "kubernetes", "stable"], Some("skill-k8s-ops")),
+        ("k8s-ops-admin", ["true", "kubernetes", "alpha"], Some("skill-k8s-ops-admin")),
         ("llmfit", ["true", "sre", "alpha"], Some("skill-llmfit")),
-        (
-            "sre-observability",
-            ["true", "sre", "alpha"],
-            Some("skill-sre-observability"),
-        ),
-        (
-            "web-endpoint",
-            ["true", "connectivity", "alpha"],
-            Some("web-proxy"),
-        ),
+        ("sre-observability", ["true", "sre", "alpha"], Some("skill-sre-observability")),
+        ("web-endpoint", ["true", "connectivity", "alpha"], Some("web-proxy")),
     ];
     let packs = built_in();
     assert_eq!(packs.len(), expected.len());
@@ -117,14 +94,8 @@ fn they_are_these_and_say_what_they_are() {
             image.map(|it| format!("ghcr.io/sympozium-ai/sympozium/{it}:0.1.0")),
             "{name}"
         );
-        assert!(
-            sidecar.is_none_or(|it| it.mount_workspace && it.host_access.is_none()),
-            "{name}"
-        );
-        assert!(
-            sidecar.is_none_or(|it| it.resources.is_some() && it.egress.is_empty()),
-            "{name}"
-        );
+        assert!(sidecar.is_none_or(|it| it.mount_workspace && it.host_access.is_none()), "{name}");
+        assert!(sidecar.is_none_or(|it| it.resources.is_some() && it.egress.is_empty()), "{name}");
     }
 }
 
@@ -134,10 +105,7 @@ fn rights(pack: &SkillPack) -> BTreeSet<(&'static str, Rule)> {
         return BTreeSet::new();
     };
     let mut rights = BTreeSet::new();
-    for (reach, rules) in [
-        ("namespace", &sidecar.rbac),
-        ("cluster", &sidecar.cluster_rbac),
-    ] {
+    for (reach, rules) in [("namespace", &sidecar.rbac), ("cluster", &sidecar.cluster_rbac)] {
         for rule in rules {
             for group in &rule.api_groups {
                 for resource in &rule.resources {
@@ -170,10 +138,9 @@ fn only_the_admin_pack_asks_for_rights_from_which_more_follow() {
         let mut expected = BTreeSet::new();
         if name == "k8s-ops-admin" {
             expected.insert("namespace: delete pods".to_owned());
-            for (group, resources) in [
-                ("apps", &["deployments", "statefulsets", "daemonsets"][..]),
-                ("batch", &["jobs", "cronjobs"]),
-            ] {
+            for (group, resources) in
+                [("apps", &["deployments", "statefulsets", "daemonsets"][..]), ("batch", &["jobs", "cronjobs"])]
+            {
                 for resource in resources {
                     for verb in ["create", "update", "patch", "delete"] {
                         expected.insert(format!("namespace: {verb} {resource} of {group}"));
@@ -208,11 +175,7 @@ fn what_is_changed_and_what_is_seen_everywhere_is_this() {
     changes.retain(|it| !it.starts_with("k8s-ops-admin: "));
     assert_eq!(
         changes.iter().map(String::as_str).collect::<Vec<_>>(),
-        [
-            "k8s-ops: deployments/scale",
-            "k8s-ops: replicasets/scale",
-            "k8s-ops: statefulsets/scale"
-        ]
+        ["k8s-ops: deployments/scale", "k8s-ops: replicasets/scale", "k8s-ops: statefulsets/scale"]
     );
     // No logs, no ConfigMaps, no Services.
     assert_eq!(
@@ -266,17 +229,9 @@ fn every_tool_that_a_skill_names_is_there() {
                 assert!(built_in || own.contains(tool.as_str()), "{place}: {tool}");
             }
         }
-        let taught: String = pack
-            .spec
-            .skills
-            .iter()
-            .map(|it| it.content.as_str())
-            .collect();
+        let taught: String = pack.spec.skills.iter().map(|it| it.content.as_str()).collect();
         for tool in own {
-            assert!(
-                taught.contains(&format!("`{tool}`")),
-                "{name}: no text says when to call {tool}"
-            );
+            assert!(taught.contains(&format!("`{tool}`")), "{name}: no text says when to call {tool}");
         }
     }
     assert!(mentioned > 30, "{mentioned}");
@@ -301,18 +256,11 @@ fn every_program_of_a_command_line_is_among_those_that_the_skill_needs() {
     let mut count = 0;
     for (name, pack) in all() {
         for skill in &pack.spec.skills {
-            let bins = skill
-                .requires
-                .as_ref()
-                .map_or(&[][..], |it| it.bins.as_slice());
+            let bins = skill.requires.as_ref().map_or(&[][..], |it| it.bins.as_slice());
             for line in fenced(&skill.content, "sh") {
                 for part in line.split('|') {
                     let program = part.split_whitespace().next().unwrap();
-                    assert!(
-                        bins.iter().any(|it| it == program),
-                        "{name}/{}: {line}",
-                        skill.name
-                    );
+                    assert!(bins.iter().any(|it| it == program), "{name}/{}: {line}", skill.name);
                     count += 1;
                 }
                 let output = command("/bin/sh").args(["-n", "-c", line]).output();
@@ -327,10 +275,8 @@ fn every_program_of_a_command_line_is_among_those_that_the_skill_needs() {
 #[test]
 fn packs_and_skills_that_a_text_names_are_there() {
     let packs = all();
-    let skills: BTreeSet<&str> = packs
-        .values()
-        .flat_map(|it| it.spec.skills.iter().map(|skill| skill.name.as_str()))
-        .collect();
+    let skills: BTreeSet<&str> =
+        packs.values().flat_map(|it| it.spec.skills.iter().map(|skill| skill.name.as_str())).collect();
     let named = Regex::new("(skill|pack|target:) `?([a-z0-9-]+)`").unwrap();
     let mut count = 0;
     for (name, pack) in &packs {
@@ -388,12 +334,8 @@ fn what_a_tool_takes_is_written_strictly() {
             assert_eq!(schema["type"], "object", "{place}");
             assert_eq!(schema["additionalProperties"], false, "{place}");
             let properties = schema["properties"].as_object().unwrap();
-            let required: BTreeSet<&str> = schema["required"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|it| it.as_str().unwrap())
-                .collect();
+            let required: BTreeSet<&str> =
+                schema["required"].as_array().into_iter().flatten().map(|it| it.as_str().unwrap()).collect();
             let declared: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
             assert_eq!(required, declared, "{place}");
             for (parameter, schema) in properties {
@@ -432,9 +374,7 @@ fn tools_start_what_the_pack_has() {
                     .skills
                     .iter()
                     .flat_map(|skill| skill.files.iter().map(move |file| (skill, file)))
-                    .find(|(skill, file)| {
-                        *script == format!("/skills/{name}/{}/{}", skill.name, file.path)
-                    })
+                    .find(|(skill, file)| *script == format!("/skills/{name}/{}/{}", skill.name, file.path))
                     .unwrap_or_else(|| panic!("{place}: {script}"));
                 let is_started = tool.exec[0] == *script;
                 assert_eq!(file.executable == Some(true), is_started, "{place}");
@@ -443,10 +383,7 @@ fn tools_start_what_the_pack_has() {
                 found += 1;
             }
             assert_eq!(found, 1, "{place}");
-            assert!(
-                tool.input_mode == InputMode::Args || tool.positional_args.is_empty(),
-                "{place}"
-            );
+            assert!(tool.input_mode == InputMode::Args || tool.positional_args.is_empty(), "{place}");
         }
     }
 }
@@ -461,9 +398,7 @@ pub fn examples(schema: &Value) -> Vec<Value> {
 
 /// A value as the program gets it.
 pub fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Whether a schema of ours accepts a value that is written so.
@@ -488,9 +423,7 @@ pub fn accepts(schema: &Value, text: &str) -> bool {
             };
             (kind == "number" || value.is_u64())
                 && schema["minimum"].as_f64().is_none_or(|it| number >= it)
-                && schema["exclusiveMinimum"]
-                    .as_f64()
-                    .is_none_or(|it| number > it)
+                && schema["exclusiveMinimum"].as_f64().is_none_or(|it| number > it)
                 && schema["maximum"].as_f64().is_none_or(|it| number <= it)
         }
     }

@@ -65,10 +65,7 @@ impl State {
 
     /// A run that began three days ago, took 12 seconds and succeeded. Its UID begins with `number` eight times.
     pub fn run(&self, number: u8, name: &str) -> Run {
-        let uid = format!(
-            "{}-0000-4000-8000-000000000000",
-            format!("{number:x}").repeat(8)
-        );
+        let uid = format!("{}-0000-4000-8000-000000000000", format!("{number:x}").repeat(8));
         let directory = self.runs().join(&uid);
         fs::create_dir_all(directory.join("logs")).unwrap();
         for path in [&self.root(), &self.runs()] {
@@ -99,11 +96,7 @@ impl State {
             "outcome": {"is": "succeeded", "answer": "There are 3 files.\nThat is all."},
             "leftovers": [],
         });
-        let run = Run {
-            directory,
-            uid,
-            record,
-        };
+        let run = Run { directory, uid, record };
         run.write();
         run.report(events());
         run
@@ -122,11 +115,7 @@ impl Run {
         for (name, value) in fields.as_object().unwrap() {
             match value {
                 Value::Null => self.record.as_object_mut().unwrap().remove(name),
-                value => self
-                    .record
-                    .as_object_mut()
-                    .unwrap()
-                    .insert(name.clone(), value.clone()),
+                value => self.record.as_object_mut().unwrap().insert(name.clone(), value.clone()),
             };
         }
         self.write();
@@ -248,10 +237,7 @@ pub fn now_ms() -> u64 {
 pub fn events() -> Vec<Event> {
     let digest = |letter: char| Digest::from(action(letter).as_str());
     vec![
-        Event::Started {
-            run: "11111111-0000-4000-8000-000000000000".into(),
-            by: "ipc-bridge 0.1.0".into(),
-        },
+        Event::Started { run: "11111111-0000-4000-8000-000000000000".into(), by: "ipc-bridge 0.1.0".into() },
         Event::Model {
             request: 0,
             status: Some(200),
@@ -271,26 +257,14 @@ pub fn events() -> Vec<Event> {
             decided: Decided::Waiting,
             reason: None,
         },
-        Event::Asked {
-            call: 0,
-            action: digest('a'),
-            approval: "q1".into(),
-        },
-        Event::Answered {
-            call: 0,
-            action: digest('a'),
-            decided: Decided::Allowed,
-            by: Some("ada".into()),
-        },
+        Event::Asked { call: 0, action: digest('a'), approval: "q1".into() },
+        Event::Answered { call: 0, action: digest('a'), decided: Decided::Allowed, by: Some("ada".into()) },
         Event::Acted {
             call: 0,
             by: Actor::Skill,
             action: digest('a'),
             outcome: Outcome::Exited { code: 0 },
-            output: Transferred {
-                bytes: 42,
-                truncated: true,
-            },
+            output: Transferred { bytes: 42, truncated: true },
             duration_ms: 12,
             isolation: Some(IsolationSeen {
                 profile: "host-user".into(),
@@ -306,9 +280,6 @@ pub fn events() -> Vec<Event> {
             decided: Decided::Refused,
             reason: Some("there is no such tool".into()),
         },
-        Event::Ended {
-            outcome: Outcome::Done,
-            result: Some(digest('d')),
-        },
+        Event::Ended { outcome: Outcome::Done, result: Some(digest('d')) },
     ]
 }

@@ -10,10 +10,7 @@ fn rendered(arguments: &[&str]) -> Vec<Value> {
     let output = sympozium(&[&["render", "-o", "json", "--uid", UID], arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(
-        (&list["apiVersion"], &list["kind"]),
-        (&"v1".into(), &"List".into())
-    );
+    assert_eq!((&list["apiVersion"], &list["kind"]), (&"v1".into(), &"List".into()));
     list["items"].as_array().unwrap().clone()
 }
 
@@ -42,20 +39,9 @@ fn without_a_uid_and_a_cluster_it_says_what_is_not_known() {
     note: names and owners are those of a run without a UID; --uid takes the one that the cluster gave it
     note: `hostUsers` is left out, because only the cluster knows whether its nodes have user namespaces; --host-users sets it
     ");
-    let output = sympozium(&[
-        "render",
-        "../explain/two-runs.yaml",
-        "--run",
-        "one",
-        "--uid",
-        "x",
-    ]);
+    let output = sympozium(&["render", "../explain/two-runs.yaml", "--run", "one", "--uid", "x"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr(&output).contains("it is not a UID"),
-        "{}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).contains("it is not a UID"), "{}", stderr(&output));
 }
 
 #[test]
@@ -66,14 +52,8 @@ fn the_cluster_around_a_run_can_be_named() {
         job["spec"]["template"]["spec"].clone()
     };
     assert_eq!(pod(&rendered(&[file]))["hostUsers"], Value::Null);
-    assert_eq!(
-        pod(&rendered(&[file, "--host-users", "never"]))["hostUsers"],
-        false
-    );
-    assert_eq!(
-        pod(&rendered(&[file, "--host-users", "always"]))["hostUsers"],
-        true
-    );
+    assert_eq!(pod(&rendered(&[file, "--host-users", "never"]))["hostUsers"], false);
+    assert_eq!(pod(&rendered(&[file, "--host-users", "always"]))["hostUsers"], true);
     let objects = rendered(&[
         file,
         "--gateway",
@@ -83,10 +63,7 @@ fn the_cluster_around_a_run_can_be_named() {
         "--api-server",
         "[fd00::1]:6443",
     ]);
-    let policy = objects
-        .iter()
-        .find(|it| it["kind"] == "NetworkPolicy")
-        .unwrap();
+    let policy = objects.iter().find(|it| it["kind"] == "NetworkPolicy").unwrap();
     let egress = policy["spec"]["egress"].to_string();
     for word in ["10.1.2.3/32", "9443", "10.0.0.1/32", "fd00::1/128", "6443"] {
         assert!(egress.contains(word), "{word}: {egress}");
@@ -101,25 +78,16 @@ fn the_canary_has_a_port_of_its_own() {
         let objects = rendered(&[&[file], arguments].concat());
         let job = objects.iter().find(|it| it["kind"] == "Job").unwrap();
         let first = &job["spec"]["template"]["spec"]["initContainers"][0];
-        let policy = objects
-            .iter()
-            .find(|it| it["kind"] == "NetworkPolicy")
-            .unwrap();
+        let policy = objects.iter().find(|it| it["kind"] == "NetworkPolicy").unwrap();
         (first.to_string(), policy["spec"]["egress"].to_string())
     };
     let (first, egress) = check(&["--gateway", "10.1.2.3:8444"]);
     assert!(first.contains("8445"), "{first}");
-    assert!(
-        egress.contains("8444") && !egress.contains("8445"),
-        "{egress}"
-    );
+    assert!(egress.contains("8444") && !egress.contains("8445"), "{egress}");
     let (first, egress) = check(&["--gateway", "10.1.2.3:8444", "--canary", "9999"]);
     assert!(first.contains("9999"), "{first}");
     assert!(!egress.contains("9999"), "{egress}");
-    for arguments in [
-        &["--gateway", "10.1.2.3:8444", "--canary", "8444"][..],
-        &["--gateway", "10.1.2.3:65535"],
-    ] {
+    for arguments in [&["--gateway", "10.1.2.3:8444", "--canary", "8444"][..], &["--gateway", "10.1.2.3:65535"]] {
         let output = sympozium(&[&["render", file], arguments].concat());
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
         assert!(stderr(&output).contains("hint: name another port with --canary PORT"));
@@ -145,14 +113,7 @@ fn objects_of_two_runs_are_never_called_the_same() {
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
     let words = "have no UID and names that begin alike: their objects would be called the same\nhint: --run NAME ";
     assert!(stderr(&output).contains(words), "{}", shown(&output));
-    let arguments = [
-        "render",
-        "-",
-        "--run",
-        "nightly-report-of-monday",
-        "--uid",
-        UID,
-    ];
+    let arguments = ["render", "-", "--run", "nightly-report-of-monday", "--uid", UID];
     let output = crate::sympozium_reading(&arguments, alike.as_bytes());
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
 }
@@ -168,25 +129,16 @@ fn texts_read_back_the_same_from_yaml() {
     let script = "#!/bin/sh\nif true; then\n\techo 'a: b' \nfi\n---\r\n";
     std::fs::write(skill.join("scripts/go.sh"), script).unwrap();
     let two = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
-    let agent = two.replace(
-        "policyRef: default\n",
-        "policyRef: default\n  skills: [{skillPackRef: calm}]\n",
-    );
+    let agent = two.replace("policyRef: default\n", "policyRef: default\n  skills: [{skillPackRef: calm}]\n");
     std::fs::write(directory.path().join("agent.yaml"), agent).unwrap();
     let path = directory.path().to_str().unwrap();
     let skill = skill.to_str().unwrap();
-    for arguments in [
-        &["render", path, "--run", "one"][..],
-        &["explain", path],
-        &["skill", "import", skill],
-    ] {
+    for arguments in [&["render", path, "--run", "one"][..], &["explain", path], &["skill", "import", skill]] {
         let with = |format: &'static str| sympozium(&[arguments, &["-o", format]].concat());
         let (yaml, json) = (with("yaml"), with("json"));
         assert_eq!(yaml.status.code(), Some(0), "{}", shown(&yaml));
-        let raw: Vec<char> = stdout(&yaml)
-            .chars()
-            .filter(|it| (it.is_control() && *it != '\n') || *it == '\u{202e}')
-            .collect();
+        let raw: Vec<char> =
+            stdout(&yaml).chars().filter(|it| (it.is_control() && *it != '\n') || *it == '\u{202e}').collect();
         assert!(raw.is_empty(), "{raw:?} {arguments:?}");
         let mut read: Vec<Value> = serde_saphyr::from_multiple(stdout(&yaml)).unwrap();
         let json: Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -232,18 +184,11 @@ fn explain_and_render_name_the_same_accounts_and_rules() {
             assert!(named("ServiceAccount").is_some(), "{account}");
             for (scope, role) in [("namespace", "Role"), ("cluster", "ClusterRole")] {
                 let grants = identity["grants"].as_array().unwrap().iter();
-                let rules: Vec<&Value> = grants
-                    .filter(|it| it["scope"] == scope)
-                    .map(|it| &it["rule"])
-                    .collect();
+                let rules: Vec<&Value> = grants.filter(|it| it["scope"] == scope).map(|it| &it["rule"]).collect();
                 let role = named(role);
                 let of_role = role.map(|it| it["rules"].as_array().unwrap().clone());
                 let of_role = of_role.unwrap_or_default();
-                assert_eq!(
-                    rules,
-                    of_role.iter().collect::<Vec<_>>(),
-                    "{account} {scope}"
-                );
+                assert_eq!(rules, of_role.iter().collect::<Vec<_>>(), "{account} {scope}");
             }
         }
     }

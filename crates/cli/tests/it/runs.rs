@@ -29,16 +29,14 @@ fn runs_are_listed_newest_first() {
     second.with(json!({"outcome": null, "endedMs": null, "phase": "working"}));
     let third = state.run(3, "goes-on");
     let started = now_ms() - 200_000;
-    let third = third.with(json!({"outcome": null, "endedMs": null, "phase": "waiting", "startedMs": started, "workspace": null}));
+    let third = third
+        .with(json!({"outcome": null, "endedMs": null, "phase": "waiting", "startedMs": started, "workspace": null}));
     let _alive = third.alive();
     let fourth = state.run(4, "failed");
     fourth.with(json!({"outcome": {"is": "failed", "why": "x"}, "usage": {"modelRequests": 1, "inputTokens": 5, "outputTokens": 0, "estimated": true, "toolCalls": 0}}));
     let text = state.shown(&["runs"]);
     // It goes on, so how long it has taken changes.
-    let text = regex_lite::Regex::new(r"3m 2\ds")
-        .unwrap()
-        .replace(&text, "3m 20s")
-        .into_owned();
+    let text = regex_lite::Regex::new(r"3m 2\ds").unwrap().replace(&text, "3m 20s").into_owned();
     insta::assert_snapshot!(text, @"
     exit code: 0
     ----- stdout -----
@@ -55,10 +53,7 @@ fn runs_are_listed_newest_first() {
     let all = state.sympozium(&["runs", "--all", "-o", "json"]);
     let all: Vec<Value> = serde_json::from_slice(&all.stdout).unwrap();
     let states: Vec<&str> = all.iter().map(|it| it["state"].as_str().unwrap()).collect();
-    assert_eq!(
-        states,
-        ["waiting for approval", "succeeded", "interrupted", "failed"]
-    );
+    assert_eq!(states, ["waiting for approval", "succeeded", "interrupted", "failed"]);
 }
 
 #[test]
@@ -170,22 +165,18 @@ fn a_run_is_shown_by_name_and_by_uid() {
 fn a_run_that_waits_is_shown_with_its_question() {
     let state = State::new();
     let run = state.run(1, "waits");
-    let run =
-        run.with(json!({"outcome": null, "endedMs": null, "phase": "waiting", "leftovers": null}));
+    let run = run.with(json!({"outcome": null, "endedMs": null, "phase": "waiting", "leftovers": null}));
     let _alive = run.alive();
     let asked = question("q1", 'a', "tool: execute_command of git\nshell: git push\n");
     let answering = run.answering(vec![json!({"reply": "questions", "questions": [asked]})]);
     let text = state.shown(&["show", "waits"]);
     assert_eq!(answering.join().unwrap(), [json!({"request": "questions"})]);
+    assert!(text.contains("state      waiting for approval: it goes on\n"), "{text}");
     assert!(
-        text.contains("state      waiting for approval: it goes on\n"),
+        text.contains("QUESTIONS\n  q1 wants an answer:\n    tool: execute_command of git\n    shell: git push\n"),
         "{text}"
     );
-    assert!(text.contains("QUESTIONS\n  q1 wants an answer:\n    tool: execute_command of git\n    shell: git push\n"), "{text}");
-    assert!(
-        text.contains("  answer its question: sympozium approve 11111111\n"),
-        "{text}"
-    );
+    assert!(text.contains("  answer its question: sympozium approve 11111111\n"), "{text}");
 }
 
 #[test]
@@ -243,10 +234,7 @@ fn runs_that_are_over_are_removed_and_others_are_not() {
     removed alive (22222222)
     ----- stderr -----
     ");
-    assert_eq!(
-        run.join().unwrap(),
-        json!({"request": "stop", "how": "gently"})
-    );
+    assert_eq!(run.join().unwrap(), json!({"request": "stop", "how": "gently"}));
     assert!(!alive.directory.exists());
 }
 
@@ -255,14 +243,10 @@ fn prune_removes_what_is_old_and_what_the_dead_left() {
     let state = State::new();
     let old = state.run(1, "old");
     let young = state.run(2, "young").with(json!({"endedMs": now_ms()}));
-    let killed = state
-        .run(3, "killed")
-        .with(json!({"outcome": null, "endedMs": null}));
+    let killed = state.run(3, "killed").with(json!({"outcome": null, "endedMs": null}));
     fs::create_dir_all(killed.at("live/a/b")).unwrap();
     drop(bound(&killed.at("control.sock")));
-    let alive = state
-        .run(4, "alive")
-        .with(json!({"outcome": null, "endedMs": null}));
+    let alive = state.run(4, "alive").with(json!({"outcome": null, "endedMs": null}));
     fs::create_dir_all(alive.at("live")).unwrap();
     let _lock = alive.alive();
 
@@ -281,46 +265,25 @@ fn prune_removes_what_is_old_and_what_the_dead_left() {
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["runs"][0]["uid"], old.uid);
     assert_eq!(answer["runs"].as_array().unwrap().len(), 1);
-    assert_eq!(
-        answer["leftovers"],
-        json!({"live": 1, "sockets": 1, "failed": []})
-    );
+    assert_eq!(answer["leftovers"], json!({"live": 1, "sockets": 1, "failed": []}));
     assert!(!old.directory.exists() && young.directory.exists());
-    assert!(
-        killed.at("run.json").exists()
-            && !killed.at("live").exists()
-            && !killed.at("control.sock").exists()
-    );
+    assert!(killed.at("run.json").exists() && !killed.at("live").exists() && !killed.at("control.sock").exists());
     assert!(alive.at("live").exists());
 
     let all = state.sympozium(&["prune", "--older-than", "0s"]);
-    assert!(
-        stdout(&all).contains("removed young (22222222)\n"),
-        "{}",
-        shown(&all)
-    );
+    assert!(stdout(&all).contains("removed young (22222222)\n"), "{}", shown(&all));
     assert!(!young.directory.exists() && !killed.directory.exists() && alive.directory.exists());
 }
 
 #[test]
 fn runs_clears_what_the_dead_left_and_says_what_it_cannot_read() {
     let state = State::new();
-    let killed = state
-        .run(1, "killed")
-        .with(json!({"outcome": null, "endedMs": null}));
+    let killed = state.run(1, "killed").with(json!({"outcome": null, "endedMs": null}));
     fs::create_dir_all(killed.at("live/a/b")).unwrap();
     let broken = state.run(2, "broken");
     fs::write(broken.at("run.json"), "{").unwrap();
     let output = state.sympozium(&["runs"]);
-    assert!(
-        stdout(&output).contains("interrupted"),
-        "{}",
-        shown(&output)
-    );
-    assert!(
-        stderr(&output).starts_with("1 more in "),
-        "{}",
-        shown(&output)
-    );
+    assert!(stdout(&output).contains("interrupted"), "{}", shown(&output));
+    assert!(stderr(&output).starts_with("1 more in "), "{}", shown(&output));
     assert!(!killed.at("live").exists());
 }

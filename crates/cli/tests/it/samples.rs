@@ -49,23 +49,14 @@ fn told(answer: &Value) -> BTreeSet<String> {
     let findings = answer["findings"].as_array().unwrap().iter();
     findings
         .filter(|it| it["rule"] != "missing-reference")
-        .map(|it| {
-            format!(
-                "{}: {}",
-                it["severity"].as_str().unwrap(),
-                it["rule"].as_str().unwrap()
-            )
-        })
+        .map(|it| format!("{}: {}", it["severity"].as_str().unwrap(), it["rule"].as_str().unwrap()))
         .collect()
 }
 
 /// What is said of a text, with the floor that we ship or another.
 fn judge(text: &str, floor: &str) -> BTreeSet<String> {
     let floor = path(floor);
-    let output = sympozium_reading(
-        &["validate", "-o", "json", "--floor", &floor, "-"],
-        text.as_bytes(),
-    );
+    let output = sympozium_reading(&["validate", "-o", "json", "--floor", &floor, "-"], text.as_bytes());
     told(&serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", shown(&output))))
 }
 
@@ -111,10 +102,7 @@ fn samples_hold_with_strict_too_once_their_secrets_are_there() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = sympozium_reading(&arguments, secrets.as_bytes());
     let told = shown(&output);
-    assert!(
-        told.starts_with("exit code: 0\n----- stdout -----\n----- stderr -----\nok: "),
-        "{told}"
-    );
+    assert!(told.starts_with("exit code: 0\n----- stdout -----\n----- stderr -----\nok: "), "{told}");
     assert!(!told.contains("not decided"), "{told}");
 }
 
@@ -141,27 +129,14 @@ fn run(namespace: &str, sandbox: &str) -> String {
     )
 }
 
-const PACKS: [&str; 7] = [
-    "code-review",
-    "incident-response",
-    "k8s-ops",
-    "k8s-ops-admin",
-    "llmfit",
-    "sre-observability",
-    "web-endpoint",
-];
+const PACKS: [&str; 7] =
+    ["code-review", "incident-response", "k8s-ops", "k8s-ops-admin", "llmfit", "sre-observability", "web-endpoint"];
 
 /// What is denied of a run with one built-in pack, by where it is and which policy holds.
 #[test]
 fn built_in_packs_are_admitted_by_every_policy_but_for_the_admin_pack() {
     for pack in PACKS {
-        for policy in [
-            None,
-            Some("default"),
-            Some("permissive"),
-            Some("restrictive"),
-            Some("hardened"),
-        ] {
+        for policy in [None, Some("default"), Some("permissive"), Some("restrictive"), Some("hardened")] {
             for namespace in ["default", "team"] {
                 let sandbox = match policy {
                     Some("hardened") => "agentSandbox",
@@ -209,10 +184,7 @@ fn the_admin_pack_needs_policy_and_floor() {
         let lesser = sample.replacen(exception, "", 1);
         assert_eq!(judge(&lesser, FLOOR), set(&["denied: rbac-escalation"]));
         fs::write(&lesser_floor, floor.replacen(exception, "", 1)).unwrap();
-        assert_eq!(
-            judge(&sample, lesser_floor.to_str().unwrap()),
-            set(&["denied: rbac-escalation"])
-        );
+        assert_eq!(judge(&sample, lesser_floor.to_str().unwrap()), set(&["denied: rbac-escalation"]));
     }
 }
 
@@ -232,16 +204,10 @@ fn secrets_stay_shut_under_the_floor_that_we_ship() {
 fn the_observability_pack_can_be_made_ones_own() {
     let pack = text("config/skillpacks/sre-observability.yaml");
     let mut own = String::new();
-    for line in pack
-        .lines()
-        .filter(|it| !it.contains("sympozium.ai/builtin") && !it.starts_with('#'))
-    {
+    for line in pack.lines().filter(|it| !it.contains("sympozium.ai/builtin") && !it.starts_with('#')) {
         let mut line = line.to_owned();
         for before in ["name: ", "target: ", "/skills/"] {
-            line = line.replace(
-                &format!("{before}sre-observability"),
-                &format!("{before}my-observability"),
-            );
+            line = line.replace(&format!("{before}sre-observability"), &format!("{before}my-observability"));
         }
         own.push_str(&line);
         own.push('\n');
@@ -260,12 +226,10 @@ fn the_observability_pack_can_be_made_ones_own() {
         "{skillPackRef: my-observability}",
         "{skillPackRef: my-observability, params: {prometheus_url: 'http://prometheus-operated.monitoring.svc:9090', loki_url: 'http://loki-gateway.monitoring.svc:80'}}",
     );
-    let listed = "{host: prometheus-operated.monitoring.svc, port: 9090}, {host: loki-gateway.monitoring.svc, port: 80}";
+    let listed =
+        "{host: prometheus-operated.monitoring.svc, port: 9090}, {host: loki-gateway.monitoring.svc, port: 80}";
     let manifests = format!("{own}{}{agent}", policy(listed));
     assert_eq!(judge(&manifests, FLOOR), BTreeSet::new());
     let manifests = format!("{own}{}{agent}", policy(""));
-    assert_eq!(
-        judge(&manifests, FLOOR),
-        set(&["denied: egress-not-allowed"])
-    );
+    assert_eq!(judge(&manifests, FLOOR), set(&["denied: egress-not-allowed"]));
 }

@@ -97,9 +97,7 @@ pub struct World {
 impl World {
     /// None where the machine lacks a program that is real here.
     pub fn new(packs: &BTreeMap<String, SkillPack>) -> Option<Self> {
-        let world = Self {
-            root: tempfile::tempdir().unwrap(),
-        };
+        let world = Self { root: tempfile::tempdir().unwrap() };
         for (name, pack) in packs {
             for skill in &pack.spec.skills {
                 let directory = world.path(&format!("skills/{name}/{}", skill.name));
@@ -107,11 +105,7 @@ impl World {
                     let path = directory.join(file.path.as_str());
                     fs::create_dir_all(path.parent().unwrap()).unwrap();
                     fs::write(&path, file.content.as_deref().unwrap()).unwrap();
-                    let mode = if file.executable == Some(true) {
-                        0o755
-                    } else {
-                        0o644
-                    };
+                    let mode = if file.executable == Some(true) { 0o755 } else { 0o644 };
                     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
                 }
                 world.add_programs(name, skill)?;
@@ -131,10 +125,8 @@ impl World {
                 fs::write(&path, FAKE).unwrap();
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             } else if program != "python3" {
-                let real = ["/usr/bin", "/bin"]
-                    .map(|it| Path::new(it).join(program))
-                    .into_iter()
-                    .find(|it| it.exists())?;
+                let real =
+                    ["/usr/bin", "/bin"].map(|it| Path::new(it).join(program)).into_iter().find(|it| it.exists())?;
                 symlink(real, path).unwrap();
             }
         }
@@ -150,22 +142,13 @@ impl World {
     }
 
     /// Calls a tool's script as the run does, and gives back what was called in turn.
-    pub fn call(
-        &self,
-        shell: &[&str],
-        tool: &Tool,
-        arguments: &[String],
-        env: &[(&str, &str)],
-    ) -> (Output, String) {
+    pub fn call(&self, shell: &[&str], tool: &Tool, arguments: &[String], env: &[(&str, &str)]) -> (Output, String) {
         fs::write(self.record(), "").unwrap();
         let script = tool.exec[0].trim_start_matches('/');
         let mut parts = script.split('/').skip(1);
         let (pack, skill) = (parts.next().unwrap(), parts.next().unwrap());
         let mut child = command(shell[0]);
-        child
-            .args(&shell[1..])
-            .arg(self.path(script))
-            .args(&tool.exec[1..]);
+        child.args(&shell[1..]).arg(self.path(script)).args(&tool.exec[1..]);
         if !arguments.is_empty() {
             child.arg("--");
         }
@@ -182,10 +165,8 @@ impl World {
     }
 }
 
-const ADDRESSES: &[(&str, &str)] = &[
-    ("SKILL_PROMETHEUS_URL", "http://prometheus.test:9090/"),
-    ("SKILL_LOKI_URL", "https://loki.test"),
-];
+const ADDRESSES: &[(&str, &str)] =
+    &[("SKILL_PROMETHEUS_URL", "http://prometheus.test:9090/"), ("SKILL_LOKI_URL", "https://loki.test")];
 
 /// The shells of the images that people build.
 fn shells() -> Vec<Vec<&'static str>> {
@@ -231,12 +212,7 @@ fn what_each_tool_calls_is_as_reviewed() {
             for (tool, schemas) in scripted(pack) {
                 let arguments = usual(&schemas);
                 let (output, called) = world.call(&shell, tool, &arguments, ADDRESSES);
-                assert!(
-                    output.status.success(),
-                    "{shell:?} {}: {}",
-                    tool.name,
-                    stderr(&output)
-                );
+                assert!(output.status.success(), "{shell:?} {}: {}", tool.name, stderr(&output));
                 // With this flag kubectl does not look for the credentials of the pod that it is in.
                 assert!(!called.contains("--request-timeout"), "{called}");
                 let called = times.replace_all(&called, "$1=N");
@@ -252,11 +228,7 @@ fn what_each_tool_calls_is_as_reviewed() {
 }
 
 fn needs(pack: &SkillPack, program: &str) -> bool {
-    let mut requirements = pack
-        .spec
-        .skills
-        .iter()
-        .filter_map(|it| it.requires.as_ref());
+    let mut requirements = pack.spec.skills.iter().filter_map(|it| it.requires.as_ref());
     requirements.any(|it| it.bins.iter().any(|bin| bin == program))
 }
 
@@ -326,11 +298,7 @@ fn whatever_is_accepted_stays_one_argument() {
                 if !is_free {
                     continue;
                 }
-                for hostile in HOSTILE
-                    .iter()
-                    .copied()
-                    .filter(|it| accepts(&schemas[index], it))
-                {
+                for hostile in HOSTILE.iter().copied().filter(|it| accepts(&schemas[index], it)) {
                     let mut arguments = usual.clone();
                     arguments[index] = hostile.to_owned();
                     let (output, called) = world.call(&["/bin/sh"], tool, &arguments, ADDRESSES);
@@ -368,10 +336,7 @@ fn addresses_that_are_none_are_refused() {
             "http://user@host",
             "http://host\nurl=http://other",
         ] {
-            let env = [
-                ("SKILL_PROMETHEUS_URL", address),
-                ("SKILL_LOKI_URL", address),
-            ];
+            let env = [("SKILL_PROMETHEUS_URL", address), ("SKILL_LOKI_URL", address)];
             let (output, called) = world.call(&["/bin/sh"], tool, &usual(&schemas), &env);
             assert_eq!(output.status.code(), Some(2), "{address:?}");
             assert_eq!(called, "", "{address:?}");
@@ -388,9 +353,7 @@ fn a_pod_that_nothing_makes_again_is_not_deleted() {
         skip!("no jq");
     };
     let pack = &packs["k8s-ops-admin"];
-    let (tool, schemas) = scripted(pack)
-        .find(|(tool, _)| tool.name == "delete_pod")
-        .unwrap();
+    let (tool, schemas) = scripted(pack).find(|(tool, _)| tool.name == "delete_pod").unwrap();
     for (owner, is_deleted) in [("ReplicaSet", true), ("", false), ("Node", false)] {
         let env = [("OWNER", owner)];
         let (output, called) = world.call(&["/bin/sh"], tool, &usual(&schemas), &env);
@@ -408,20 +371,12 @@ fn shells_read_every_script() {
     let mut count = 0;
     for (name, pack) in &packs {
         for skill in &pack.spec.skills {
-            let scripts = skill
-                .files
-                .iter()
-                .filter(|it| it.path.as_str().ends_with(".sh"));
+            let scripts = skill.files.iter().filter(|it| it.path.as_str().ends_with(".sh"));
             for file in scripts {
                 let path = world.path(&format!("skills/{name}/{}/{}", skill.name, file.path));
                 for shell in shells() {
                     let mut child = command(shell[0]);
-                    let output = child
-                        .args(&shell[1..])
-                        .arg("-n")
-                        .arg(&path)
-                        .output()
-                        .unwrap();
+                    let output = child.args(&shell[1..]).arg("-n").arg(&path).output().unwrap();
                     assert!(output.status.success(), "{path:?}: {}", stderr(&output));
                     count += 1;
                 }

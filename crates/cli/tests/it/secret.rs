@@ -65,10 +65,7 @@ impl Machine {
         let output = self.run(arguments, input);
         let printed = stderr(&output);
         assert_eq!(output.status.code(), Some(code), "{printed}");
-        assert!(
-            printed.contains(said) && printed.contains("\nhint: "),
-            "{printed}"
-        );
+        assert!(printed.contains(said) && printed.contains("\nhint: "), "{printed}");
     }
 
     fn value(&self, name: &str, key: &str) -> Vec<u8> {
@@ -76,9 +73,7 @@ impl Machine {
         let text = fs::read_to_string(self.stored(&format!("{name}.json"))).unwrap();
         let stored: serde_json::Value = serde_json::from_str(&text).unwrap();
         let engine = base64::engine::general_purpose::STANDARD;
-        engine
-            .decode(stored["data"][key].as_str().unwrap())
-            .unwrap()
+        engine.decode(stored["data"][key].as_str().unwrap()).unwrap()
     }
 }
 
@@ -92,26 +87,17 @@ fn values_come_from_a_pipe_a_file_or_a_variable() {
     let output = machine.done(&["list"], "");
     assert_eq!(stdout(&output), "");
     let output = machine.done(&["set", "github", "TOKEN"], &format!("{VALUE}\n"));
-    assert_eq!(
-        (stdout(&output), stderr(&output)),
-        ("", "set TOKEN of Secret github\n")
-    );
+    assert_eq!((stdout(&output), stderr(&output)), ("", "set TOKEN of Secret github\n"));
     assert_eq!(machine.value("github", "TOKEN"), VALUE.as_bytes());
     let file = machine.0.path().join("file");
     fs::write(&file, format!("{VALUE}\n\n")).unwrap();
     let file = file.to_str().unwrap();
     machine.done(&["set", "github", "file", "--from-file", file], "");
-    assert_eq!(
-        machine.value("github", "file"),
-        format!("{VALUE}\n\n").as_bytes()
-    );
+    assert_eq!(machine.value("github", "file"), format!("{VALUE}\n\n").as_bytes());
     machine.done(&["set", "a.b", "env", "--from-env", "TEST_SECRET"], "");
     assert_eq!(machine.value("a.b", "env"), VALUE.as_bytes());
     let output = machine.done(&["list"], "");
-    assert_eq!(
-        stdout(&output),
-        "NAME    KEYS\na.b     env\ngithub  TOKEN, file\n"
-    );
+    assert_eq!(stdout(&output), "NAME    KEYS\na.b     env\ngithub  TOKEN, file\n");
     let output = machine.done(&["list", "-o", "json"], "");
     let listed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({
@@ -123,18 +109,8 @@ fn values_come_from_a_pipe_a_file_or_a_variable() {
     machine.done(&["rm", "a.b"], "");
     let output = machine.done(&["list"], "");
     assert_eq!(stdout(&output), "NAME    KEYS\ngithub  TOKEN\n");
-    machine.refused(
-        &["rm", "a.b"],
-        "",
-        1,
-        "there is no Secret a.b in namespace default",
-    );
-    machine.refused(
-        &["rm", "github", "file"],
-        "",
-        1,
-        "there is no file of Secret github",
-    );
+    machine.refused(&["rm", "a.b"], "", 1, "there is no Secret a.b in namespace default");
+    machine.refused(&["rm", "github", "file"], "", 1, "there is no file of Secret github");
 }
 
 #[test]
@@ -178,46 +154,16 @@ fn what_cannot_be_kept_is_refused() {
         (&["set", "github", "TOKEN"][..], "", 1, "the value is empty"),
         (&["set", "github", "TOKEN"], "\n", 1, "the value is empty"),
         (&["set", "github", "a/b"], VALUE, 2, "cannot be a key"),
-        (
-            &["set", "../github", "a"],
-            VALUE,
-            2,
-            "cannot be the name of a Secret",
-        ),
-        (
-            &["set", "GitHub", "a"],
-            VALUE,
-            2,
-            "cannot be the name of a Secret",
-        ),
-        (
-            &["set", "github", "a", "--from-env", "NOT_SET_HERE"],
-            "",
-            1,
-            "that variable is not set",
-        ),
-        (
-            &["set", "github", "a", "--from-file", missing],
-            "",
-            1,
-            "cannot read",
-        ),
-        (
-            &["set", "github", "a", "--from-file", "/dev/zero"],
-            "",
-            1,
-            "is not a regular file",
-        ),
+        (&["set", "../github", "a"], VALUE, 2, "cannot be the name of a Secret"),
+        (&["set", "GitHub", "a"], VALUE, 2, "cannot be the name of a Secret"),
+        (&["set", "github", "a", "--from-env", "NOT_SET_HERE"], "", 1, "that variable is not set"),
+        (&["set", "github", "a", "--from-file", missing], "", 1, "cannot read"),
+        (&["set", "github", "a", "--from-file", "/dev/zero"], "", 1, "is not a regular file"),
     ] {
         machine.refused(arguments, input, code, said);
     }
     let large = VALUE.repeat((1 << 20) / VALUE.len() + 1);
-    machine.refused(
-        &["set", "github", "TOKEN"],
-        &large,
-        1,
-        "more than 1048576 bytes",
-    );
+    machine.refused(&["set", "github", "TOKEN"], &large, 1, "more than 1048576 bytes");
     let output = machine.done(&["list"], "");
     assert_eq!(stdout(&output), "");
 }
@@ -267,8 +213,7 @@ fn directories_that_others_could_use_are_refused() {
     }
     for directory in ["secrets/default", "secrets", ""] {
         let directory = machine.state().join(directory);
-        std::os::unix::fs::chown(&directory, Some(sympozium_testkit::as_user::ORDINARY), None)
-            .unwrap();
+        std::os::unix::fs::chown(&directory, Some(sympozium_testkit::as_user::ORDINARY), None).unwrap();
         machine.refused(&["list"], "", 1, "belongs to somebody else");
         std::os::unix::fs::chown(&directory, Some(0), None).unwrap();
     }
@@ -283,10 +228,7 @@ fn a_terminal_asks_and_does_not_show_what_is_typed() {
         let program = env!("CARGO_BIN_EXE_sympozium");
         let mut program = terminal.command(program).unwrap();
         program.args(["secret", "set", "github", "TOKEN"]);
-        let mut child = program
-            .env("SYMPOZIUM_STATE", machine.state())
-            .spawn()
-            .unwrap();
+        let mut child = program.env("SYMPOZIUM_STATE", machine.state()).spawn().unwrap();
         terminal.wait_for("Value of TOKEN (not shown):");
         terminal.type_in(typed).unwrap();
         let code = child.wait().unwrap().code();

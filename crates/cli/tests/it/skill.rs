@@ -46,31 +46,11 @@ fn skills_below_a_directory_become_one_pack() {
 #[test]
 fn nothing_is_printed_of_what_cannot_be_a_pack() {
     for (path, code, message) in [
-        (
-            "skills/broken",
-            1,
-            "skills/broken/SKILL.md:2:1: error[description]: the skill has no description\n",
-        ),
-        (
-            "skills",
-            1,
-            "skills/broken/SKILL.md:2:1: error[description]: the skill has no description\n",
-        ),
-        (
-            "skills/reserved",
-            3,
-            "skills/reserved/SKILL.md:2:7: denied[pack-name-reserved]: metadata.name: ",
-        ),
-        (
-            "agent.yaml",
-            1,
-            "agent.yaml:1:1: error[skill]: this is no skill\n",
-        ),
-        (
-            "nowhere",
-            1,
-            "nowhere:1:1: error[file]: no such file or directory\n",
-        ),
+        ("skills/broken", 1, "skills/broken/SKILL.md:2:1: error[description]: the skill has no description\n"),
+        ("skills", 1, "skills/broken/SKILL.md:2:1: error[description]: the skill has no description\n"),
+        ("skills/reserved", 3, "skills/reserved/SKILL.md:2:7: denied[pack-name-reserved]: metadata.name: "),
+        ("agent.yaml", 1, "agent.yaml:1:1: error[skill]: this is no skill\n"),
+        ("nowhere", 1, "nowhere:1:1: error[file]: no such file or directory\n"),
         (
             "skills/pdf-tools/assets",
             1,
@@ -78,21 +58,9 @@ fn nothing_is_printed_of_what_cannot_be_a_pack() {
         ),
     ] {
         let output = sympozium(&["skill", "import", path]);
-        assert_eq!(
-            (output.status.code(), stdout(&output)),
-            (Some(code), ""),
-            "{path}"
-        );
-        assert!(
-            stderr(&output).contains(message),
-            "{path}: {}",
-            stderr(&output)
-        );
-        assert!(
-            stderr(&output).contains("\n  hint: "),
-            "{path}: {}",
-            stderr(&output)
-        );
+        assert_eq!((output.status.code(), stdout(&output)), (Some(code), ""), "{path}");
+        assert!(stderr(&output).contains(message), "{path}: {}", stderr(&output));
+        assert!(stderr(&output).contains("\n  hint: "), "{path}: {}", stderr(&output));
     }
     let renamed = import(&["skills/reserved", "--name", "other"]);
     assert_eq!(renamed["metadata"]["name"], "other");
@@ -111,11 +79,7 @@ fn what_cannot_be_a_name_is_a_usage_error() {
         &["skill", "new", "x", "--text", "--pack"],
     ] {
         let output = sympozium(arguments);
-        assert_eq!(
-            (output.status.code(), stdout(&output)),
-            (Some(2), ""),
-            "{arguments:?}"
-        );
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""), "{arguments:?}");
     }
 }
 
@@ -139,16 +103,7 @@ fn the_file_and_its_directory_are_the_same_skill() {
 fn what_is_imported_validates_and_reads_back() {
     for (arguments, objects) in [
         (&["skills/pdf-tools"][..], 1),
-        (
-            &[
-                "skills/careless",
-                "--image",
-                "python:3.13-slim",
-                "--category",
-                "x",
-            ],
-            1,
-        ),
+        (&["skills/careless", "--image", "python:3.13-slim", "--category", "x"], 1),
         (&["skills/team"], 1),
     ] {
         let json = import(arguments);
@@ -156,9 +111,8 @@ fn what_is_imported_validates_and_reads_back() {
         let read: Value = serde_saphyr::from_str(stdout(&yaml)).unwrap();
         assert_eq!(read, json, "{arguments:?}");
         let output = sympozium_reading(&["validate", "--strict", "-"], &yaml.stdout);
-        let expected = format!(
-            "exit code: 0\n----- stdout -----\n----- stderr -----\nok: {objects} object in 1 file\n"
-        );
+        let expected =
+            format!("exit code: 0\n----- stdout -----\n----- stderr -----\nok: {objects} object in 1 file\n");
         assert_eq!(shown(&output), expected, "{arguments:?}");
     }
 }
@@ -173,13 +127,7 @@ fn validate_takes_a_skill_wherever_it_takes_a_pack() {
     let output = sympozium(&["validate", "--strict", agent]);
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     for skill in ["skills/pdf-tools", "skills/pdf-tools/SKILL.md"] {
-        let output = sympozium(&[
-            "validate",
-            "--strict",
-            agent,
-            skill,
-            "skills/pdf-tools/SKILL.md",
-        ]);
+        let output = sympozium(&["validate", "--strict", agent, skill, "skills/pdf-tools/SKILL.md"]);
         assert_eq!(
             (output.status.code(), stdout(&output), stderr(&output)),
             (Some(0), "", "ok: 2 objects in 2 files\n")
@@ -197,12 +145,7 @@ fn manifests_within_a_skill_are_its_files() {
     fs::write(root.join("skill/SKILL.md"), text).unwrap();
     fs::write(root.join("skill/assets/template.yaml"), "not: [a manifest").unwrap();
     let output = sympozium(&["validate", root.to_str().unwrap()]);
-    assert_eq!(
-        (output.status.code(), stderr(&output)),
-        (Some(0), "ok: 1 object in 1 file\n"),
-        "{}",
-        stdout(&output)
-    );
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), "ok: 1 object in 1 file\n"), "{}", stdout(&output));
     // A link to a skill is not followed, and a link in its place is told.
     symlink(root.join("skill"), root.join("link")).unwrap();
     fs::create_dir(root.join("other")).unwrap();
@@ -219,14 +162,8 @@ fn manifests_within_a_skill_are_its_files() {
 fn skills_that_are_made_to_hurt_take_little_memory() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("SKILL.md");
-    let bomb: String = (1..40)
-        .map(|level| {
-            format!(
-                "a{level}: &a{level} [{}]\n",
-                format!("*a{},", level - 1).repeat(20)
-            )
-        })
-        .collect();
+    let bomb: String =
+        (1..40).map(|level| format!("a{level}: &a{level} [{}]\n", format!("*a{},", level - 1).repeat(20))).collect();
     let bomb = format!("---\ndescription: d\na0: &a0 [x]\n{bomb}---\n");
     fs::write(&path, bomb).unwrap();
     let arguments = ["skill", "import", directory.path().to_str().unwrap()];
@@ -255,25 +192,15 @@ fn skills_that_are_made_to_hurt_take_little_memory() {
                 break;
             }
         }
-        text += if head.ends_with('[') {
-            "]\n---\n"
-        } else {
-            "\n---\n"
-        };
+        text += if head.ends_with('[') { "]\n---\n" } else { "\n---\n" };
         fs::write(&path, text).unwrap();
         let output = bounded(&arguments);
         assert!(output.status.code().is_some(), "{piece}: {output:?}");
     }
-    fs::File::create(&path)
-        .unwrap()
-        .set_len(100_000_000)
-        .unwrap();
+    fs::File::create(&path).unwrap().set_len(100_000_000).unwrap();
     let output = bounded(&arguments);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(
-        stderr(&output).contains("larger than 256 KiB; it is not read"),
-        "{output:?}"
-    );
+    assert!(stderr(&output).contains("larger than 256 KiB; it is not read"), "{output:?}");
 }
 
 fn new(directory: &Path, arguments: &[&str]) -> std::process::Output {
@@ -298,10 +225,7 @@ fn a_new_skill_says_what_it_wrote_and_what_to_do_next() {
     ----- stderr -----
     ");
     fs::create_dir(directory.path().join("skills")).unwrap();
-    let output = new(
-        directory.path(),
-        &["words", "--text", "--dir", "skills", "-o", "json"],
-    );
+    let output = new(directory.path(), &["words", "--text", "--dir", "skills", "-o", "json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         answer,
@@ -330,10 +254,7 @@ fn a_new_skill_works() {
         let path = root.join(name);
         let path = path.to_str().unwrap();
         let output = sympozium(&["validate", "--strict", path]);
-        assert_eq!(
-            shown(&output),
-            "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n"
-        );
+        assert_eq!(shown(&output), "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n");
         let output = sympozium(&["skill", "import", path, "-o", "json"]);
         assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
         let pack: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -366,10 +287,7 @@ fn a_new_pack_has_a_tool_and_an_image() {
     ----- stderr -----
     ");
     let output = sympozium(&["validate", "--strict", root.to_str().unwrap()]);
-    assert_eq!(
-        shown(&output),
-        "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n"
-    );
+    assert_eq!(shown(&output), "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n");
     let dockerfile = fs::read_to_string(root.join("report-tools/Dockerfile")).unwrap();
     let base = concat!("skill-sidecar:", env!("CARGO_PKG_VERSION"), "\n");
     assert!(dockerfile.contains(base), "{dockerfile}");
@@ -388,21 +306,14 @@ fn nothing_is_overwritten() {
         let expected = format!(
             "error: ./{name} is there already\nhint: choose another name, or remove it first; nothing is overwritten\n"
         );
-        assert_eq!(
-            (output.status.code(), stdout(&output), stderr(&output)),
-            (Some(1), "", expected.as_str())
-        );
+        assert_eq!((output.status.code(), stdout(&output), stderr(&output)), (Some(1), "", expected.as_str()));
     }
     assert_eq!(fs::read_to_string(root.join("file")).unwrap(), "mine");
     assert_eq!(fs::read_dir(root.join("empty")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(root).unwrap().count(), 3);
     let output = new(root, &["x", "--dir", "nowhere"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).starts_with("error: cannot open nowhere: "),
-        "{}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).starts_with("error: cannot open nowhere: "), "{}", stderr(&output));
 }
 
 /// A file may have no bytes here, so that writing fails in the middle.
@@ -410,10 +321,7 @@ fn nothing_is_overwritten() {
 fn a_failed_run_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let output = command("sh")
-        .args([
-            "-c",
-            "trap '' XFSZ; ulimit -f 0; exec \"$0\" skill new half",
-        ])
+        .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" skill new half"])
         .arg(env!("CARGO_BIN_EXE_sympozium"))
         .current_dir(directory.path())
         .output()
@@ -435,9 +343,7 @@ fn the_page_shows_what_the_program_prints() {
     let skill = directory.path().join("pdf-tools");
     fs::create_dir_all(skill.join("scripts")).unwrap();
     fs::write(skill.join("SKILL.md"), block("markdown")).unwrap();
-    let script = pack["spec"]["skills"][0]["files"][0]["content"]
-        .as_str()
-        .unwrap();
+    let script = pack["spec"]["skills"][0]["files"][0]["content"].as_str().unwrap();
     fs::write(skill.join("scripts/pages.sh"), script).unwrap();
     let output = sympozium(&["skill", "import", skill.to_str().unwrap()]);
     assert_eq!((stdout(&output), stderr(&output)), (block("yaml"), ""));
@@ -446,10 +352,7 @@ fn the_page_shows_what_the_program_prints() {
 #[test]
 fn the_help_teaches() {
     for (command, words) in [
-        (
-            "import",
-            &["Examples:", "Exit codes:", "--image", "never gets"][..],
-        ),
+        ("import", &["Examples:", "Exit codes:", "--image", "never gets"][..]),
         ("new", &["Examples:", "Exit codes:", "--text"]),
     ] {
         let output = sympozium(&["skill", command, "--help"]);

@@ -70,11 +70,7 @@ impl World {
     fn new(turns: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let turns: String = turns.lines().map(|it| format!("    {it}\n")).collect();
-        fs::write(
-            directory.path().join("run.yaml"),
-            format!("{MANIFESTS}{turns}"),
-        )
-        .unwrap();
+        fs::write(directory.path().join("run.yaml"), format!("{MANIFESTS}{turns}")).unwrap();
         Self { directory }
     }
 
@@ -85,14 +81,7 @@ impl World {
     /// What is started, wherever it is started.
     fn prepare(&self, program: &mut Command, arguments: &[&str]) {
         program
-            .args([
-                "run",
-                "run.yaml",
-                "--model",
-                "scripted/script",
-                "--task",
-                "Look around.",
-            ])
+            .args(["run", "run.yaml", "--model", "scripted/script", "--task", "Look around."])
             .args(arguments)
             .current_dir(self.directory.path())
             .env("SYMPOZIUM_STATE", self.path("state"))
@@ -105,12 +94,7 @@ impl World {
         self.on_with(terminal, arguments, |_| {})
     }
 
-    fn on_with(
-        &self,
-        terminal: &Terminal,
-        arguments: &[&str],
-        change: impl FnOnce(&mut Command),
-    ) -> Running {
+    fn on_with(&self, terminal: &Terminal, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Running {
         let mut program = terminal.command(env!("CARGO_BIN_EXE_sympozium")).unwrap();
         self.prepare(&mut program, arguments);
         change(&mut program);

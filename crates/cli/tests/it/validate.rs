@@ -9,10 +9,8 @@ use crate::{fixtures, shown, stderr, stdout, sympozium, sympozium_reading};
 /// One snapshot for each fixture, by its name.
 #[test]
 fn every_fixture_gets_the_answer_that_was_reviewed() {
-    let mut names: Vec<String> = fs::read_dir(fixtures())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     assert!(names.len() > 20, "{names:?}");
     for name in names {
@@ -86,32 +84,19 @@ fn standard_input_directories_and_files_are_read_together() {
         )
     };
     fs::write(path.join("a.yml"), agent("one")).unwrap();
-    fs::write(
-        directory.path().join("b.json"),
-        r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}"#,
-    )
-    .unwrap();
+    fs::write(directory.path().join("b.json"), r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}"#)
+        .unwrap();
     fs::write(directory.path().join("notes.txt"), "not: [a manifest").unwrap();
     let directory = directory.path().to_str().unwrap();
-    let output = sympozium_reading(
-        &["validate", "-", directory, "short-form.yaml"],
-        agent("two").as_bytes(),
-    );
+    let output = sympozium_reading(&["validate", "-", directory, "short-form.yaml"], agent("two").as_bytes());
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(
-        stderr(&output),
-        "ok: 3 warnings; 3 objects in 4 files; 1 object of other kinds not checked\n"
-    );
+    assert_eq!(stderr(&output), "ok: 3 warnings; 3 objects in 4 files; 1 object of other kinds not checked\n");
 }
 
 #[test]
 fn findings_on_standard_input_name_it() {
     let output = sympozium_reading(&["validate", "-"], b"a: [");
-    assert!(
-        stdout(&output).starts_with("<stdin>:1:4: error[syntax]: "),
-        "{}",
-        stdout(&output)
-    );
+    assert!(stdout(&output).starts_with("<stdin>:1:4: error[syntax]: "), "{}", stdout(&output));
 }
 
 #[test]
@@ -136,10 +121,7 @@ fn files_that_are_not_there_do_not_hide_the_others() {
 fn it_wants_a_file() {
     let output = sympozium(&["validate"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr(&output)
-            .starts_with("error: the following required arguments were not provided:\n  <FILE>...")
-    );
+    assert!(stderr(&output).starts_with("error: the following required arguments were not provided:\n  <FILE>..."));
 }
 
 #[test]
@@ -184,8 +166,7 @@ fn help_teaches_with_examples_and_the_exit_codes() {
     let help = stdout(&output);
     assert!(help.contains("helm template my-agents ./chart | sympozium validate -\n"));
     assert!(help.contains("Exit codes:\n  0  "));
-    let denied =
-        "there is no error, and the cluster would refuse an object or deny a run by its rules";
+    let denied = "there is no error, and the cluster would refuse an object or deny a run by its rules";
     assert!(help.contains(&format!("\n  3  {denied}\n")));
     let page = fs::read_to_string(workspace_root().join("docs/validate.md")).unwrap();
     assert!(page.contains(&format!("\n| 3 | {denied} |\n")));
@@ -203,10 +184,7 @@ fn the_floor_can_be_given_and_must_be_one_policy() {
 
 #[test]
 fn errors_come_before_denials_in_the_exit_code() {
-    assert_eq!(
-        sympozium(&["validate", "denied.yaml"]).status.code(),
-        Some(3)
-    );
+    assert_eq!(sympozium(&["validate", "denied.yaml"]).status.code(), Some(3));
     let both = sympozium(&["validate", "denied.yaml", "unknown-fields.yaml"]);
     assert_eq!(both.status.code(), Some(1));
     let json = sympozium(&["validate", "-o", "json", "denied.yaml"]);
@@ -226,14 +204,9 @@ fn the_page_shows_what_the_program_answers() {
     let example: serde_json::Value = serde_json::from_str(example).unwrap();
     let output = sympozium(&["validate", "-o", "json", "denied.yaml"]);
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let fields = |value: &serde_json::Value| -> Vec<String> {
-        value.as_object().unwrap().keys().cloned().collect()
-    };
+    let fields = |value: &serde_json::Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(fields(&answer), fields(&example));
-    assert_eq!(
-        fields(&answer["findings"][0]),
-        fields(&example["findings"][0])
-    );
+    assert_eq!(fields(&answer["findings"][0]), fields(&example["findings"][0]));
     let denied = answer["findings"].as_array().unwrap().iter();
     let mut messages = denied.map(|finding| finding["message"].as_str().unwrap());
     assert!(messages.any(|it| it == example["findings"][0]["message"]));

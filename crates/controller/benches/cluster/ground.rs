@@ -38,14 +38,11 @@ pub struct Ground {
 impl Ground {
     pub async fn new() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let cluster = Cluster::apart(Tier::ControlPlane, "bench")
-            .expect("a cluster")
-            .expect("this machine can have one");
+        let cluster =
+            Cluster::apart(Tier::ControlPlane, "bench").expect("a cluster").expect("this machine can have one");
         let kubectl = cluster.kubectl();
         install(&kubectl);
-        let namespace = cluster
-            .namespace("bench", Security::Restricted)
-            .expect("a namespace");
+        let namespace = cluster.namespace("bench", Security::Restricted).expect("a namespace");
         for object in around(namespace.name()) {
             apply(&kubectl, &object);
         }
@@ -73,10 +70,7 @@ impl Ground {
     pub async fn create(&self, run: Value) -> String {
         let run: AgentRun = serde_json::from_value(run).expect("a run");
         let created = self.runs().create(&PostParams::default(), &run).await;
-        created
-            .expect("the run is created")
-            .uid()
-            .unwrap_or_default()
+        created.expect("the run is created").uid().unwrap_or_default()
     }
 
     pub fn controller(&self) -> &Daemon {
@@ -92,9 +86,7 @@ impl Ground {
     pub async fn start(&mut self, kubeconfig: PathBuf) -> Duration {
         // The one that was killed holds it, and how long that counts is not what is measured.
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), labels::SYSTEM_NAMESPACE);
-        let _ = leases
-            .delete(installation::CONTROLLER, &DeleteParams::default())
-            .await;
+        let _ = leases.delete(installation::CONTROLLER, &DeleteParams::default()).await;
         self.starts += 1;
         let log = self.folder.path().join(format!("log-{}", self.starts));
         let probes = free_address().expect("an address");
@@ -132,21 +124,12 @@ fn install(kubectl: &Kubectl) {
     let kinds = kinds.to_str().expect("a path of letters");
     for call in [
         ["apply", "--server-side", "-f", kinds].as_slice(),
-        &[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "-f",
-            kinds,
-        ],
+        &["wait", "--for=condition=Established", "--timeout=60s", "-f", kinds],
     ] {
         kubectl.run(call).expect("the kinds are served");
     }
     let name = labels::SYSTEM_NAMESPACE;
-    apply(
-        kubectl,
-        &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
-    );
+    apply(kubectl, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
 }
 
 fn apply(kubectl: &Kubectl, object: &Value) {

@@ -31,12 +31,7 @@ pub async fn idle(suite: &mut Suite, ground: &Ground, template: &Template) -> f6
     }
     let (ours, theirs) = (ours.percentiles(), theirs.percentiles());
     println!("created until its Job: {ours}; raw: {theirs}");
-    suite.row(
-        "a run created until its Job is there, idle, against raw",
-        median(ratios),
-        "x",
-        Target::AtMost(1.5),
-    );
+    suite.row("a run created until its Job is there, idle, against raw", median(ratios), "x", Target::AtMost(1.5));
     ours.p50
 }
 

@@ -39,11 +39,7 @@ pub async fn at_once(suite: &mut Suite, ground: &Ground, template: &Template) {
         });
     }
     let uids = creating.join_all().await;
-    let made = ground
-        .sight
-        .all(What::Job, &uids)
-        .await
-        .duration_since(started);
+    let made = ground.sight.all(What::Job, &uids).await.duration_since(started);
     let done = ground.sight.all(What::Settled, &uids).await;
     let done = done.duration_since(started);
     println!(
@@ -54,16 +50,8 @@ pub async fn at_once(suite: &mut Suite, ground: &Ground, template: &Template) {
         raw_done.as_secs_f64()
     );
     for (name, ours, raw) in [
-        (
-            "500 runs at once until all Jobs exist, throughput",
-            made,
-            raw_made,
-        ),
-        (
-            "500 runs at once until all are revoked, throughput",
-            done,
-            raw_done,
-        ),
+        ("500 runs at once until all Jobs exist, throughput", made, raw_made),
+        ("500 runs at once until all are revoked, throughput", done, raw_done),
     ] {
         let share = raw.as_secs_f64() / ours.as_secs_f64();
         suite.row(name, share, "of raw", Target::AtLeast(0.7));
@@ -105,10 +93,7 @@ pub async fn writes(suite: &mut Suite, ground: &mut Ground) {
     let mut uids = Vec::new();
     for number in 0..COUNTED {
         let uid = ground.create(plain(&format!("counted-{number}"))).await;
-        ground
-            .sight
-            .all(What::Settled, std::slice::from_ref(&uid))
-            .await;
+        ground.sight.all(What::Settled, std::slice::from_ref(&uid)).await;
         uids.push(uid);
     }
     let all = proxy.writes();
@@ -128,12 +113,7 @@ pub async fn writes(suite: &mut Suite, ground: &mut Ground) {
         each(of(Class::Review)),
         each(wasted)
     );
-    suite.row(
-        "API writes of a run that the API server refused",
-        each(wasted),
-        "",
-        Target::AtMost(0.0),
-    );
+    suite.row("API writes of a run that the API server refused", each(wasted), "", Target::AtMost(0.0));
     ground.kill();
     let straight = ground.cluster.kubeconfig().to_owned();
     ground.start(straight).await;

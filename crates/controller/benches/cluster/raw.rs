@@ -7,9 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use sympozium_api::labels;
@@ -44,10 +42,7 @@ impl Template {
     pub async fn learn(ground: &Ground) -> Self {
         ground.played.play(NAME, Play::Works);
         let uid = ground.create(plain(NAME)).await;
-        ground
-            .sight
-            .all(What::Job, std::slice::from_ref(&uid))
-            .await;
+        ground.sight.all(What::Job, std::slice::from_ref(&uid)).await;
         // In the order in which a controller may make them: the Job last.
         let kinds = [
             ApiResource::erase::<NetworkPolicy>(&()),
@@ -74,15 +69,9 @@ impl Template {
         println!("a run has {} objects: {}", names.len(), names.join(", "));
         assert_eq!(names.last(), Some(&"Job"));
         let cancel = Patch::Merge(json!({ "spec": { "cancel": true } }));
-        let cancelled = ground
-            .runs()
-            .patch(NAME, &PatchParams::default(), &cancel)
-            .await;
+        let cancelled = ground.runs().patch(NAME, &PatchParams::default(), &cancel).await;
         cancelled.expect("the run is cancelled");
-        ground
-            .sight
-            .all(What::Settled, std::slice::from_ref(&uid))
-            .await;
+        ground.sight.all(What::Settled, std::slice::from_ref(&uid)).await;
         ground.played.play(NAME, Play::Ends);
         Self {
             client: ground.client.clone(),
@@ -110,10 +99,7 @@ impl Template {
             };
             (api, object)
         });
-        Copy {
-            objects: objects.collect(),
-            uid,
-        }
+        Copy { objects: objects.collect(), uid }
     }
 }
 
@@ -156,17 +142,12 @@ fn cleaned(object: &DynamicObject) -> Value {
     if let Some(map) = value.as_object_mut() {
         map.remove("status");
     }
-    if let Some(spec) = value["spec"]
-        .as_object_mut()
-        .filter(|it| it.contains_key("template"))
-    {
+    if let Some(spec) = value["spec"].as_object_mut().filter(|it| it.contains_key("template")) {
         spec.remove("selector");
         let labels = spec["template"]["metadata"]["labels"].as_object_mut();
         if let Some(labels) = labels {
             labels.retain(|key, _| {
-                !key.starts_with("batch.kubernetes.io/")
-                    && key != "controller-uid"
-                    && key != "job-name"
+                !key.starts_with("batch.kubernetes.io/") && key != "controller-uid" && key != "job-name"
             });
         }
     }

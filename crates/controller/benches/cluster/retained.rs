@@ -58,12 +58,7 @@ pub async fn idle(suite: &mut Suite, ground: &mut Ground) {
         "",
         Target::AtMost(0.0),
     );
-    suite.row(
-        "idle with 1,000 finished runs, 30 s, objects looked at",
-        looks,
-        "",
-        Target::AtMost(0.0),
-    );
+    suite.row("idle with 1,000 finished runs, 30 s, objects looked at", looks, "", Target::AtMost(0.0));
     suite.row(
         "idle with 1,000 finished runs, 30 s, share of a processor",
         used / time.as_secs_f64() * 100.0,
@@ -91,21 +86,11 @@ pub async fn history(suite: &mut Suite, ground: &mut Ground, empty: f64) {
     ground.kill();
     let straight = ground.cluster.kubeconfig().to_owned();
     let ready = ground.start(straight).await;
-    suite.row(
-        "10,000 finished runs retained, restart until ready",
-        ready.as_secs_f64(),
-        "s",
-        Target::AtMost(5.0),
-    );
+    suite.row("10,000 finished runs retained, restart until ready", ready.as_secs_f64(), "s", Target::AtMost(5.0));
     tokio::time::sleep(SETTLE).await;
     let fresh = resident_mib(ground.controller().pid());
     println!("resident: {grown:.1} MiB after they came one by one, {fresh:.1} MiB after a restart");
-    suite.row(
-        "10,000 finished runs retained, controller memory",
-        grown.max(fresh),
-        "MiB",
-        Target::AtMost(120.0),
-    );
+    suite.row("10,000 finished runs retained, controller memory", grown.max(fresh), "MiB", Target::AtMost(120.0));
 }
 
 /// Creates runs that are over. While they are, nobody must take them for new: so without the controller.
@@ -122,9 +107,7 @@ async fn fill(ground: &mut Ground, label: &str, count: usize) {
             let created = runs.create(&PostParams::default(), &run).await;
             created.expect("created");
             let status = Patch::Merge(json!({ "status": over() }));
-            let written = runs
-                .patch_status(&name, &PatchParams::default(), &status)
-                .await;
+            let written = runs.patch_status(&name, &PatchParams::default(), &status).await;
             written.expect("written");
         });
     }
@@ -167,9 +150,7 @@ fn reconciles(ground: &Ground) -> f64 {
     let (_, text) = ground.controller().ask("/metrics").expect("it answers");
     let ours = |line: &&str| line.starts_with("sympozium_controller_reconciles_total");
     let values = text.lines().filter(ours);
-    values
-        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
-        .sum()
+    values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
 }
 
 /// User and system time of a process.

@@ -123,11 +123,7 @@ impl Held {
         let (secret, token) = of_skill.expect("a skill has a token");
         let token = String::from_utf8(token).expect("text");
         let client = with_token(ground, token).await;
-        let held = Self {
-            uid,
-            secret,
-            pods: Api::namespaced(client, ground.namespace.name()),
-        };
+        let held = Self { uid, secret, pods: Api::namespaced(client, ground.namespace.name()) };
         held.answered(ALLOWED).await;
         held
     }
@@ -176,9 +172,6 @@ async fn with_token(ground: &Ground, token: String) -> Client {
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.expect("a configuration");
-    config.auth_info = AuthInfo {
-        token: Some(token.into()),
-        ..AuthInfo::default()
-    };
+    config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
     Client::try_from(config).expect("a client")
 }

@@ -44,28 +44,17 @@ impl Sight {
         let (tell, changed) = watch::channel(());
         let mut tasks = JoinSet::new();
         let jobs: Api<Job> = Api::all(client.clone());
-        let ours = watcher::Config::default().labels(&format!(
-            "{}={}",
-            labels::MANAGED_BY,
-            labels::MANAGER
-        ));
+        let ours = watcher::Config::default().labels(&format!("{}={}", labels::MANAGED_BY, labels::MANAGER));
         let (noting, telling) = (Arc::clone(&seen), tell.clone());
         tasks.spawn(async move {
-            let mut events = watcher(jobs, ours)
-                .default_backoff()
-                .applied_objects()
-                .boxed();
+            let mut events = watcher(jobs, ours).default_backoff().applied_objects().boxed();
             while let Some(event) = events.next().await {
                 let Ok(job) = event else { continue };
                 // Hooks have a Job too, which is there before the run's own.
                 let labels = job.labels();
-                let is_run = labels.get(labels::COMPONENT).map(String::as_str)
-                    == Some(labels::component::AGENT_RUN);
+                let is_run = labels.get(labels::COMPONENT).map(String::as_str) == Some(labels::component::AGENT_RUN);
                 if let Some(uid) = labels.get(labels::RUN_UID).filter(|_| is_run) {
-                    lock(&noting)
-                        .jobs
-                        .entry(uid.clone())
-                        .or_insert_with(Instant::now);
+                    lock(&noting).jobs.entry(uid.clone()).or_insert_with(Instant::now);
                     telling.send_replace(());
                 }
             }
@@ -73,26 +62,16 @@ impl Sight {
         let runs: Api<AgentRun> = Api::all(client);
         let noting = Arc::clone(&seen);
         tasks.spawn(async move {
-            let mut events = watcher(runs, watcher::Config::default())
-                .default_backoff()
-                .applied_objects()
-                .boxed();
+            let mut events = watcher(runs, watcher::Config::default()).default_backoff().applied_objects().boxed();
             while let Some(event) = events.next().await {
                 let Ok(run) = event else { continue };
                 if is_settled(&run) {
-                    lock(&noting)
-                        .settled
-                        .entry(run.uid().unwrap_or_default())
-                        .or_insert_with(Instant::now);
+                    lock(&noting).settled.entry(run.uid().unwrap_or_default()).or_insert_with(Instant::now);
                     tell.send_replace(());
                 }
             }
         });
-        Self {
-            seen,
-            changed,
-            _tasks: tasks,
-        }
+        Self { seen, changed, _tasks: tasks }
     }
 
     /// When the last of these was seen; waits for it.

@@ -35,20 +35,15 @@ pub fn rotated(
     make: impl FnOnce(Timestamp) -> Result<Zeroizing<String>, NoRandomness>,
 ) -> Result<Option<Zeroizing<String>>, Unrotatable> {
     let ring = KeyRing::parse(text)?;
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .collect();
+    let lines: Vec<&str> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
     let made: Vec<Option<Timestamp>> = ring.ids().map(made).collect();
     let (Some(signing), Some(Some(signing_made))) = (lines.first(), made.first().copied()) else {
         return Ok(None);
     };
     let age = |made: Timestamp| now.duration_since(made).unsigned_abs();
     let is_past = |made: Timestamp| made <= now;
-    let successor = made
-        .iter()
-        .position(|it| it.is_some_and(|it| it > signing_made));
+    let successor = made.iter().position(|it| it.is_some_and(|it| it > signing_made));
 
     let mut keep = Zeroizing::new(String::with_capacity(text.len() + 128));
     let mut add = |line: &str| {
@@ -102,11 +97,7 @@ pub enum Unrotatable {
 pub fn line(now: Timestamp) -> Result<Zeroizing<String>, NoRandomness> {
     let key = bytes::<KEY_BYTES>()?;
     let digits = hexadecimal(&*key);
-    Ok(Zeroizing::new(format!(
-        "k{} {}\n",
-        now.as_second(),
-        *digits
-    )))
+    Ok(Zeroizing::new(format!("k{} {}\n", now.as_second(), *digits)))
 }
 
 fn made(id: &str) -> Option<Timestamp> {
@@ -135,9 +126,7 @@ mod tests {
 
     fn ids(text: &str) -> Vec<i64> {
         let ring = KeyRing::parse(text).unwrap();
-        ring.ids()
-            .map(|id| id.strip_prefix('k').unwrap().parse::<i64>().unwrap() - START)
-            .collect()
+        ring.ids().map(|id| id.strip_prefix('k').unwrap().parse::<i64>().unwrap() - START).collect()
     }
 
     #[test]
@@ -164,10 +153,7 @@ mod tests {
         let turned = after(&two, 400 * DAY).unwrap();
         assert_eq!(ids(&turned), [300 * DAY, 0]);
         // What signs now is old already: it gets a successor first.
-        assert_eq!(
-            ids(&after(&turned, 400 * DAY).unwrap()),
-            [300 * DAY, 0, 400 * DAY]
-        );
+        assert_eq!(ids(&after(&turned, 400 * DAY).unwrap()), [300 * DAY, 0, 400 * DAY]);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
 };
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -73,10 +73,7 @@ pub fn authority(now: Timestamp) -> Result<Pair, Unusable> {
     let mut parameters = authority_parameters();
     hold(&mut parameters, now, AUTHORITY_LIFE);
     let certificate = parameters.self_signed(&key)?.pem();
-    Ok(Pair {
-        certificate,
-        key: Zeroizing::new(key.serialize_pem()),
-    })
+    Ok(Pair { certificate, key: Zeroizing::new(key.serialize_pem()) })
 }
 
 /// Everything of the authority that what it signs repeats.
@@ -100,10 +97,8 @@ pub fn certificate(authority: &Pair, host: &str, now: Timestamp) -> Result<Pair,
     parameters.use_authority_key_identifier_extension = true;
     hold(&mut parameters, now, CERTIFICATE_LIFE);
     let leaf = parameters.signed_by(&key, &issuer)?.pem();
-    let pair = Pair {
-        certificate: format!("{leaf}{}", authority.certificate),
-        key: Zeroizing::new(key.serialize_pem()),
-    };
+    let pair =
+        Pair { certificate: format!("{leaf}{}", authority.certificate), key: Zeroizing::new(key.serialize_pem()) };
     // An authority that somebody else made has another name: nobody would believe what we sign for it.
     match judge(&pair, authority, host, now)? {
         Judgement::Good => Ok(pair),
@@ -118,12 +113,7 @@ pub fn check_authority(authority: &Pair) -> Result<(), Unusable> {
 }
 
 /// Whether a certificate is still good.
-pub fn judge(
-    pair: &Pair,
-    authority: &Pair,
-    host: &str,
-    now: Timestamp,
-) -> Result<Judgement, Unusable> {
+pub fn judge(pair: &Pair, authority: &Pair, host: &str, now: Timestamp) -> Result<Judgement, Unusable> {
     if keys_match(pair).is_err() {
         return Ok(Judgement::Useless);
     }
@@ -146,8 +136,7 @@ pub fn judge(
     use rustls::CertificateError::{Expired, ExpiredContext};
     Ok(match (verify(now), verify(now + RENEW_WITH_LEFT)) {
         (Ok(_), Ok(_)) => Judgement::Good,
-        (Ok(_), Err(_))
-        | (Err(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })), _) => {
+        (Ok(_), Err(_)) | (Err(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })), _) => {
             Judgement::Renew
         }
         (Err(_), _) => Judgement::Useless,
@@ -173,13 +162,12 @@ fn unix(time: Timestamp) -> Duration {
 
 fn chain(pair: &Pair) -> Result<Vec<CertificateDer<'static>>, Unusable> {
     let all = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
-    all.collect::<Result<_, _>>()
-        .map_err(|_| Unusable::Certificate)
+    all.collect::<Result<_, _>>().map_err(|_| Unusable::Certificate)
 }
 
 fn roots(authority: &Pair) -> Result<RootCertStore, Unusable> {
-    let certificate = CertificateDer::from_pem_slice(authority.certificate.as_bytes())
-        .map_err(|_| Unusable::Certificate)?;
+    let certificate =
+        CertificateDer::from_pem_slice(authority.certificate.as_bytes()).map_err(|_| Unusable::Certificate)?;
     let mut roots = RootCertStore::empty();
     roots.add(certificate).map_err(Unusable::NoAuthority)?;
     Ok(roots)
@@ -211,21 +199,15 @@ mod tests {
         let authority = authority(at(0)).unwrap();
         check_authority(&authority).unwrap();
         let pair = certificate(&authority, HOST, at(0)).unwrap();
-        for (days, expected) in [
-            (0, Judgement::Good),
-            (59, Judgement::Good),
-            (61, Judgement::Renew),
-            (91, Judgement::Renew),
-        ] {
+        for (days, expected) in
+            [(0, Judgement::Good), (59, Judgement::Good), (61, Judgement::Renew), (91, Judgement::Renew)]
+        {
             let judged = judge(&pair, &authority, HOST, at(days)).unwrap();
             assert_eq!(judged, expected, "after {days} days");
         }
         // Near the authority's own end too.
         let late = certificate(&authority, HOST, at(3_600)).unwrap();
-        assert_eq!(
-            judge(&late, &authority, HOST, at(3_600)).unwrap(),
-            Judgement::Good
-        );
+        assert_eq!(judge(&late, &authority, HOST, at(3_600)).unwrap(), Judgement::Good);
     }
 
     #[test]
@@ -233,21 +215,13 @@ mod tests {
         let authority = super::authority(at(0)).unwrap();
         let other = super::authority(at(0)).unwrap();
         let pair = certificate(&authority, HOST, at(0)).unwrap();
-        let judged = |pair: &Pair, authority: &Pair, host: &str| {
-            judge(pair, authority, host, at(0)).unwrap()
-        };
+        let judged = |pair: &Pair, authority: &Pair, host: &str| judge(pair, authority, host, at(0)).unwrap();
         assert_eq!(judged(&pair, &other, HOST), Judgement::Useless);
         let elsewhere = "sympozium-gateway.elsewhere.svc";
         assert_eq!(judged(&pair, &authority, elsewhere), Judgement::Useless);
-        let mixed = Pair {
-            key: other.key.clone(),
-            ..pair.clone()
-        };
+        let mixed = Pair { key: other.key.clone(), ..pair.clone() };
         assert_eq!(judged(&mixed, &authority, HOST), Judgement::Useless);
-        let empty = Pair {
-            certificate: String::new(),
-            ..pair
-        };
+        let empty = Pair { certificate: String::new(), ..pair };
         assert_eq!(judged(&empty, &authority, HOST), Judgement::Useless);
     }
 
@@ -256,26 +230,15 @@ mod tests {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut parameters = authority_parameters();
         parameters.distinguished_name = named("somebody else's");
-        let theirs = Pair {
-            certificate: parameters.self_signed(&key).unwrap().pem(),
-            key: Zeroizing::new(key.serialize_pem()),
-        };
+        let theirs =
+            Pair { certificate: parameters.self_signed(&key).unwrap().pem(), key: Zeroizing::new(key.serialize_pem()) };
         let made = certificate(&theirs, HOST, at(0));
         assert!(matches!(made, Err(Unusable::OtherAuthority)));
 
         let ours = authority(at(0)).unwrap();
-        let mixed = Pair {
-            key: theirs.key,
-            ..ours.clone()
-        };
+        let mixed = Pair { key: theirs.key, ..ours.clone() };
         assert!(matches!(check_authority(&mixed), Err(Unusable::OtherKey)));
-        let damaged = Pair {
-            certificate: "-----BEGIN".to_owned(),
-            ..ours
-        };
-        assert!(matches!(
-            check_authority(&damaged),
-            Err(Unusable::Certificate)
-        ));
+        let damaged = Pair { certificate: "-----BEGIN".to_owned(), ..ours };
+        assert!(matches!(check_authority(&damaged), Err(Unusable::Certificate)));
     }
 }

@@ -79,10 +79,7 @@ impl Server {
             return refused(code);
         }
         let written: Value = serde_json::from_slice(body).unwrap();
-        let there = inner
-            .lease
-            .as_ref()
-            .map(|it| it["metadata"]["resourceVersion"].clone());
+        let there = inner.lease.as_ref().map(|it| it["metadata"]["resourceVersion"].clone());
         match (method, there) {
             (&Method::POST, Some(_)) => return refused(409),
             (&Method::PUT, None) => return refused(404),
@@ -139,9 +136,7 @@ fn refused(code: u16) -> (u16, Value) {
 }
 
 async fn kept_for(held: &mut Held, seconds: u64) -> Option<Lost> {
-    timeout(Duration::from_secs(seconds), held.keep(|_| {}))
-        .await
-        .ok()
+    timeout(Duration::from_secs(seconds), held.keep(|_| {})).await.ok()
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,13 +155,7 @@ async fn renewals_survive_refusals_conflicts_and_lost_answers() {
     let server = Server::default();
     let mut held = server.contender("one").acquire().await;
     server.with(|it| {
-        it.faults = [
-            Fault::Refused(500),
-            Fault::Refused(429),
-            Fault::AnswerLost,
-            Fault::Refused(409),
-        ]
-        .into();
+        it.faults = [Fault::Refused(500), Fault::Refused(429), Fault::AnswerLost, Fault::Refused(409)].into();
     });
     assert_eq!(kept_for(&mut held, 60).await, None);
     assert!(server.with(|it| it.faults.is_empty() && it.renewals.len() > 8));
@@ -219,10 +208,7 @@ async fn only_one_of_two_has_it_and_a_released_one_goes_to_the_other() {
     first.release().await;
     let second = second.await.expect("it does not panic");
     assert_eq!(holder(&second.lease), "two");
-    assert_eq!(
-        server.with(|it| it.renewals.last().cloned()),
-        Some("two".to_owned())
-    );
+    assert_eq!(server.with(|it| it.renewals.last().cloned()), Some("two".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,11 +219,5 @@ async fn of_two_that_take_a_free_lease_together_one_wins() {
     let two = tokio::spawn(two.acquire());
     // Nobody renews here, so both would have it in the end; at first one has.
     sleep(Duration::from_secs(5)).await;
-    assert_eq!(
-        [one.is_finished(), two.is_finished()]
-            .iter()
-            .filter(|it| **it)
-            .count(),
-        1
-    );
+    assert_eq!([one.is_finished(), two.is_finished()].iter().filter(|it| **it).count(), 1);
 }

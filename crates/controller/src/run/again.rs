@@ -6,11 +6,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// How long to wait before each further attempt. What lasts longer is left to the step's own retries, which wait longer.
-const PAUSES: [Duration; 3] = [
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-    Duration::from_millis(1000),
-];
+const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(1000)];
 
 /// How long an answer may take. A request that nobody ever answers would keep its run from being looked at again.
 const DEADLINE: Duration = Duration::from_secs(30);

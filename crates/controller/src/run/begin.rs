@@ -37,10 +37,7 @@ const PASSING: Duration = Duration::from_secs(10);
 
 /// Begins a run, or goes on where an earlier attempt was cut.
 pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
-    let has_plan = run
-        .status
-        .as_ref()
-        .is_some_and(|it| it.plan_digest.is_some());
+    let has_plan = run.status.as_ref().is_some_and(|it| it.plan_digest.is_some());
     if run.spec.cancel {
         return end::finish(run, Outcome::cancelled(), context).await;
     }
@@ -66,9 +63,7 @@ pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     let digest = &prepared.rendered.digest;
     let written = run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
     if written.is_some_and(|it| it != digest) {
-        let outcome = Outcome::failed(
-            "what the run is made of was changed while it began; create the run again",
-        );
+        let outcome = Outcome::failed("what the run is made of was changed while it began; create the run again");
         return end::finish(run, outcome, context).await;
     }
     if run.spec.dry_run == Some(true) {
@@ -98,9 +93,7 @@ struct Stopped {
 /// Something that may pass keeps a run from being made. It is said when it lasts, and does not last for ever: a part of the run's
 /// rights may be there already.
 async fn unmade(run: Arc<AgentRun>, error: Error, context: &Context) -> Result<Action, Error> {
-    let lasts = context
-        .hindrances
-        .since(&run.uid().unwrap_or_default(), UNMADE);
+    let lasts = context.hindrances.since(&run.uid().unwrap_or_default(), UNMADE);
     let why = format!("the run cannot be made: {}", error.told());
     if lasts >= context.settings.patience {
         return end::finish(run, Outcome::failed(&why), context).await;
@@ -113,16 +106,8 @@ async fn unmade(run: Arc<AgentRun>, error: Error, context: &Context) -> Result<A
 }
 
 /// Makes everything. The order is what keeps a crash harmless; see each step.
-async fn make(
-    run: Arc<AgentRun>,
-    prepared: Prepared,
-    context: &Context,
-) -> Result<Action, Stopped> {
-    let Prepared {
-        plan,
-        mut rendered,
-        warnings,
-    } = prepared;
+async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Result<Action, Stopped> {
+    let Prepared { plan, mut rendered, warnings } = prepared;
     let mut run = run;
     macro_rules! step {
         ($doing:expr) => {
@@ -165,13 +150,9 @@ async fn make(
     }
     for skeleton in &rendered.skeletons {
         if matches!(skeleton.purpose, Purpose::Token { .. }) {
-            let secret = grants
-                .iter()
-                .find(|it| it.kind == "Secret" && it.name == skeleton.secret);
+            let secret = grants.iter().find(|it| it.kind == "Secret" && it.name == skeleton.secret);
             let secret = secret.and_then(|it| it.uid.clone()).unwrap_or_default();
-            step!(
-                inputs::write_token(&plan, skeleton, secret.as_str(), &surroundings, context).await
-            );
+            step!(inputs::write_token(&plan, skeleton, secret.as_str(), &surroundings, context).await);
         }
     }
     // Rights last: now the tokens, which nobody holds yet, are worth something.
@@ -203,9 +184,7 @@ async fn make(
         context.metrics.job_after(since(&created));
     }
     // The watch shows the pod; without one the deadline for starting counts.
-    Ok(Action::requeue(Duration::from_secs(
-        plan.deadlines.start_seconds,
-    )))
+    Ok(Action::requeue(Duration::from_secs(plan.deadlines.start_seconds)))
 }
 
 /// What the status says before anything is made.
@@ -217,11 +196,7 @@ async fn write_plan(
     warnings: &[Reason],
     context: &Context,
 ) -> Result<Arc<AgentRun>, Error> {
-    if run
-        .status
-        .as_ref()
-        .is_some_and(|it| it.plan_digest.is_some())
-    {
+    if run.status.as_ref().is_some_and(|it| it.plan_digest.is_some()) {
         return Ok(Arc::clone(run));
     }
     let workload = rendered.stage(Stage::Workload).next();
@@ -256,15 +231,8 @@ fn granted_says(plan: &sympozium_api::RunPlan) -> Says {
     if count == 0 {
         return Says::yes("NoRights", "no part of the run may use the Kubernetes API");
     }
-    let names: Vec<&str> = plan
-        .identities
-        .iter()
-        .map(|it| it.pack.as_deref().unwrap_or("hooks"))
-        .collect();
-    Says::yes(
-        "Granted",
-        format!("rights at the Kubernetes API: {}", names.join(", ")),
-    )
+    let names: Vec<&str> = plan.identities.iter().map(|it| it.pack.as_deref().unwrap_or("hooks")).collect();
+    Says::yes("Granted", format!("rights at the Kubernetes API: {}", names.join(", ")))
 }
 
 /// What of a run must go with it, in the order in which it is made. The plan stays.
@@ -275,20 +243,12 @@ pub fn records(rendered: &Rendered) -> Vec<GrantRecord> {
 
 /// The plan stays as long as the run itself: it says what the run could touch.
 fn is_kept(object: &Object) -> bool {
-    let component = object
-        .metadata()
-        .labels
-        .as_ref()
-        .and_then(|it| it.get(sympozium_api::labels::COMPONENT));
+    let component = object.metadata().labels.as_ref().and_then(|it| it.get(sympozium_api::labels::COMPONENT));
     component.is_some_and(|it| it == sympozium_api::labels::component::PLAN)
 }
 
 fn record(object: &Object) -> GrantRecord {
-    let skill = object
-        .metadata()
-        .labels
-        .as_ref()
-        .and_then(|it| it.get(sympozium_api::labels::SKILL));
+    let skill = object.metadata().labels.as_ref().and_then(|it| it.get(sympozium_api::labels::SKILL));
     GrantRecord {
         kind: object.kind().to_owned(),
         namespace: object.namespace().map(Into::into),
@@ -327,11 +287,7 @@ fn job_of(run: &AgentRun, context: &Context) -> Option<Arc<Job>> {
 }
 
 /// Planned, and no further.
-async fn planned_only(
-    run: Arc<AgentRun>,
-    prepared: &Prepared,
-    context: &Context,
-) -> Result<Action, Error> {
+async fn planned_only(run: Arc<AgentRun>, prepared: &Prepared, context: &Context) -> Result<Action, Error> {
     let change = Change::of(&run)
         .set("planDigest", &prepared.rendered.digest)?
         .set("resolved", &prepared.plan.resolved)?
@@ -344,9 +300,7 @@ async fn planned_only(
     }
     let outcome = Outcome {
         phase: Phase::Skipped,
-        result: Some(
-            "planned only, as `dryRun` asks; `sympozium explain` shows the plan".to_owned(),
-        ),
+        result: Some("planned only, as `dryRun` asks; `sympozium explain` shows the plan".to_owned()),
         ..Outcome::default()
     };
     end::finish(run, outcome, context).await
@@ -355,9 +309,7 @@ async fn planned_only(
 /// Says why a run does not begin, and when to look again.
 async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Result<Action, Error> {
     let patience = context.settings.patience;
-    let waited = run
-        .creation_timestamp()
-        .map_or(Duration::ZERO, |it| since(&it));
+    let waited = run.creation_timestamp().map_or(Duration::ZERO, |it| since(&it));
     if !matches!(not_now, NotNow::Queued(_)) {
         context.index.give_back(&run.uid().unwrap_or_default());
     }
@@ -378,12 +330,7 @@ async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Res
         }
         NotNow::Missing(reasons) | NotNow::Denied(reasons) => {
             let text = told(&reasons);
-            let about = About {
-                type_: EventType::Warning,
-                reason: "Denied",
-                action: "Admit",
-                note: &text,
-            };
+            let about = About { type_: EventType::Warning, reason: "Denied", action: "Admit", note: &text };
             context.tell(&run, about).await;
             let outcome = Outcome {
                 admitted: Some(Says::no(reason::DENIED, text.clone())),
@@ -392,10 +339,8 @@ async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Res
             end::finish(run, outcome, context).await
         }
         NotNow::Impossible(why) => {
-            let outcome = Outcome {
-                admitted: Some(Says::no(reason::IMPOSSIBLE, why.clone())),
-                ..Outcome::failed(&why)
-            };
+            let outcome =
+                Outcome { admitted: Some(Says::no(reason::IMPOSSIBLE, why.clone())), ..Outcome::failed(&why) };
             end::finish(run, outcome, context).await
         }
     }
@@ -404,10 +349,7 @@ async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Res
 /// Every reason on a line of its own, with its rule and the way out.
 fn told(reasons: &[Reason]) -> String {
     let line = |it: &Reason| {
-        format!(
-            "denied[{}]: {}: {}: {} (hint: {})",
-            it.rule, it.subject, it.field, it.message, it.remedy
-        )
+        format!("denied[{}]: {}: {}: {} (hint: {})", it.rule, it.subject, it.field, it.message, it.remedy)
     };
     let lines: Vec<String> = reasons.iter().map(line).collect();
     lines.join("\n")

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
 use kube::runtime::controller::Action;
@@ -74,19 +72,12 @@ pub struct Outcome {
 impl Outcome {
     /// It failed.
     pub fn failed(why: &str) -> Self {
-        Self {
-            phase: Phase::Failed,
-            error: Some(why.to_owned()),
-            ..Self::default()
-        }
+        Self { phase: Phase::Failed, error: Some(why.to_owned()), ..Self::default() }
     }
 
     /// A person ended it before it began.
     pub fn cancelled() -> Self {
-        Self {
-            phase: Phase::Cancelled,
-            ..Self::default()
-        }
+        Self { phase: Phase::Cancelled, ..Self::default() }
     }
 }
 
@@ -122,10 +113,7 @@ fn is_token(record: &GrantRecord) -> bool {
 }
 
 fn grants(run: &AgentRun) -> &[GrantRecord] {
-    run.status
-        .as_ref()
-        .map(|it| it.grants.as_slice())
-        .unwrap_or_default()
+    run.status.as_ref().map(|it| it.grants.as_slice()).unwrap_or_default()
 }
 
 /// Whether a record is of something that makes pods.
@@ -138,10 +126,7 @@ pub fn is_workload(record: &GrantRecord) -> bool {
 pub async fn remove_workload(run: &AgentRun, pod: &Pod, context: &Context) -> Result<(), Error> {
     let uid = run.uid().unwrap_or_default();
     let version = sandbox_version(run, context)?;
-    let post = run
-        .status
-        .as_ref()
-        .and_then(|it| it.post_run_job_name.as_ref());
+    let post = run.status.as_ref().and_then(|it| it.post_run_job_name.as_ref());
     for record in grants(run).iter().filter(|it| is_workload(it)) {
         // Hooks have their turn afterwards.
         if post.is_some_and(|it| it.as_str() == record.name) {
@@ -179,21 +164,13 @@ fn sandbox_version(run: &AgentRun, context: &Context) -> Result<Option<SandboxVe
 }
 
 /// The UID of what a record of the run names, if it is there and the run's.
-pub async fn find(
-    run: &AgentRun,
-    record: &GrantRecord,
-    context: &Context,
-) -> Result<Option<String>, Error> {
+pub async fn find(run: &AgentRun, record: &GrantRecord, context: &Context) -> Result<Option<String>, Error> {
     let uid = run.uid().unwrap_or_default();
     objects::find(context, record, &uid, sandbox_version(run, context)?).await
 }
 
 /// The run is over: takes its rights, says what came of it, and removes the rest.
-pub async fn finish(
-    run: Arc<AgentRun>,
-    outcome: Outcome,
-    context: &Context,
-) -> Result<Action, Error> {
+pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> Result<Action, Error> {
     revoke_rights(&run, Whose::All, context).await?;
     let mut change = Change::of(&run)
         .set("phase", outcome.phase)?
@@ -208,10 +185,9 @@ pub async fn finish(
     let status = run.status.as_ref();
     if status.is_some_and(|it| it.granted_at.is_some()) {
         // Only now: the gateway hears nothing more of a run of which this is said, and the bridge has its last word until then.
-        change = change.set("revokedAt", now())?.say(
-            condition::GRANTED,
-            Says::no("Revoked", "the run is over, and its rights were taken back"),
-        );
+        change = change
+            .set("revokedAt", now())?
+            .say(condition::GRANTED, Says::no("Revoked", "the run is over, and its rights were taken back"));
         let reported = status.and_then(|it| it.report.as_ref());
         if let Some(reported) = reported.filter(|it| it.finished) {
             context.metrics.revoked_after(since(&reported.reported_at));
@@ -227,16 +203,10 @@ pub async fn finish(
         // Nothing of it was ever there.
         change = change.set("revocation", revocation(Vec::new()))?;
     } else {
-        change = change.say(
-            condition::REVOKED,
-            Says::no("Revoking", "what was made for the run is being removed"),
-        );
+        change = change.say(condition::REVOKED, Says::no("Revoking", "what was made for the run is being removed"));
     }
     let run = change.write(context).await?;
-    let (type_, note) = match (
-        &run.status.as_ref().and_then(|it| it.error.clone()),
-        &outcome.warning,
-    ) {
+    let (type_, note) = match (&run.status.as_ref().and_then(|it| it.error.clone()), &outcome.warning) {
         (Some(error), _) => (EventType::Warning, error.clone()),
         (None, Some(warning)) => (EventType::Warning, warning.clone()),
         (None, None) => (EventType::Normal, "the run is over".to_owned()),
@@ -247,21 +217,13 @@ pub async fn finish(
         Phase::Skipped => "Skipped",
         _ => "Failed",
     };
-    let about = About {
-        type_,
-        reason,
-        action: "End",
-        note: &note,
-    };
+    let about = About { type_, reason, action: "End", note: &note };
     context.tell(&run, about).await;
     clean(run, context).await
 }
 
 fn revocation(remaining: Vec<GrantRecord>) -> Revocation {
-    Revocation {
-        checked_at: now(),
-        remaining,
-    }
+    Revocation { checked_at: now(), remaining }
 }
 
 /// Removes what is left of a run that is over, looks whether all of it is gone, and writes that down.
@@ -274,25 +236,15 @@ pub async fn clean(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     }
     let keep = run.spec.cleanup == sympozium_api::agent_run::Cleanup::Keep;
     let ended = remove_all(&run, keep, context).await?;
-    let pods = if keep {
-        Vec::new()
-    } else {
-        pods_of(&run, context)
-    };
+    let pods = if keep { Vec::new() } else { pods_of(&run, context) };
     if (!ended || !pods.is_empty()) && completed(&run) < POD_PATIENCE {
         return Ok(Action::requeue(LOOK_AGAIN));
     }
     let Left { remaining, asked } = left(&run, keep, context).await?;
     let says = if remaining.is_empty() {
-        Says::yes(
-            "Revoked",
-            format!("nothing of the run is left; checked {asked}"),
-        )
+        Says::yes("Revoked", format!("nothing of the run is left; checked {asked}"))
     } else {
-        let names: Vec<String> = remaining
-            .iter()
-            .map(|it| format!("{} {}", it.kind, it.name))
-            .collect();
+        let names: Vec<String> = remaining.iter().map(|it| format!("{} {}", it.kind, it.name)).collect();
         Says::no(REMAINING, format!("still there: {}", names.join(", ")))
     };
     let is_clean = remaining.is_empty();
@@ -347,10 +299,7 @@ async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<boo
         }
         // A pod goes with what made it. One that was torn away from it does not.
         if has_lingered(run) {
-            for pod in pods
-                .iter()
-                .filter(|it| it.metadata.deletion_timestamp.is_none())
-            {
+            for pod in pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
                 let removed = objects::remove(context, &record_of(pod), &uid, version).await;
                 outcome = outcome.and(removed.map(drop));
             }
@@ -468,8 +417,7 @@ async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Err
         Err(error) if !error.is_final() => return Err(error),
         found => found.ok(),
     };
-    let mut asked =
-        "by reading back; its plan is gone, so that nobody knows what to ask about its accounts";
+    let mut asked = "by reading back; its plan is gone, so that nobody knows what to ask about its accounts";
     if let Some(plan) = plan {
         asked = "by reading back and by asking what its accounts may do";
         for identity in &plan.identities {
@@ -490,33 +438,18 @@ async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Err
 
 /// Whether an account of the run may still do what it was granted, and one that never was there may not: what everybody may do
 /// is not the run's.
-async fn may_still(
-    run: &AgentRun,
-    plan: &RunPlan,
-    identity_: &Identity,
-    context: &Context,
-) -> Result<bool, Error> {
+async fn may_still(run: &AgentRun, plan: &RunPlan, identity_: &Identity, context: &Context) -> Result<bool, Error> {
     let names = Names::new(&identity(run));
     let account = names.of(&identity_.name.0.replace('-', ""));
     let nobody = names.of("nobody");
     let namespace = plan.run.namespace.as_str();
-    let in_namespace = identity_
-        .namespace_rules
-        .iter()
-        .map(|rule| (rule, Some(namespace)));
+    let in_namespace = identity_.namespace_rules.iter().map(|rule| (rule, Some(namespace)));
     let in_cluster = identity_.cluster_rules.iter().map(|rule| (rule, None));
     for (rule, scope) in in_namespace.chain(in_cluster).take(RIGHTS_ASKED) {
         let attributes = ResourceAttributes {
             group: rule.api_groups.first().cloned(),
-            resource: rule
-                .resources
-                .first()
-                .map(|it| it.split('/').next().unwrap_or(it).to_owned()),
-            subresource: rule
-                .resources
-                .first()
-                .and_then(|it| it.split_once('/'))
-                .map(|(_, sub)| sub.to_owned()),
+            resource: rule.resources.first().map(|it| it.split('/').next().unwrap_or(it).to_owned()),
+            subresource: rule.resources.first().and_then(|it| it.split_once('/')).map(|(_, sub)| sub.to_owned()),
             verb: rule.verbs.first().cloned(),
             name: rule.resource_names.first().cloned(),
             namespace: scope.map(str::to_owned),
@@ -585,9 +518,7 @@ pub async fn deleted(run: Arc<AgentRun>, context: &Context) -> Result<Action, Er
 /// What is still there is removed again the next time; the rest is not.
 fn remove_again(uid: &str, remaining: &[GrantRecord], context: &Context) {
     for record in remaining {
-        context
-            .index
-            .forget_removed(uid, &record.kind, &record.name);
+        context.index.forget_removed(uid, &record.kind, &record.name);
     }
 }
 

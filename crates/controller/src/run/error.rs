@@ -50,21 +50,14 @@ impl Error {
         name: impl Into<String>,
     ) -> impl FnOnce(kube::Error) -> Self {
         let (kind, name) = (kind.into(), name.into());
-        move |error| Self::Api {
-            verb,
-            kind,
-            name,
-            error: Box::new(error),
-        }
+        move |error| Self::Api { verb, kind, name, error: Box::new(error) }
     }
 
     /// Whether trying again cannot help: the API server has understood and refuses, or something of somebody else's is in the
     /// way.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Api { error, .. } => {
-                response(error).is_some_and(|it| matches!(it.code, 400 | 403 | 413 | 422))
-            }
+            Self::Api { error, .. } => response(error).is_some_and(|it| matches!(it.code, 400 | 403 | 413 | 422)),
             Self::Foreign { .. } | Self::PlanChanged | Self::Json(_) | Self::Unsignable(_) => true,
             Self::Waiting(_) => false,
         }

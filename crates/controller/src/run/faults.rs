@@ -66,8 +66,7 @@ pub const SANDBOX_PATIENCE: Duration = Duration::from_secs(20);
 pub fn unmade(pod: &Pod, age: Duration) -> Option<Fault> {
     let status = pod.status.as_ref()?;
     let mut conditions = status.conditions.iter().flatten();
-    let waits =
-        conditions.any(|it| it.type_ == "PodReadyToStartContainers" && it.status == "False");
+    let waits = conditions.any(|it| it.type_ == "PodReadyToStartContainers" && it.status == "False");
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     (waits && age >= SANDBOX_PATIENCE).then(|| Fault {
         reason: "PodSandbox",
@@ -98,46 +97,29 @@ fn waiting(container: &ContainerStatus) -> Option<Fault> {
             format!("the image `{image}` of container `{name}` cannot be pulled: {said}"),
             Patience::Some(IMAGE_PATIENCE),
         ),
-        "InvalidImageName" | "ErrImageNeverPull" => (
-            "ImagePull",
-            format!("the image `{image}` of container `{name}` cannot be had: {said}"),
-            Patience::None,
-        ),
-        "CreateContainerConfigError" => (
-            "MissingConfig",
-            format!("container `{name}` waits for what it reads: {said}"),
-            Patience::Start,
-        ),
-        "CreateContainerError" | "RunContainerError" | "PreCreateHookError" => (
-            "ContainerStart",
-            format!("container `{name}` cannot be started: {said}"),
-            Patience::Some(IMAGE_PATIENCE),
-        ),
+        "InvalidImageName" | "ErrImageNeverPull" => {
+            ("ImagePull", format!("the image `{image}` of container `{name}` cannot be had: {said}"), Patience::None)
+        }
+        "CreateContainerConfigError" => {
+            ("MissingConfig", format!("container `{name}` waits for what it reads: {said}"), Patience::Start)
+        }
+        "CreateContainerError" | "RunContainerError" | "PreCreateHookError" => {
+            ("ContainerStart", format!("container `{name}` cannot be started: {said}"), Patience::Some(IMAGE_PATIENCE))
+        }
         "CrashLoopBackOff" if container.restart_count >= RESTARTS => (
             "CrashLoop",
-            format!(
-                "container `{name}` keeps crashing ({} times): {}",
-                container.restart_count,
-                last_end(container)
-            ),
+            format!("container `{name}` keeps crashing ({} times): {}", container.restart_count, last_end(container)),
             Patience::None,
         ),
         _ => return None,
     };
-    Some(Fault {
-        reason,
-        message: message.trim_end_matches([':', ' ']).to_owned(),
-        patience,
-    })
+    Some(Fault { reason, message: message.trim_end_matches([':', ' ']).to_owned(), patience })
 }
 
 /// How a container ended the last time.
 fn last_end(container: &ContainerStatus) -> String {
     let states = [container.state.as_ref(), container.last_state.as_ref()];
-    let ended = states
-        .into_iter()
-        .flatten()
-        .find_map(|it| it.terminated.as_ref());
+    let ended = states.into_iter().flatten().find_map(|it| it.terminated.as_ref());
     let Some(ended) = ended else {
         return "it says nothing".to_owned();
     };
@@ -171,23 +153,17 @@ fn tail(text: &str, most: usize) -> &str {
 /// Why a pod had to end that was not asked to by us.
 pub fn from_outside(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref();
-    let message = status
-        .and_then(|it| it.message.as_deref())
-        .unwrap_or_default();
+    let message = status.and_then(|it| it.message.as_deref()).unwrap_or_default();
     match status.and_then(|it| it.reason.as_deref()) {
         Some("Evicted") => {
-            return Some(format!(
-                "the run's pod was evicted from its node: {message}"
-            ));
+            return Some(format!("the run's pod was evicted from its node: {message}"));
         }
         Some("DeadlineExceeded") => return Some(TIME_IS_UP.to_owned()),
         Some("NodeLost" | "NodeShutdown" | "Terminated") => {
             return Some(format!("the node of the run's pod is gone: {message}"));
         }
         Some("Preempting" | "Preempted") => {
-            return Some(format!(
-                "the run's pod had to make room for others: {message}"
-            ));
+            return Some(format!("the run's pod had to make room for others: {message}"));
         }
         _ => {}
     }
@@ -212,21 +188,14 @@ pub fn end(pod: &Pod) -> String {
             format!("the check of the network failed: {}", network_text(&said))
         }
         Some(container) => {
-            format!(
-                "container `{}` failed: {}",
-                container.name,
-                last_end(container)
-            )
+            format!("container `{}` failed: {}", container.name, last_end(container))
         }
         None => "the run's pod ended, and nobody has said how the run did".to_owned(),
     }
 }
 
 fn is_failed(container: &ContainerStatus) -> bool {
-    let ended = container
-        .state
-        .as_ref()
-        .and_then(|it| it.terminated.as_ref());
+    let ended = container.state.as_ref().and_then(|it| it.terminated.as_ref());
     ended.is_some_and(|it| it.exit_code != 0)
 }
 
@@ -241,9 +210,7 @@ fn network_text(said: &str) -> &str {
 
 /// Whether the run's network is held in, by what the check found: yes, no with the reason, or nothing yet.
 pub fn network(pod: &Pod) -> Option<Result<(), String>> {
-    let said = containers(pod)
-        .find(|it| it.name == CHECK_NETWORK)
-        .and_then(said_last)?;
+    let said = containers(pod).find(|it| it.name == CHECK_NETWORK).and_then(said_last)?;
     match said.split_once(": ") {
         None if said == "enforced" => Some(Ok(())),
         Some(("unenforced", why)) => Some(Err(why.to_owned())),
@@ -253,10 +220,7 @@ pub fn network(pod: &Pod) -> Option<Result<(), String>> {
 
 /// Whether every container of the pod's own has begun.
 pub fn has_started(pod: &Pod) -> bool {
-    let statuses = pod
-        .status
-        .iter()
-        .flat_map(|it| it.container_statuses.iter().flatten());
+    let statuses = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
     let mut any = false;
     for container in statuses {
         any = true;
@@ -274,33 +238,23 @@ pub fn has_ended(pod: &Pod) -> bool {
     if matches!(phase, Some("Succeeded" | "Failed")) {
         return true;
     }
-    let mut statuses = pod
-        .status
-        .iter()
-        .flat_map(|it| it.container_statuses.iter().flatten());
+    let mut statuses = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
     statuses.any(|it| it.name == BRIDGE && is_over(it))
 }
 
 fn is_over(container: &ContainerStatus) -> bool {
-    container
-        .state
-        .as_ref()
-        .is_some_and(|it| it.terminated.is_some())
+    container.state.as_ref().is_some_and(|it| it.terminated.is_some())
 }
 
 /// Whether nothing of the pod runs any more.
 pub fn is_still(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
-        || (has_ended(pod) && containers(pod).all(is_over))
+    matches!(phase, Some("Succeeded" | "Failed")) || (has_ended(pod) && containers(pod).all(is_over))
 }
 
 /// The exit code of the agent's container.
 pub fn agent_exit(pod: &Pod) -> Option<i32> {
-    let mut statuses = pod
-        .status
-        .iter()
-        .flat_map(|it| it.container_statuses.iter().flatten());
+    let mut statuses = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
     let agent = statuses.find(|it| it.name == AGENT)?;
     Some(agent.state.as_ref()?.terminated.as_ref()?.exit_code)
 }
@@ -310,10 +264,7 @@ pub fn failed_containers(pod: &Pod) -> Vec<ContainerFailure> {
     let failed = containers(pod).filter(|it| is_failed(it) || it.restart_count > 0);
     let failed = failed.map(|container| {
         let states = [container.state.as_ref(), container.last_state.as_ref()];
-        let ended = states
-            .into_iter()
-            .flatten()
-            .find_map(|it| it.terminated.as_ref());
+        let ended = states.into_iter().flatten().find_map(|it| it.terminated.as_ref());
         let mut reason = last_end(container);
         reason.truncate(reason.floor_char_boundary(limits::SHORT_TEXT));
         ContainerFailure {
@@ -330,8 +281,7 @@ pub fn failed_containers(pod: &Pod) -> Vec<ContainerFailure> {
 pub fn begun(pod: &Pod) -> Vec<String> {
     let begun = containers(pod).filter(|it| {
         let state = it.state.as_ref();
-        it.restart_count > 0
-            || state.is_some_and(|it| it.running.is_some() || it.terminated.is_some())
+        it.restart_count > 0 || state.is_some_and(|it| it.running.is_some() || it.terminated.is_some())
     });
     begun.map(|it| it.name.clone()).collect()
 }
@@ -339,49 +289,31 @@ pub fn begun(pod: &Pod) -> Vec<String> {
 /// Since when a container runs, if it does.
 pub fn running_since(pod: &Pod, name: &str) -> Option<Time> {
     let container = containers(pod).find(|it| it.name == name)?;
-    container
-        .state
-        .as_ref()?
-        .running
-        .as_ref()?
-        .started_at
-        .clone()
+    container.state.as_ref()?.running.as_ref()?.started_at.clone()
 }
 
 /// Why a Job has failed, if it has.
 pub fn of_job(job: &Job) -> Option<String> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
-    let failed = conditions.iter().find(|it| {
-        matches!(it.type_.as_str(), "Failed" | "FailureTarget") && it.status == "True"
-    })?;
+    let failed =
+        conditions.iter().find(|it| matches!(it.type_.as_str(), "Failed" | "FailureTarget") && it.status == "True")?;
     Some(match failed.reason.as_deref() {
         Some("DeadlineExceeded") => TIME_IS_UP.to_owned(),
-        _ => format!(
-            "the run's Job failed: {}",
-            failed.message.as_deref().unwrap_or_default()
-        ),
+        _ => format!("the run's Job failed: {}", failed.message.as_deref().unwrap_or_default()),
     })
 }
 
 /// Whether a Job has succeeded.
 pub fn is_complete(job: &Job) -> bool {
     let status = job.status.as_ref();
-    let conditions = status
-        .and_then(|it| it.conditions.as_ref())
-        .into_iter()
-        .flatten();
-    conditions
-        .filter(|it| matches!(it.type_.as_str(), "Complete" | "SuccessCriteriaMet"))
-        .any(|it| it.status == "True")
+    let conditions = status.and_then(|it| it.conditions.as_ref()).into_iter().flatten();
+    conditions.filter(|it| matches!(it.type_.as_str(), "Complete" | "SuccessCriteriaMet")).any(|it| it.status == "True")
 }
 
 /// Whether a node has stopped answering.
 pub fn is_lost(node: &Node) -> bool {
     let status = node.status.as_ref();
-    let mut conditions = status
-        .and_then(|it| it.conditions.as_ref())
-        .into_iter()
-        .flatten();
+    let mut conditions = status.and_then(|it| it.conditions.as_ref()).into_iter().flatten();
     conditions.any(|it| it.type_ == "Ready" && it.status != "True")
 }
 
@@ -391,19 +323,12 @@ pub fn refusal(said: &str) -> Fault {
         ("PodSecurity", Patience::None)
     } else if said.contains("exceeded quota") || said.contains("must specify limits") {
         ("Quota", Patience::Start)
-    } else if said.contains("LimitRange")
-        || said.contains("per Container is")
-        || said.contains("per Pod is")
-    {
+    } else if said.contains("LimitRange") || said.contains("per Container is") || said.contains("per Pod is") {
         ("LimitRange", Patience::None)
     } else {
         ("PodRefused", Patience::Start)
     };
-    Fault {
-        reason,
-        message: refused(said),
-        patience,
-    }
+    Fault { reason, message: refused(said), patience }
 }
 
 /// What the API server said when it refused, in plain words.

@@ -37,9 +37,10 @@ pub async fn settled(run: Arc<AgentRun>, context: &Context) -> Result<Action, Er
 /// The oldest runs of the same agent that are beyond what is kept.
 fn beyond(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
     let agent = run.spec.agent();
-    let mut runs = context.world.runs.state_filter(|other| {
-        is_settled(other) && other.namespace() == run.namespace() && other.spec.agent() == agent
-    });
+    let mut runs = context
+        .world
+        .runs
+        .state_filter(|other| is_settled(other) && other.namespace() == run.namespace() && other.spec.agent() == agent);
     let most = context.settings.history;
     if runs.len() <= most {
         return Vec::new();
@@ -50,13 +51,9 @@ fn beyond(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
 }
 
 async fn remove(run: &AgentRun, context: &Context) -> Result<(), Error> {
-    let api: Api<AgentRun> =
-        Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default());
+    let api: Api<AgentRun> = Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default());
     let parameters = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: run.uid(),
-            resource_version: None,
-        }),
+        preconditions: Some(Preconditions { uid: run.uid(), resource_version: None }),
         ..DeleteParams::background()
     };
     context.metrics.wrote("AgentRun", "delete");

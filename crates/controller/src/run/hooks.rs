@@ -33,10 +33,7 @@ const TOO_LONG: &str = "its hooks took too long";
 
 /// The hooks before a run, and how long each may take.
 fn before(plan: &RunPlan) -> impl Iterator<Item = (&Part, Duration)> {
-    let hooks = plan
-        .parts
-        .iter()
-        .filter(|it| matches!(it.role, Role::PreRun { .. }));
+    let hooks = plan.parts.iter().filter(|it| matches!(it.role, Role::PreRun { .. }));
     hooks.map(|it| {
         let seconds = it.timeout_seconds.unwrap_or(plan.deadlines.run_seconds);
         (it, Duration::from_secs(seconds))
@@ -121,9 +118,7 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
     };
     let surroundings = context.surroundings.borrow().clone();
     let renewal = match surroundings {
-        Some(surroundings) => {
-            inputs::renew(&run, &plan, Renewed::Hooks, &surroundings, context).await?
-        }
+        Some(surroundings) => inputs::renew(&run, &plan, Renewed::Hooks, &surroundings, context).await?,
         None => None,
     };
     Ok(Action::requeue(renewal.map_or(rest, |it| it.min(rest))))
@@ -139,11 +134,7 @@ fn rest(run: &AgentRun, job: &Job, plan: &RunPlan) -> Option<Duration> {
     let mut ended = conditions.filter(|it| it.type_ == condition::AGENT_ENDED);
     let ended = ended.next().map(|it| since(&it.last_transition_time));
     // The agent's pod ends before, and that takes its grace.
-    let Deadlines {
-        grace_seconds,
-        start_seconds,
-        ..
-    } = plan.deadlines;
+    let Deadlines { grace_seconds, start_seconds, .. } = plan.deadlines;
     let before = Duration::from_secs(grace_seconds + start_seconds) + GRACE_SLACK;
     let of_all = (before + work).checked_sub(ended.unwrap_or_default())?;
     Some(of_job.min(of_all)).filter(|it| !it.is_zero())
@@ -159,33 +150,20 @@ struct Answer {
 impl Answer {
     fn of(run: &AgentRun, plan: &RunPlan) -> Self {
         let gate = |it: &Part| matches!(it.role, Role::PostRun { gate: true, .. });
-        Self {
-            outcome: kept_outcome(run),
-            is_gated: plan.parts.iter().any(gate),
-        }
+        Self { outcome: kept_outcome(run), is_gated: plan.parts.iter().any(gate) }
     }
 
     /// Every hook ended well.
     fn passed(self) -> Outcome {
-        Outcome {
-            gate: self.is_gated.then_some(GateVerdict::Approved),
-            ..self.outcome
-        }
+        Outcome { gate: self.is_gated.then_some(GateVerdict::Approved), ..self.outcome }
     }
 
     /// A person does not wait for them: a gate that has not decided is closed.
     fn cancelled(self) -> Outcome {
         if self.is_gated && self.outcome.phase == Phase::Succeeded {
-            return Outcome {
-                phase: Phase::Cancelled,
-                result: None,
-                ..self.outcome
-            };
+            return Outcome { phase: Phase::Cancelled, result: None, ..self.outcome };
         }
-        Outcome {
-            warning: Some("after the run: its hooks were cancelled".to_owned()),
-            ..self.outcome
-        }
+        Outcome { warning: Some("after the run: its hooks were cancelled".to_owned()), ..self.outcome }
     }
 
     /// The hooks did not: an answer that needs their word is held back, and another has a warning.
@@ -199,10 +177,7 @@ impl Answer {
                 ..self.outcome
             };
         }
-        Outcome {
-            warning: Some(format!("after the run: {why}")),
-            ..self.outcome
-        }
+        Outcome { warning: Some(format!("after the run: {why}")), ..self.outcome }
     }
 }
 
@@ -217,14 +192,10 @@ enum Found {
 /// The Job of the hooks that was made for this run. Another of that name would give the verdict of somebody else.
 async fn own_job(run: &AgentRun, context: &Context) -> Result<Found, Error> {
     let status = run.status.as_ref();
-    let name = status
-        .and_then(|it| it.post_run_job_name.clone())
-        .unwrap_or_default();
+    let name = status.and_then(|it| it.post_run_job_name.clone()).unwrap_or_default();
     let namespace = run.namespace().unwrap_or_default();
     let made = status.map(|it| it.grants.as_slice()).unwrap_or_default();
-    let made = made
-        .iter()
-        .find(|it| it.kind == "Job" && it.name == name.as_str());
+    let made = made.iter().find(|it| it.kind == "Job" && it.name == name.as_str());
     let made = made.and_then(|it| it.uid.as_ref().map(|it| it.as_str().to_owned()));
     let is_made = |job: &Job| made.is_none() || job.uid() == made;
     let seen = World::find(&context.world.jobs, &namespace, name.as_str());
@@ -243,11 +214,7 @@ async fn own_job(run: &AgentRun, context: &Context) -> Result<Found, Error> {
 
 /// Has the agent's pod end before hooks begin, an agent that lingers among them. How long to wait for it; nothing when it has
 /// ended, or when its node had its time and says nothing.
-async fn end_agent(
-    run: &AgentRun,
-    plan: &RunPlan,
-    context: &Context,
-) -> Result<Option<Duration>, Error> {
+async fn end_agent(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<Option<Duration>, Error> {
     let Some(pod) = pod_of(run, context).filter(|pod| !faults::is_still(pod)) else {
         return Ok(None);
     };
@@ -255,18 +222,14 @@ async fn end_agent(
         return Ok(GRACE_SLACK.checked_sub(since(by)));
     }
     let report = run.status.as_ref().and_then(|it| it.report.as_ref());
-    let ended = report
-        .filter(|it| it.finished)
-        .map(|it| since(&it.reported_at));
+    let ended = report.filter(|it| it.finished).map(|it| since(&it.reported_at));
     // A pod that is to be kept has a while to end by itself.
     let keep = run.spec.cleanup == Cleanup::Keep;
     if keep && let Some(rest) = ended.and_then(|it| end::LINGER.checked_sub(it)) {
         return Ok(Some(rest.max(WATCH_PAUSE)));
     }
     end::remove_workload(run, &pod, context).await?;
-    Ok(Some(
-        Duration::from_secs(plan.deadlines.grace_seconds) + GRACE_SLACK,
-    ))
+    Ok(Some(Duration::from_secs(plan.deadlines.grace_seconds) + GRACE_SLACK))
 }
 
 /// Lets the hooks begin.
@@ -274,10 +237,8 @@ async fn wake(job: &Job, context: &Context) -> Result<(), Error> {
     let namespace = job.namespace().unwrap_or_default();
     let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), &namespace);
     let patch = json!({ "metadata": { "uid": job.uid() }, "spec": { "suspend": false } });
-    let parameters = PatchParams {
-        field_manager: Some(field_manager::CONTROLLER.to_owned()),
-        ..PatchParams::default()
-    };
+    let parameters =
+        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
     context.metrics.wrote("Job", "patch");
     let name = job.name_any();
     let patch = Patch::Merge(&patch);
@@ -288,11 +249,9 @@ async fn wake(job: &Job, context: &Context) -> Result<(), Error> {
 /// The pod of the hooks after the run.
 fn hook_pod(run: &AgentRun, context: &Context) -> Option<Arc<Pod>> {
     let pods = end::pods_of(run, context).into_iter();
-    let is_hooks = |pod: &Arc<Pod>| {
-        pod.labels().get(labels::COMPONENT).map(String::as_str) == Some(component::POST_RUN)
-    };
-    pods.filter(is_hooks)
-        .max_by_key(|it| it.creation_timestamp())
+    let is_hooks =
+        |pod: &Arc<Pod>| pod.labels().get(labels::COMPONENT).map(String::as_str) == Some(component::POST_RUN);
+    pods.filter(is_hooks).max_by_key(|it| it.creation_timestamp())
 }
 
 /// What was written down when the agent had ended.
@@ -310,9 +269,7 @@ fn kept_outcome(run: &AgentRun) -> Outcome {
     };
     Outcome {
         phase,
-        result: report
-            .and_then(|it| it.result.clone())
-            .filter(|_| phase == Phase::Succeeded),
+        result: report.and_then(|it| it.result.clone()).filter(|_| phase == Phase::Succeeded),
         error: status.error.clone(),
         exit_code: status.exit_code,
         token_usage: status.token_usage.clone(),

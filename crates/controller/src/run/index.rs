@@ -20,10 +20,7 @@ pub struct Index {
 
 impl Default for Index {
     fn default() -> Self {
-        Self {
-            inner: Mutex::default(),
-            known: Once::new(),
-        }
+        Self { inner: Mutex::default(), known: Once::new() }
     }
 }
 
@@ -94,15 +91,11 @@ impl Index {
         } else {
             Standing::Waiting
         };
-        let known = Known {
-            reference: ObjectRef::from_obj(run),
-            standing,
-        };
+        let known = Known { reference: ObjectRef::from_obj(run), standing };
         let before = inner.runs.insert(uid, known);
         Sighted {
             has_settled: false,
-            made_room: standing != Standing::Active
-                && before.is_some_and(|it| it.standing == Standing::Active),
+            made_room: standing != Standing::Active && before.is_some_and(|it| it.standing == Standing::Active),
         }
     }
 
@@ -150,10 +143,7 @@ impl Index {
             return Err(turn);
         }
         inner.reserved.insert(uid.clone());
-        let known = Known {
-            reference: ObjectRef::from_obj(run),
-            standing: Standing::Active,
-        };
+        let known = Known { reference: ObjectRef::from_obj(run), standing: Standing::Active };
         inner.runs.insert(uid, known);
         Ok(())
     }

@@ -29,11 +29,7 @@ const CREDENTIAL_SLACK: u64 = 600;
 /// # Errors
 ///
 /// When a credential cannot be signed.
-pub fn fill(
-    plan: &RunPlan,
-    rendered: &mut Rendered,
-    surroundings: &Surroundings,
-) -> Result<(), Error> {
+pub fn fill(plan: &RunPlan, rendered: &mut Rendered, surroundings: &Surroundings) -> Result<(), Error> {
     for skeleton in &rendered.skeletons {
         let Purpose::Input { part } = &skeleton.purpose else {
             continue;
@@ -49,9 +45,7 @@ pub fn fill(
                 let own = own.map(|it| it.name.as_str()).unwrap_or_default();
                 let gateway = &surroundings.render.gateway;
                 let authority = format!("{}:{}", gateway.name, gateway.port);
-                sign(plan, own, surroundings)?
-                    .proxy_url(&authority)
-                    .to_string()
+                sign(plan, own, surroundings)?.proxy_url(&authority).to_string()
             } else {
                 let own = name.strip_prefix(key::CREDENTIAL).unwrap_or(name);
                 let signed = sign(plan, own, surroundings)?;
@@ -95,12 +89,7 @@ pub async fn write_token(
     surroundings: &Surroundings,
     context: &Context,
 ) -> Result<(), Error> {
-    let Purpose::Token {
-        service_account,
-        seconds,
-        ..
-    } = &skeleton.purpose
-    else {
+    let Purpose::Token { service_account, seconds, .. } = &skeleton.purpose else {
         return Ok(());
     };
     let namespace = plan.run.namespace.as_str();
@@ -120,13 +109,8 @@ pub async fn write_token(
     };
     context.metrics.wrote("ServiceAccount", "token");
     let parameters = PostParams::default();
-    let answer =
-        again(|| accounts.create_token_request(service_account, &parameters, &request)).await;
-    let answer = answer.map_err(Error::api(
-        "ask for a token of",
-        "ServiceAccount",
-        service_account,
-    ))?;
+    let answer = again(|| accounts.create_token_request(service_account, &parameters, &request)).await;
+    let answer = answer.map_err(Error::api("ask for a token of", "ServiceAccount", service_account))?;
     let token = answer.status.map(|it| it.token).unwrap_or_default();
 
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
@@ -138,10 +122,8 @@ pub async fn write_token(
             key::NAMESPACE: namespace,
         },
     });
-    let parameters = PatchParams {
-        field_manager: Some(field_manager::CONTROLLER.to_owned()),
-        ..PatchParams::default()
-    };
+    let parameters =
+        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
     context.metrics.wrote("Secret", "patch");
     let patch = Patch::Merge(&patch);
     let written = again(|| secrets.patch(&skeleton.secret, &parameters, &patch)).await;
@@ -219,9 +201,7 @@ pub async fn renew(
     for identity in identities {
         let word = identity.name.0.replace('-', "");
         let secret = names.of(&format!("{word}token"));
-        let recorded = grants
-            .iter()
-            .find(|it| it.kind == "Secret" && it.name == secret);
+        let recorded = grants.iter().find(|it| it.kind == "Secret" && it.name == secret);
         let Some(secret_uid) = recorded.and_then(|it| it.uid.as_ref()) else {
             continue;
         };

@@ -28,15 +28,10 @@ pub async fn gather(pod: &Pod, context: &Context) -> Vec<ContainerFailure> {
     let mut failures = faults::failed_containers(pod);
     for name in faults::begun(pod) {
         if failures.len() < limits::CONTAINERS && !failures.iter().any(|it| it.name == name) {
-            failures.push(ContainerFailure {
-                name,
-                reason: "did not fail".to_owned(),
-                ..ContainerFailure::default()
-            });
+            failures.push(ContainerFailure { name, reason: "did not fail".to_owned(), ..ContainerFailure::default() });
         }
     }
-    let pods: Api<Pod> =
-        Api::namespaced(context.client.clone(), &pod.namespace().unwrap_or_default());
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &pod.namespace().unwrap_or_default());
     let mut room = ALL;
     for failure in &mut failures {
         let parameters = LogParams {

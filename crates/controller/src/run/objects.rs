@@ -4,9 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions, PropagationPolicy,
-};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
@@ -48,10 +46,7 @@ fn resource(kind: &str) -> Option<ApiResource> {
 
 /// How Sandboxes of a version are addressed.
 fn sandbox(version: SandboxVersion) -> ApiResource {
-    let (group, version) = version
-        .api_version()
-        .split_once('/')
-        .unwrap_or((version.api_version(), ""));
+    let (group, version) = version.api_version().split_once('/').unwrap_or((version.api_version(), ""));
     ApiResource {
         group: group.to_owned(),
         version: version.to_owned(),
@@ -88,14 +83,8 @@ pub async fn make(context: &Context, object: &Object, run_uid: &str) -> Result<S
     let api = api(&context.client, &resource, object.namespace());
     let wanted = object.to_value()?;
     let mut sent: DynamicObject = serde_json::from_value(wanted.clone())?;
-    sent.types = Some(kube::api::TypeMeta {
-        api_version: object.api_version().to_owned(),
-        kind: kind.to_owned(),
-    });
-    let parameters = PostParams {
-        field_manager: Some(field_manager::CONTROLLER.to_owned()),
-        ..PostParams::default()
-    };
+    sent.types = Some(kube::api::TypeMeta { api_version: object.api_version().to_owned(), kind: kind.to_owned() });
+    let parameters = PostParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PostParams::default() };
     context.metrics.wrote(kind, "create");
     let made = match again(|| api.create(&parameters, &sent)).await {
         Ok(made) => made,
@@ -107,9 +96,7 @@ pub async fn make(context: &Context, object: &Object, run_uid: &str) -> Result<S
                     there
                 }
                 // It is gone since, or never was there.
-                None => again(|| api.create(&parameters, &sent))
-                    .await
-                    .map_err(Error::api("create", kind, name))?,
+                None => again(|| api.create(&parameters, &sent)).await.map_err(Error::api("create", kind, name))?,
             }
         }
         Err(error) => return Err(Error::api("create", kind, name)(error)),
@@ -120,18 +107,8 @@ pub async fn make(context: &Context, object: &Object, run_uid: &str) -> Result<S
 }
 
 /// Whether what is there is what we would have made.
-fn compare(
-    kind: &str,
-    name: &str,
-    wanted: &Value,
-    there: &DynamicObject,
-    run_uid: &str,
-) -> Result<(), Error> {
-    let foreign = |why| Error::Foreign {
-        kind: kind.to_owned(),
-        name: name.to_owned(),
-        why,
-    };
+fn compare(kind: &str, name: &str, wanted: &Value, there: &DynamicObject, run_uid: &str) -> Result<(), Error> {
+    let foreign = |why| Error::Foreign { kind: kind.to_owned(), name: name.to_owned(), why };
     if !is_of(there, run_uid) {
         return Err(foreign("the run does not own it"));
     }
@@ -154,9 +131,7 @@ fn compare(
     }
     let essence = ESSENCE.iter().find(|(it, _)| *it == kind);
     for field in essence.into_iter().flat_map(|(_, fields)| *fields) {
-        if there.data.get(*field).filter(|it| !it.is_null())
-            != wanted.get(*field).filter(|it| !it.is_null())
-        {
+        if there.data.get(*field).filter(|it| !it.is_null()) != wanted.get(*field).filter(|it| !it.is_null()) {
             return Err(foreign("it says something else"));
         }
     }
@@ -193,11 +168,7 @@ pub async fn find(
     let namespace = record.namespace.as_ref().map(|it| it.as_str());
     let api = api(&context.client, &resource, namespace);
     let there = again(|| api.get_metadata_opt(&record.name)).await;
-    let there = there.map_err(Error::api(
-        "read",
-        record.kind.as_str(),
-        record.name.as_str(),
-    ))?;
+    let there = there.map_err(Error::api("read", record.kind.as_str(), record.name.as_str()))?;
     let is_it = |there: &PartialObjectMeta<DynamicObject>| match &record.uid {
         Some(uid) => there.uid().as_deref() == Some(uid.as_str()),
         None => is_of(there, run_uid),
@@ -243,19 +214,14 @@ pub async fn remove(
     };
     let parameters = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
-        preconditions: Some(Preconditions {
-            uid: Some(uid.clone()),
-            resource_version: None,
-        }),
+        preconditions: Some(Preconditions { uid: Some(uid.clone()), resource_version: None }),
         ..DeleteParams::default()
     };
     context.metrics.wrote(kind, "delete");
     let removal = match again(|| api.delete(name, &parameters)).await {
-        Ok(either) => either.left().map_or(Removal::Gone, |there| {
-            match there.metadata.deletion_timestamp {
-                Some(_) => Removal::Going,
-                None => Removal::Gone,
-            }
+        Ok(either) => either.left().map_or(Removal::Gone, |there| match there.metadata.deletion_timestamp {
+            Some(_) => Removal::Going,
+            None => Removal::Gone,
         }),
         Err(error) if is_missing(&error) => Removal::Gone,
         // Another of that name is not ours to remove; but a conflict can have other reasons.

@@ -72,10 +72,7 @@ fn waited(run: &AgentRun) -> Duration {
 
 /// The first pod of a run, and what was made for the run with the UID of what made the pod: its own Job or Sandbox. A name can be
 /// had by anybody.
-async fn first_pod(
-    run: &AgentRun,
-    context: &Context,
-) -> Result<Option<(Arc<Pod>, Vec<GrantRecord>)>, Error> {
+async fn first_pod(run: &AgentRun, context: &Context) -> Result<Option<(Arc<Pod>, Vec<GrantRecord>)>, Error> {
     let (uid, status) = (run.uid().unwrap_or_default(), run.status.as_ref());
     let pods = context.world.pods.state_filter(|pod| {
         pod.labels().get(labels::RUN_UID) == Some(&uid)
@@ -88,9 +85,7 @@ async fn first_pod(
     }
     let makers = status.map(|it| [it.job_name.as_ref(), it.sandbox_name.as_ref()]);
     let names: Vec<_> = makers.into_iter().flatten().flatten().collect();
-    let is_maker = |it: &&mut GrantRecord| {
-        end::is_workload(it) && names.iter().any(|name| name.as_str() == it.name)
-    };
+    let is_maker = |it: &&mut GrantRecord| end::is_workload(it) && names.iter().any(|name| name.as_str() == it.name);
     let Some(maker) = grants.iter_mut().find(is_maker) else {
         return Ok(None);
     };
@@ -98,9 +93,7 @@ async fn first_pod(
     let made = maker.uid.clone();
     let is_made = |pod: &Pod| {
         let mut owners = pod.owner_references().iter();
-        owners.any(|it| {
-            it.controller == Some(true) && made.as_ref().is_some_and(|uid| uid.as_str() == it.uid)
-        })
+        owners.any(|it| it.controller == Some(true) && made.as_ref().is_some_and(|uid| uid.as_str() == it.uid))
     };
     let mut pods: Vec<_> = pods.into_iter().filter(|pod| is_made(pod)).collect();
     pods.sort_by_key(|it| (it.creation_timestamp(), it.name_any()));
@@ -160,9 +153,7 @@ pub async fn going(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
         return stop(run, Some(pod), Some(why), Some(&plan), context).await;
     }
     let ceiling = Duration::from_secs(plan.deadlines.ceiling_seconds) + CEILING_SLACK;
-    let age = pod
-        .creation_timestamp()
-        .map_or(Duration::ZERO, |it| since(&it));
+    let age = pod.creation_timestamp().map_or(Duration::ZERO, |it| since(&it));
     if age >= ceiling {
         let why = TIME_IS_UP.to_owned();
         return stop(run, Some(pod), Some(why), Some(&plan), context).await;
@@ -184,12 +175,7 @@ pub async fn going(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
         }
         let hook = hooks::due(&pod, &plan);
         let look = faults::SANDBOX_PATIENCE.checked_sub(age);
-        return Ok(Action::requeue(least(&[
-            Some(until - age),
-            renew,
-            hook,
-            look,
-        ])));
+        return Ok(Action::requeue(least(&[Some(until - age), renew, hook, look])));
     }
     began(&run, &pod, context).await?;
     Ok(Action::requeue(least(&[Some(ceiling - age), renew])))
@@ -197,9 +183,7 @@ pub async fn going(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
 
 fn least(times: &[Option<Duration>]) -> Duration {
     let least = times.iter().flatten().min().copied();
-    least
-        .unwrap_or(Duration::from_secs(60))
-        .max(Duration::from_millis(10))
+    least.unwrap_or(Duration::from_secs(60)).max(Duration::from_millis(10))
 }
 
 /// Whether the run itself has said how it ended.
@@ -221,15 +205,10 @@ async fn began(run: &Arc<AgentRun>, pod: &Pod, context: &Context) -> Result<(), 
     if run.status.as_ref().is_none_or(|it| it.started_at.is_none()) {
         change = change.set("startedAt", now())?;
     }
-    change = change.say(
-        condition::STARTED,
-        Says::yes(
-            "Started",
-            format!("every container has begun, {where_}{kernel}"),
-        ),
-    );
-    let network = network_says(pod)
-        .unwrap_or_else(|| Says::unknown("Unknown", "the check of the network has said nothing"));
+    change =
+        change.say(condition::STARTED, Says::yes("Started", format!("every container has begun, {where_}{kernel}")));
+    let network =
+        network_says(pod).unwrap_or_else(|| Says::unknown("Unknown", "the check of the network has said nothing"));
     change = change.say(condition::NETWORK_ENFORCED, network);
     change.write(context).await.map(drop)
 }
@@ -237,20 +216,13 @@ async fn began(run: &Arc<AgentRun>, pod: &Pod, context: &Context) -> Result<(), 
 /// What the check of the network has found.
 pub fn network_says(pod: &Pod) -> Option<Says> {
     Some(match faults::network(pod)? {
-        Ok(()) => Says::yes(
-            "Enforced",
-            "the run reaches what its plan lists and nothing else",
-        ),
+        Ok(()) => Says::yes("Enforced", "the run reaches what its plan lists and nothing else"),
         Err(why) => Says::no("Unenforced", why),
     })
 }
 
 /// Tokens are renewed long before they expire. When the next is due.
-async fn renewal(
-    run: &AgentRun,
-    plan: &RunPlan,
-    context: &Context,
-) -> Result<Option<Duration>, Error> {
+async fn renewal(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<Option<Duration>, Error> {
     if plan.identities.is_empty() || !holds(run, condition::GRANTED) {
         return Ok(None);
     }
@@ -295,16 +267,8 @@ async fn hindered_pod(
 
 /// How much longer a fault is borne; nothing when it is over. What may pass has its time from when it was first seen, not from
 /// when the run began to wait for something else.
-fn patience(
-    run: &AgentRun,
-    fault: &Fault,
-    waited: Duration,
-    start: Duration,
-    context: &Context,
-) -> Option<Duration> {
-    let since = context
-        .hindrances
-        .since(&run.uid().unwrap_or_default(), fault.reason);
+fn patience(run: &AgentRun, fault: &Fault, waited: Duration, start: Duration, context: &Context) -> Option<Duration> {
+    let since = context.hindrances.since(&run.uid().unwrap_or_default(), fault.reason);
     let rest = match fault.patience {
         Patience::None => Duration::ZERO,
         Patience::Some(time) => time.min(start).saturating_sub(since),
@@ -314,21 +278,13 @@ fn patience(
 }
 
 async fn say_hindered(run: &Arc<AgentRun>, fault: &Fault, context: &Context) -> Result<(), Error> {
-    let change = Change::of(run).say(
-        condition::STARTED,
-        Says::no(fault.reason, fault.message.clone()),
-    );
+    let change = Change::of(run).say(condition::STARTED, Says::no(fault.reason, fault.message.clone()));
     let written = change.write(context).await?;
     if Arc::ptr_eq(&written, run) {
         // It was said before.
         return Ok(());
     }
-    let about = About {
-        type_: EventType::Warning,
-        reason: fault.reason,
-        action: "Start",
-        note: &fault.message,
-    };
+    let about = About { type_: EventType::Warning, reason: fault.reason, action: "Start", note: &fault.message };
     context.tell(run, about).await;
     Ok(())
 }

@@ -66,11 +66,7 @@ pub async fn stop(
 }
 
 /// The agent has ended. Hooks come next, or nothing.
-pub async fn over(
-    run: Arc<AgentRun>,
-    pod: Option<Arc<Pod>>,
-    context: &Context,
-) -> Result<Action, Error> {
+pub async fn over(run: Arc<AgentRun>, pod: Option<Arc<Pod>>, context: &Context) -> Result<Action, Error> {
     // What skills could do ends with the agent, before anything else is asked or written. The hooks' own rights stay until they
     // are done.
     end::revoke_rights(&run, whose(&run), context).await?;
@@ -104,9 +100,7 @@ fn untold(run: &AgentRun, pod: &Pod) -> Option<Duration> {
     if !crashed || run.spec.cancel || faults::agent_exit(pod).is_some() || faults::is_still(pod) {
         return None;
     }
-    KUBELET_PATIENCE
-        .checked_sub(since(&report.reported_at))
-        .filter(|it| !it.is_zero())
+    KUBELET_PATIENCE.checked_sub(since(&report.reported_at)).filter(|it| !it.is_zero())
 }
 
 /// Whose rights end with the agent.
@@ -158,9 +152,9 @@ async fn outcome(run: &AgentRun, pod: Option<&Pod>, context: &Context) -> Outcom
             Some(ReportedEnding::TimedOut) => TIME_IS_UP.to_owned(),
             Some(ReportedEnding::Failed) => said.unwrap_or_else(|| "the agent failed".to_owned()),
             Some(ReportedEnding::NeverCame) => "the agent never came".to_owned(),
-            Some(ReportedEnding::Stopped) => pod
-                .and_then(faults::from_outside)
-                .unwrap_or_else(|| "the run's pod was ended from outside".to_owned()),
+            Some(ReportedEnding::Stopped) => {
+                pod.and_then(faults::from_outside).unwrap_or_else(|| "the run's pod was ended from outside".to_owned())
+            }
             Some(ReportedEnding::Crashed) => match pod {
                 Some(pod) if outcome.exit_code.is_some_and(|it| it != 0) => faults::end(pod),
                 _ => said.unwrap_or_else(|| "the agent crashed".to_owned()),
@@ -171,9 +165,7 @@ async fn outcome(run: &AgentRun, pod: Option<&Pod>, context: &Context) -> Outcom
             },
         })
     };
-    outcome.failed_containers = status
-        .map(|it| it.failed_containers.clone())
-        .unwrap_or_default();
+    outcome.failed_containers = status.map(|it| it.failed_containers.clone()).unwrap_or_default();
     if outcome.phase == Phase::Failed
         && outcome.failed_containers.is_empty()
         && let Some(pod) = pod

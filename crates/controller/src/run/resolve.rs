@@ -9,8 +9,8 @@ use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{AgentRun, RunPlan, SkillPack, SympoziumPolicySpec, limits};
 use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, admit,
-    subagent_bounds, wanted_packs, wanted_policy,
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, admit, subagent_bounds,
+    wanted_packs, wanted_policy,
 };
 use sympozium_plan::plan::plan;
 use sympozium_plan::render::{RenderSettings, Rendered, render};
@@ -44,11 +44,7 @@ pub enum NotNow {
 }
 
 /// Admits, plans and renders a run.
-pub fn prepare(
-    run: &AgentRun,
-    context: &Context,
-    render_settings: &RenderSettings,
-) -> Result<Prepared, NotNow> {
+pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettings) -> Result<Prepared, NotNow> {
     let world = &context.world;
     let namespace = run.namespace().unwrap_or_default();
     let system = context.settings.system_namespace.as_str();
@@ -58,10 +54,7 @@ pub fn prepare(
     let name = name.unwrap_or_default();
     let agent = World::find(&world.agents, &namespace, &name);
     let instance = World::find(&world.instances, &namespace, &name);
-    let agents = Agents {
-        agent: agent.as_deref(),
-        instance: instance.as_deref(),
-    };
+    let agents = Agents { agent: agent.as_deref(), instance: instance.as_deref() };
     let floor = World::find(&world.policies, system, FLOOR_POLICY);
     let floor_spec = floor.as_deref().map(|it| &it.spec);
     let policies = wanted_policy(agents).map(|name| {
@@ -81,13 +74,8 @@ pub fn prepare(
         .map(|(name, (own, of_system))| {
             let of_namespace = if elsewhere.is_some() { unknown } else { None };
             let candidates = PackCandidates {
-                own: own.as_deref().map(|pack| PackObject {
-                    pack,
-                    author: of_namespace,
-                }),
-                system: of_system
-                    .as_deref()
-                    .map(|pack| PackObject { pack, author: None }),
+                own: own.as_deref().map(|pack| PackObject { pack, author: of_namespace }),
+                system: of_system.as_deref().map(|pack| PackObject { pack, author: None }),
             };
             (name.clone(), candidates)
         })
@@ -97,15 +85,9 @@ pub fn prepare(
         namespace: &namespace,
         agents,
         packs: &candidates,
-        policies: Candidates {
-            own: own_policy.as_deref(),
-            system: system_policy.as_deref(),
-        },
+        policies: Candidates { own: own_policy.as_deref(), system: system_policy.as_deref() },
         floor: floor_spec,
-        models: Candidates {
-            own: own_model.as_deref(),
-            system: system_model.as_deref(),
-        },
+        models: Candidates { own: own_model.as_deref(), system: system_model.as_deref() },
         author: unknown,
         facts: facts(run, world, &namespace),
         settings: &context.settings.admission,
@@ -119,10 +101,7 @@ pub fn prepare(
         Decision::Denied(denied) => return Err(NotNow::Denied(denied.reasons)),
     };
     let bounds = subagent_bounds(&admitted.policy, agents.spec());
-    if run
-        .status
-        .as_ref()
-        .is_none_or(|it| it.plan_digest.is_none())
+    if run.status.as_ref().is_none_or(|it| it.plan_digest.is_none())
         && let Err(turn) = has_turn(run, context, bounds.concurrent)
     {
         return Err(NotNow::Queued(turn));
@@ -131,18 +110,12 @@ pub fn prepare(
         .map_err(|error| NotNow::Impossible(format!("{error}; {}", error.hint())))?;
     let rendered = render(&planned.plan, &planned.texts, render_settings)
         .map_err(|error| NotNow::Impossible(error.to_string()))?;
-    Ok(Prepared {
-        plan: planned.plan,
-        rendered,
-        warnings: admitted.warnings.clone(),
-    })
+    Ok(Prepared { plan: planned.plan, rendered, warnings: admitted.warnings.clone() })
 }
 
 /// Whether the floor lists a namespace whose packs may ask for rights without anybody knowing their author.
 fn trusts(floor: Option<&SympoziumPolicySpec>, namespace: &str) -> bool {
-    let listed = floor
-        .and_then(|it| it.rbac_policy.as_ref())
-        .and_then(|it| it.cluster_rbac_namespaces.as_ref());
+    let listed = floor.and_then(|it| it.rbac_policy.as_ref()).and_then(|it| it.cluster_rbac_namespaces.as_ref());
     listed.is_some_and(|list| list.iter().any(|it| it.as_str() == namespace))
 }
 
@@ -155,8 +128,7 @@ fn packs(
     namespace: &str,
     elsewhere: Option<&str>,
 ) -> Vec<(SkillPackName, Found<SkillPack>)> {
-    let in_namespace =
-        |name: &SkillPackName, namespace: &str| World::find(&world.packs, namespace, name.as_str());
+    let in_namespace = |name: &SkillPackName, namespace: &str| World::find(&world.packs, namespace, name.as_str());
     wanted_packs(run, agents)
         .into_iter()
         .map(|name| {
@@ -168,12 +140,7 @@ fn packs(
 }
 
 /// The model that a run names, as `name` or `namespace/name`.
-fn models(
-    run: &AgentRun,
-    world: &World,
-    namespace: &str,
-    elsewhere: Option<&str>,
-) -> Found<sympozium_api::Model> {
+fn models(run: &AgentRun, world: &World, namespace: &str, elsewhere: Option<&str>) -> Found<sympozium_api::Model> {
     let reference = run.spec.model.as_ref().and_then(|it| it.model_ref.as_ref());
     let Some(reference) = reference.map(|it| it.as_str()) else {
         return (None, None);
@@ -204,18 +171,14 @@ fn facts(run: &AgentRun, world: &World, namespace: &str) -> Facts {
             && created(other) < created(run)
             && (other.spec.parent.as_ref()).is_some_and(|it| it.run_name == parent.run_name)
     });
-    Facts {
-        runs_in_tree: None,
-        siblings: u32::try_from(siblings.len()).ok(),
-        parent_depth: depth,
-    }
+    Facts { runs_in_tree: None, siblings: u32::try_from(siblings.len()).ok(), parent_depth: depth }
 }
 
 /// Whether a run has begun and is not over.
 pub fn is_active(run: &AgentRun) -> bool {
-    run.status.as_ref().is_some_and(|status| {
-        status.plan_digest.is_some() && !status.phase.is_some_and(Phase::is_terminal)
-    })
+    run.status
+        .as_ref()
+        .is_some_and(|status| status.plan_digest.is_some() && !status.phase.is_some_and(Phase::is_terminal))
 }
 
 /// Whether a run may begin, or has to wait for others: one below another for those of its tree, all for the cluster. How many
@@ -234,15 +197,10 @@ fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Tu
         let active = active.iter().filter_map(|it| world.runs.get(it));
         // The first of a tree is not below anything.
         let below = active.filter(|other| {
-            other.spec.parent.is_some()
-                && other.namespace() == run.namespace()
-                && first_of_tree(other, world) == first
+            other.spec.parent.is_some() && other.namespace() == run.namespace() && first_of_tree(other, world) == first
         });
-        (below.count() >= concurrent as usize).then(|| {
-            Turn::OfTree(format!(
-                "{concurrent} runs of the same tree are going on, and no more may"
-            ))
-        })
+        (below.count() >= concurrent as usize)
+            .then(|| Turn::OfTree(format!("{concurrent} runs of the same tree are going on, and no more may")))
     })
 }
 

@@ -63,11 +63,7 @@ impl Says {
     fn new(status: &'static str, reason: &str, message: impl Into<String>) -> Self {
         let mut message = message.into();
         message.truncate(message.floor_char_boundary(MAX_MESSAGE));
-        Self {
-            status,
-            reason: reason.to_owned(),
-            message,
-        }
+        Self { status, reason: reason.to_owned(), message }
     }
 }
 
@@ -100,11 +96,7 @@ pub struct Change<'r> {
 impl<'r> Change<'r> {
     /// None yet.
     pub fn of(run: &'r Arc<AgentRun>) -> Self {
-        Self {
-            run,
-            fields: Map::new(),
-            conditions: None,
-        }
+        Self { run, fields: Map::new(), conditions: None }
     }
 
     /// Sets a field, by its name in the object, if it is not so already.
@@ -113,8 +105,7 @@ impl<'r> Change<'r> {
         let status = serde_json::to_value(self.run.status.as_ref())?;
         let known = status.get(field).unwrap_or(&Value::Null);
         if known != &value {
-            self.fields
-                .insert(field.to_owned(), replacement(known, value));
+            self.fields.insert(field.to_owned(), replacement(known, value));
         }
         Ok(self)
     }
@@ -139,11 +130,7 @@ impl<'r> Change<'r> {
     ///
     /// When the API server refuses.
     pub async fn write(self, context: &Context) -> Result<Arc<AgentRun>, Error> {
-        let Self {
-            run,
-            mut fields,
-            conditions,
-        } = self;
+        let Self { run, mut fields, conditions } = self;
         let known = run.status.as_ref().map(|it| &it.conditions);
         if let Some(conditions) = conditions
             && known != Some(&conditions)
@@ -154,10 +141,7 @@ impl<'r> Change<'r> {
             return Ok(Arc::clone(run));
         }
         if run.status.as_ref().and_then(|it| it.observed_generation) != run.metadata.generation {
-            fields.insert(
-                "observedGeneration".to_owned(),
-                json!(run.metadata.generation),
-            );
+            fields.insert("observedGeneration".to_owned(), json!(run.metadata.generation));
         }
         let name = run.name_any();
         // A run of the same name that came after this one is another.
@@ -171,17 +155,10 @@ impl<'r> Change<'r> {
 }
 
 /// A condition among others: when it changed is kept where it did not.
-fn said(
-    mut conditions: Vec<Condition>,
-    type_: &str,
-    says: Says,
-    generation: Option<i64>,
-) -> Vec<Condition> {
+fn said(mut conditions: Vec<Condition>, type_: &str, says: Says, generation: Option<i64>) -> Vec<Condition> {
     let known = conditions.iter().position(|it| it.type_ == type_);
     let since = match known {
-        Some(place) if conditions[place].status == says.status => {
-            conditions[place].last_transition_time.clone()
-        }
+        Some(place) if conditions[place].status == says.status => conditions[place].last_transition_time.clone(),
         _ => now(),
     };
     let condition = Condition {
@@ -202,9 +179,7 @@ fn said(
 /// Whether a condition holds.
 pub fn holds(run: &AgentRun, type_: &str) -> bool {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
-    conditions
-        .filter(|it| it.type_ == type_)
-        .any(|it| it.status == "True")
+    conditions.filter(|it| it.type_ == type_).any(|it| it.status == "True")
 }
 
 /// Sees to it that the run cannot go before we let it.
@@ -263,10 +238,7 @@ fn api(run: &AgentRun, context: &Context) -> Api<AgentRun> {
 }
 
 fn parameters() -> PatchParams {
-    PatchParams {
-        field_manager: Some(field_manager::CONTROLLER.to_owned()),
-        ..PatchParams::default()
-    }
+    PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() }
 }
 
 /// The run as the API server has it now; nothing when it is gone.
@@ -279,9 +251,7 @@ pub async fn fresh(run: &AgentRun, context: &Context) -> Result<Option<Arc<Agent
     let api = api(run, context);
     let found = again(|| api.get_opt(&name)).await;
     let found = found.map_err(Error::api("read", "AgentRun", name))?;
-    Ok(found
-        .filter(|it| it.uid() == run.uid())
-        .map(|it| context.written.remember(it)))
+    Ok(found.filter(|it| it.uid() == run.uid()).map(|it| context.written.remember(it)))
 }
 
 #[cfg(test)]
@@ -291,15 +261,9 @@ mod tests {
     #[test]
     fn what_is_not_there_any_more_is_taken_away_by_the_patch() {
         let remaining = json!({"checkedAt": "1", "remaining": [{"kind": "PersistentVolumeClaim"}]});
+        assert_eq!(replacement(&remaining, json!({"checkedAt": "2"})), json!({"checkedAt": "2", "remaining": null}));
         assert_eq!(
-            replacement(&remaining, json!({"checkedAt": "2"})),
-            json!({"checkedAt": "2", "remaining": null})
-        );
-        assert_eq!(
-            replacement(
-                &json!({"a": {"b": 1, "c": 2}}),
-                json!({"a": {"c": 3}, "d": []})
-            ),
+            replacement(&json!({"a": {"b": 1, "c": 2}}), json!({"a": {"c": 3}, "d": []})),
             json!({"a": {"b": null, "c": 3}, "d": []})
         );
         // Lists and values are replaced whole.

@@ -19,10 +19,7 @@ pub fn wake(seen: &Seen, context: &Context) -> Vec<ObjectRef<AgentRun>> {
     let index = &context.index;
     match seen {
         Seen::Run(run) => {
-            let Sighted {
-                has_settled,
-                made_room,
-            } = index.see(run);
+            let Sighted { has_settled, made_room } = index.see(run);
             let mut woken = match made_room {
                 true => index.take_turns(),
                 false => Vec::new(),
@@ -62,15 +59,9 @@ pub fn wake(seen: &Seen, context: &Context) -> Vec<ObjectRef<AgentRun>> {
         Seen::Job(namespace, uid) | Seen::Pod(namespace, uid) => {
             let found = index.find(uid).into_iter();
             // A label is easily forged; a run of another namespace is not concerned.
-            found
-                .filter(|it| it.namespace.as_ref() == Some(namespace))
-                .collect()
+            found.filter(|it| it.namespace.as_ref() == Some(namespace)).collect()
         }
-        Seen::Refusal {
-            namespace,
-            job,
-            said,
-        } => {
+        Seen::Refusal { namespace, job, said } => {
             let is_its = |run: &AgentRun| {
                 let name = run.status.as_ref().and_then(|it| it.job_name.as_ref());
                 name.is_some_and(|it| it.as_str() == job)

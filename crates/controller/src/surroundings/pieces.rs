@@ -20,11 +20,7 @@ const MAX_CERTIFICATES: usize = 256 * 1024;
 const SYSTEM_LABEL: &str = "kubernetes.io/os";
 
 /// How the gateway is reached. Its ports are the same on Service and pods: a NetworkPolicy is about both.
-pub fn gateway(
-    overrides: &Overrides,
-    service: Option<&Service>,
-    system_namespace: &str,
-) -> Option<GatewayAddress> {
+pub fn gateway(overrides: &Overrides, service: Option<&Service>, system_namespace: &str) -> Option<GatewayAddress> {
     let ip = match overrides.gateway {
         Some(ip) => ip,
         None => {
@@ -83,10 +79,7 @@ pub fn certificates(map: &ConfigMap) -> Option<String> {
 
 /// `hostUsers` of pods. Where it is left to us, pods get a user namespace when every Linux node that takes pods can give
 /// one: a pod that asks for it is refused by a node that cannot.
-pub fn host_users<'a>(
-    setting: UserNamespaces,
-    nodes: impl Iterator<Item = &'a Node>,
-) -> Option<bool> {
+pub fn host_users<'a>(setting: UserNamespaces, nodes: impl Iterator<Item = &'a Node>) -> Option<bool> {
     match setting {
         UserNamespaces::Always => Some(false),
         UserNamespaces::Never => Some(true),
@@ -111,8 +104,7 @@ fn has_user_namespaces(node: &Node) -> bool {
     let is_default = |name: Option<&str>| name.is_none_or(str::is_empty);
     handlers.unwrap_or_default().iter().any(|handler| {
         let features = handler.features.as_ref();
-        is_default(handler.name.as_deref())
-            && features.and_then(|it| it.user_namespaces) == Some(true)
+        is_default(handler.name.as_deref()) && features.and_then(|it| it.user_namespaces) == Some(true)
     })
 }
 

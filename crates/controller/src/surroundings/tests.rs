@@ -30,21 +30,12 @@ fn the_gateway_is_its_service_or_what_was_told() {
     let name = "sympozium-gateway.elsewhere.svc".to_owned();
     let none = Overrides::default();
     let whole = service("203.0.113.9", &[8443, 8444]);
-    assert_eq!(
-        found(&none, Some(&whole)),
-        Some((ip("203.0.113.9"), 8443, name.clone()))
-    );
+    assert_eq!(found(&none, Some(&whole)), Some((ip("203.0.113.9"), 8443, name.clone())));
     assert_eq!(found(&none, None), None);
     assert_eq!(found(&none, Some(&service("None", &[8443, 8444]))), None);
     assert_eq!(found(&none, Some(&service("203.0.113.9", &[8443]))), None);
-    let told = Overrides {
-        gateway: Some(ip("198.51.100.1")),
-        ..none
-    };
-    assert_eq!(
-        found(&told, Some(&whole)),
-        Some((ip("198.51.100.1"), 8443, name))
-    );
+    let told = Overrides { gateway: Some(ip("198.51.100.1")), ..none };
+    assert_eq!(found(&told, Some(&whole)), Some((ip("198.51.100.1"), 8443, name)));
 }
 
 #[test]
@@ -54,20 +45,12 @@ fn the_api_server_is_its_service_and_its_endpoints() {
         "ports": [{"name": "https", "port": 443, "targetPort": 6443}],
     }}));
     let slices: [EndpointSlice; 2] = [
-        object(
-            json!({"addressType": "IPv4", "endpoints": [{"addresses": ["198.18.0.2"]}], "ports": [{"port": 6443}]}),
-        ),
-        object(
-            json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.example"]}], "ports": [{"port": 6443}]}),
-        ),
+        object(json!({"addressType": "IPv4", "endpoints": [{"addresses": ["198.18.0.2"]}], "ports": [{"port": 6443}]})),
+        object(json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.example"]}], "ports": [{"port": 6443}]})),
     ];
     assert_eq!(
         pieces::api_server(Some(&service), slices.iter()),
-        [
-            (ip("198.18.0.2"), 6443),
-            (ip("203.0.113.1"), 443),
-            (ip("2001:db8::1"), 443)
-        ]
+        [(ip("198.18.0.2"), 6443), (ip("203.0.113.1"), 443), (ip("2001:db8::1"), 443)]
     );
     assert_eq!(pieces::api_server(None, [].into_iter()), []);
 }
@@ -87,18 +70,13 @@ fn pods_get_a_user_namespace_where_every_node_that_takes_them_can() {
             {"name": "runsc", "features": {"userNamespaces": !can}},
             {"name": "", "features": {"userNamespaces": can}},
         ]}});
-        node.as_object_mut()
-            .unwrap()
-            .extend(rest.as_object().unwrap().clone());
+        node.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
         object(node)
     };
     let able = node(true, json!({}));
     let unable = node(false, json!({}));
     let cordoned = node(false, json!({"spec": {"unschedulable": true}}));
-    let windows = node(
-        false,
-        json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}}),
-    );
+    let windows = node(false, json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}}));
     let auto = |nodes: &[&Node]| pieces::host_users(UserNamespaces::Auto, nodes.iter().copied());
     assert_eq!(auto(&[]), None);
     assert_eq!(auto(&[&able]), Some(false));
@@ -114,19 +92,16 @@ fn pods_get_a_user_namespace_where_every_node_that_takes_them_can() {
 #[test]
 fn the_newest_served_version_of_agent_sandbox() {
     let definition = |established: &str, versions: &[(&str, bool)]| -> CustomResourceDefinition {
-        let versions: Vec<_> = versions
-            .iter()
-            .map(|(name, served)| json!({"name": name, "served": served, "storage": false}))
-            .collect();
+        let versions: Vec<_> =
+            versions.iter().map(|(name, served)| json!({"name": name, "served": served, "storage": false})).collect();
         object(json!({
             "spec": {"group": "agents.x-k8s.io", "scope": "Namespaced", "versions": versions,
                 "names": {"kind": "Sandbox", "plural": "sandboxes"}},
             "status": {"conditions": [{"type": "Established", "status": established}]},
         }))
     };
-    let version = |established: &str, versions: &[(&str, bool)]| {
-        pieces::sandbox_version(&definition(established, versions))
-    };
+    let version =
+        |established: &str, versions: &[(&str, bool)]| pieces::sandbox_version(&definition(established, versions));
     let both = [("v1alpha1", true), ("v1beta1", true)];
     assert_eq!(version("True", &both), Some(SandboxVersion::V1Beta1));
     let older = [("v1alpha1", true), ("v1beta1", false)];

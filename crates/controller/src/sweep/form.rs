@@ -6,9 +6,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::rbac::v1::{
-    ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject,
-};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject};
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use sympozium_api::labels::{self, annotation};
@@ -51,8 +49,7 @@ pub fn digits(uid: &str) -> Option<String> {
     let groups: Vec<&str> = uid.split('-').collect();
     let lengths = groups.iter().map(|group| group.len());
     let plain = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let is_uid =
-        lengths.eq([8, 4, 4, 4, 12]) && groups.iter().all(|group| group.bytes().all(plain));
+    let is_uid = lengths.eq([8, 4, 4, 4, 12]) && groups.iter().all(|group| group.bytes().all(plain));
     is_uid.then(|| groups.concat())
 }
 
@@ -63,11 +60,7 @@ pub fn judge<K: Form>(object: &K) -> Formed {
 
 fn odd<K: Form>(object: &K) -> Option<&'static str> {
     let labels = object.meta().labels.as_ref();
-    let label = |key: &str| {
-        labels
-            .and_then(|labels| labels.get(key))
-            .map(String::as_str)
-    };
+    let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
     if label(labels::MANAGED_BY) != Some(labels::MANAGER) {
         return Some("it does not say that it is ours");
     }
@@ -131,9 +124,7 @@ fn odd_binding(
     let Some([subject]) = subjects.map(Vec::as_slice) else {
         return Some("it is not for exactly one account");
     };
-    let at_home = object
-        .namespace()
-        .is_none_or(|home| subject.namespace == Some(home));
+    let at_home = object.namespace().is_none_or(|home| subject.namespace == Some(home));
     let is_account = subject.kind == "ServiceAccount"
         && subject.name == name
         && subject.namespace.is_some()
@@ -271,14 +262,8 @@ mod tests {
     fn what_we_make_has_our_form() {
         assert_eq!(judged::<Role>(role()), Formed::Ours);
         assert_eq!(judged::<ServiceAccount>(role()), Formed::Ours);
-        assert_eq!(
-            judged::<ClusterRoleBinding>(cluster_binding()),
-            Formed::Ours
-        );
-        assert_eq!(
-            judged::<ClusterRole>(json!({"metadata": metadata()})),
-            Formed::Ours
-        );
+        assert_eq!(judged::<ClusterRoleBinding>(cluster_binding()), Formed::Ours);
+        assert_eq!(judged::<ClusterRole>(json!({"metadata": metadata()})), Formed::Ours);
         let workload = with(role(), "/metadata/name", json!(format!("alice-{DIGITS}")));
         assert_eq!(judged::<Job>(workload), Formed::Ours);
     }
@@ -289,133 +274,59 @@ mod tests {
         let other = DIGITS.replace('0', "1");
         for (case, object) in [
             ("a name of its own", name("cluster-admin")),
-            (
-                "the digits of another run",
-                name(&format!("alice-{other}-s1")),
-            ),
+            ("the digits of another run", name(&format!("alice-{other}-s1"))),
             ("no word before them", name(&format!("-{DIGITS}-s1"))),
             ("digits that go on", name(&format!("alice-{DIGITS}0"))),
             ("two words", name(&format!("alice-{DIGITS}-s1-x"))),
-            (
-                "no digest",
-                with(role(), "/metadata/annotations", json!({})),
-            ),
-            (
-                "half a digest",
-                with(
-                    role(),
-                    "/metadata/annotations",
-                    json!({annotation::PLAN_DIGEST: "sha256:00"}),
-                ),
-            ),
-            (
-                "no owner",
-                with(role(), "/metadata/ownerReferences", json!([])),
-            ),
-            (
-                "another run's",
-                with(role(), "/metadata/ownerReferences/0/uid", json!("x")),
-            ),
-            (
-                "a Deployment's",
-                with(
-                    role(),
-                    "/metadata/ownerReferences/0/kind",
-                    json!("Deployment"),
-                ),
-            ),
-            (
-                "no controller",
-                with(
-                    role(),
-                    "/metadata/ownerReferences/0/controller",
-                    json!(false),
-                ),
-            ),
+            ("no digest", with(role(), "/metadata/annotations", json!({}))),
+            ("half a digest", with(role(), "/metadata/annotations", json!({annotation::PLAN_DIGEST: "sha256:00"}))),
+            ("no owner", with(role(), "/metadata/ownerReferences", json!([]))),
+            ("another run's", with(role(), "/metadata/ownerReferences/0/uid", json!("x"))),
+            ("a Deployment's", with(role(), "/metadata/ownerReferences/0/kind", json!("Deployment"))),
+            ("no controller", with(role(), "/metadata/ownerReferences/0/controller", json!(false))),
             ("no labels", with(role(), "/metadata/labels", json!({}))),
             (
                 "a UID that is none",
-                with(
-                    role(),
-                    "/metadata/labels",
-                    json!({labels::MANAGED_BY: labels::MANAGER, labels::RUN_UID: "all"}),
-                ),
+                with(role(), "/metadata/labels", json!({labels::MANAGED_BY: labels::MANAGER, labels::RUN_UID: "all"})),
             ),
         ] {
-            assert!(
-                matches!(judged::<Role>(object), Formed::Foreign(_)),
-                "{case}"
-            );
+            assert!(matches!(judged::<Role>(object), Formed::Foreign(_)), "{case}");
         }
     }
 
     #[test]
     fn a_binding_that_leads_elsewhere_is_left() {
         for (case, object) in [
-            (
-                "another role",
-                with(cluster_binding(), "/roleRef/name", json!("cluster-admin")),
-            ),
-            (
-                "another kind",
-                with(cluster_binding(), "/roleRef/kind", json!("Role")),
-            ),
-            (
-                "a person",
-                with(cluster_binding(), "/subjects/0/kind", json!("User")),
-            ),
-            (
-                "another account",
-                with(cluster_binding(), "/subjects/0/name", json!("default")),
-            ),
+            ("another role", with(cluster_binding(), "/roleRef/name", json!("cluster-admin"))),
+            ("another kind", with(cluster_binding(), "/roleRef/kind", json!("Role"))),
+            ("a person", with(cluster_binding(), "/subjects/0/kind", json!("User"))),
+            ("another account", with(cluster_binding(), "/subjects/0/name", json!("default"))),
             ("nobody", with(cluster_binding(), "/subjects", json!([]))),
         ] {
-            assert!(
-                matches!(judged::<ClusterRoleBinding>(object), Formed::Foreign(_)),
-                "{case}"
-            );
+            assert!(matches!(judged::<ClusterRoleBinding>(object), Formed::Foreign(_)), "{case}");
         }
         let mut owned = json!({"metadata": metadata()});
-        owned["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]);
-        assert_eq!(
-            judged::<ClusterRole>(owned),
-            Formed::Foreign("it belongs to something else")
-        );
+        owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]);
+        assert_eq!(judged::<ClusterRole>(owned), Formed::Foreign("it belongs to something else"));
         let aggregated = json!({"metadata": metadata(), "aggregationRule": {}});
-        assert!(matches!(
-            judged::<ClusterRole>(aggregated),
-            Formed::Foreign(_)
-        ));
+        assert!(matches!(judged::<ClusterRole>(aggregated), Formed::Foreign(_)));
     }
 
     #[test]
     fn a_binding_in_a_namespace_is_for_an_account_there() {
         let name = format!("alice-{DIGITS}-s1");
         let mut binding = role();
-        binding["roleRef"] =
-            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
-        binding["subjects"] =
-            json!([{"kind": "ServiceAccount", "name": name, "namespace": "team"}]);
+        binding["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
+        binding["subjects"] = json!([{"kind": "ServiceAccount", "name": name, "namespace": "team"}]);
         assert_eq!(judged::<RoleBinding>(binding.clone()), Formed::Ours);
         let elsewhere = with(binding, "/subjects/0/namespace", json!("other"));
-        assert!(matches!(
-            judged::<RoleBinding>(elsewhere),
-            Formed::Foreign(_)
-        ));
+        assert!(matches!(judged::<RoleBinding>(elsewhere), Formed::Foreign(_)));
     }
 
     #[test]
     fn uids_are_of_one_form() {
         assert_eq!(digits(UID), Some(DIGITS.to_owned()));
-        for wrong in [
-            "",
-            "all",
-            DIGITS,
-            "0A1B2C3D-4e5f-6071-8293-a4b5c6d7e8f9",
-            "a,b",
-            &UID[1..],
-        ] {
+        for wrong in ["", "all", DIGITS, "0A1B2C3D-4e5f-6071-8293-a4b5c6d7e8f9", "a,b", &UID[1..]] {
             assert_eq!(digits(wrong), None, "{wrong}");
         }
     }

@@ -21,22 +21,14 @@ async fn many_runs_survive_many_kills() {
     let Some(mut ground) = Ground::new("chaos").await else {
         return;
     };
-    let (runs, kills) = if cases::is_full() {
-        (ALL_RUNS, ALL_KILLS)
-    } else {
-        (RUNS, KILLS)
-    };
+    let (runs, kills) = if cases::is_full() { (ALL_RUNS, ALL_KILLS) } else { (RUNS, KILLS) };
     println!("seed {}", cases::seed());
     ground.count();
     let mut all = Vec::new();
     for number in 0..runs {
         // Half of them with hooks.
         let name = format!("chaos-{number}");
-        let run = if number % 2 == 0 {
-            everything(&name)
-        } else {
-            plain(&name)
-        };
+        let run = if number % 2 == 0 { everything(&name) } else { plain(&name) };
         all.push(Tried::create(&ground, run).await);
     }
     for kill in 0..kills {
@@ -52,11 +44,7 @@ async fn many_runs_survive_many_kills() {
                 Fault::Cut,
             ],
         }));
-        let moment = if kill % 2 == 0 {
-            Moment::After
-        } else {
-            Moment::Before
-        };
+        let moment = if kill % 2 == 0 { Moment::After } else { Moment::Before };
         ground.proxy.stop_at(BETWEEN, moment);
         let mut stopped = false;
         for tried in &all {
@@ -73,12 +61,7 @@ async fn many_runs_survive_many_kills() {
     ground.proxy.sprinkle(None);
     for (number, tried) in all.iter().enumerate() {
         let status = tried.settled(&ground).await;
-        assert_eq!(
-            status.phase,
-            Some(Phase::Succeeded),
-            "{}",
-            ground.tell(tried).await
-        );
+        assert_eq!(status.phase, Some(Phase::Succeeded), "{}", ground.tell(tried).await);
         let hooks = usize::from(number % 2 == 0);
         tried.succeeded(&ground, &status, hooks).await;
     }

@@ -65,17 +65,10 @@ async fn deleted_at_any_step_a_run_leaves_nothing() {
         }
         tried.vanished(&ground).await;
         let pods = ground.played.pods_of(&tried.uid);
-        assert!(
-            pods.seen.len() <= 1,
-            "{pods:?}\n{}",
-            ground.tell(&tried).await
-        );
+        assert!(pods.seen.len() <= 1, "{pods:?}\n{}", ground.tell(&tried).await);
     }
     // The last steps of a run may fall together.
-    assert!(
-        missed.iter().all(|it| it + 3 > writes),
-        "never came: {missed:?} of {writes}"
-    );
+    assert!(missed.iter().all(|it| it + 3 > writes), "never came: {missed:?} of {writes}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,10 +102,7 @@ async fn cancelled_at_any_step_a_run_is_cancelled_and_leaves_nothing() {
 
 async fn cancel(tried: &Tried) {
     let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
-    let done = tried
-        .api()
-        .patch(&tried.name, &PatchParams::default(), &patch)
-        .await;
+    let done = tried.api().patch(&tried.name, &PatchParams::default(), &patch).await;
     done.expect("the run is cancelled");
 }
 
@@ -127,25 +117,14 @@ async fn a_run_that_was_torn_away_while_nobody_looked_is_swept_up() {
     tried.until_running(&ground).await;
     ground.kill();
     let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    let stripped = tried
-        .api()
-        .patch(&tried.name, &PatchParams::default(), &patch)
-        .await;
+    let stripped = tried.api().patch(&tried.name, &PatchParams::default(), &patch).await;
     stripped.expect("the finalizer is taken off");
-    let deleted = tried
-        .api()
-        .delete(&tried.name, &DeleteParams::background())
-        .await;
+    let deleted = tried.api().delete(&tried.name, &DeleteParams::background()).await;
     deleted.expect("the run is deleted");
-    tried
-        .until("the run to be gone", &ground, |run| run.is_none())
-        .await;
+    tried.until("the run to be gone", &ground, |run| run.is_none()).await;
     // Nobody but the controller takes what is not in a namespace.
     let left = tried.left().await;
-    assert!(
-        left.iter().any(|it| it.starts_with("ClusterRoleBinding ")),
-        "{left:?}"
-    );
+    assert!(left.iter().any(|it| it.starts_with("ClusterRoleBinding ")), "{left:?}");
     ground.proxy.resume();
     ground.start().await;
     tried.vanished(&ground).await;
@@ -172,28 +151,14 @@ async fn a_finalizer_of_somebody_else_does_not_keep_the_controller_busy() {
     let other = Tried::create(&ground, plain("other")).await;
     let status = other.settled(&ground).await;
     other.succeeded(&ground, &status, 0).await;
-    let version = tried
-        .now()
-        .await
-        .and_then(|it| it.metadata.resource_version);
+    let version = tried.now().await.and_then(|it| it.metadata.resource_version);
     let next = Tried::create(&ground, plain("next")).await;
     let status = next.settled(&ground).await;
     next.succeeded(&ground, &status, 0).await;
-    let now = tried
-        .now()
-        .await
-        .and_then(|it| it.metadata.resource_version);
-    assert_eq!(
-        version,
-        now,
-        "somebody keeps writing\n{}",
-        ground.tell(&tried).await
-    );
+    let now = tried.now().await.and_then(|it| it.metadata.resource_version);
+    assert_eq!(version, now, "somebody keeps writing\n{}", ground.tell(&tried).await);
 
     let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    let freed = tried
-        .api()
-        .patch(&tried.name, &PatchParams::default(), &patch)
-        .await;
+    let freed = tried.api().patch(&tried.name, &PatchParams::default(), &patch).await;
     freed.expect("the finalizer is taken off");
 }

@@ -62,9 +62,7 @@ impl Ground {
             return None;
         };
         let client = client(cluster.kubeconfig()).await;
-        let namespace = cluster
-            .namespace(label, Security::Restricted)
-            .expect("a namespace");
+        let namespace = cluster.namespace(label, Security::Restricted).expect("a namespace");
         for object in around(namespace.name()) {
             apply(&cluster.kubectl(), &object);
         }
@@ -95,8 +93,7 @@ impl Ground {
         let here = format!("/namespaces/{}/", self.namespace.name());
         self.proxy.begin(move |_, path| {
             let beside = ["/skillpacks/", "/agents/", "/sympoziuminstances/"];
-            (path.contains(&here) || path.contains("/clusterrole"))
-                && !beside.iter().any(|kind| path.contains(kind))
+            (path.contains(&here) || path.contains("/clusterrole")) && !beside.iter().any(|kind| path.contains(kind))
         });
     }
 
@@ -111,9 +108,7 @@ impl Ground {
     pub async fn start(&mut self) {
         assert!(self.controller.is_none(), "one at a time");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), labels::SYSTEM_NAMESPACE);
-        let _ = leases
-            .delete(installation::CONTROLLER, &DeleteParams::default())
-            .await;
+        let _ = leases.delete(installation::CONTROLLER, &DeleteParams::default()).await;
         self.starts += 1;
         let log = self.folder.path().join(format!("log-{}", self.starts));
         let probes = free_address().expect("an address");
@@ -191,19 +186,15 @@ impl Ground {
     }
 
     fn log(&self) -> String {
-        self.controller
-            .as_ref()
-            .map(Daemon::log_tail)
-            .unwrap_or_default()
+        self.controller.as_ref().map(Daemon::log_tail).unwrap_or_default()
     }
 }
 
 /// Straight to the API server.
 pub async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .expect("a configuration");
+    let config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a configuration");
     Client::try_from(config).expect("a client")
 }
 
@@ -211,31 +202,14 @@ pub async fn client(kubeconfig: &Path) -> Client {
 fn install(kubectl: &Kubectl) {
     let kinds = static_build::workspace_root().join("config/crds");
     let kinds = kinds.to_str().expect("a path of letters");
-    kubectl
-        .run(&["apply", "--server-side", "-f", kinds])
-        .expect("the kinds are there");
-    kubectl
-        .run(&[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "-f",
-            kinds,
-        ])
-        .expect("the kinds are served");
+    kubectl.run(&["apply", "--server-side", "-f", kinds]).expect("the kinds are there");
+    kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", "-f", kinds]).expect("the kinds are served");
     let name = labels::SYSTEM_NAMESPACE;
-    apply(
-        kubectl,
-        &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
-    );
+    apply(kubectl, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
 }
 
 fn apply(kubectl: &Kubectl, object: &Value) {
-    let printed = kubectl
-        .feed(
-            &["apply", "--server-side", "--force-conflicts", "-f", "-"],
-            object,
-        )
-        .expect("kubectl starts");
+    let printed =
+        kubectl.feed(&["apply", "--server-side", "--force-conflicts", "-f", "-"], object).expect("kubectl starts");
     assert!(printed.success, "{}", printed.stderr);
 }

@@ -21,23 +21,13 @@ struct Matrix {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_before_or_after_any_write_a_run_ends_right_and_is_executed_once() {
-    let matrix = Matrix {
-        run: everything,
-        hooks: 1,
-        fewest_writes: 30,
-        sample: 12,
-    };
+    let matrix = Matrix { run: everything, hooks: 1, fewest_writes: 30, sample: 12 };
     matrix.try_on("kills").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_before_or_after_any_write_a_run_that_is_kept_ends_right_and_stays() {
-    let matrix = Matrix {
-        run: kept,
-        hooks: 0,
-        fewest_writes: 20,
-        sample: 4,
-    };
+    let matrix = Matrix { run: kept, hooks: 0, fewest_writes: 20, sample: 4 };
     matrix.try_on("kept").await;
 }
 
@@ -55,9 +45,8 @@ impl Matrix {
         let listed: Vec<String> = writes.iter().map(ToString::to_string).collect();
         assert!(writes.len() >= self.fewest_writes, "{listed:#?}");
 
-        let all: Vec<(usize, Moment)> = (1..=writes.len())
-            .flat_map(|number| [(number, Moment::Before), (number, Moment::After)])
-            .collect();
+        let all: Vec<(usize, Moment)> =
+            (1..=writes.len()).flat_map(|number| [(number, Moment::Before), (number, Moment::After)]).collect();
         let mut missed = Vec::new();
         for (number, moment) in cases::sample(all, self.sample) {
             ground.count();

@@ -6,10 +6,7 @@
 //!
 //! A test binary of its own: its cluster is, too, so it runs side by side with the other tests of the controller.
 
-#![expect(
-    clippy::expect_used,
-    reason = "helpers of tests are tests, which clippy does not see"
-)]
+#![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
 mod chaos;
 mod ends;

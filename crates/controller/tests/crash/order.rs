@@ -76,10 +76,7 @@ async fn rights_come_last_and_go_first() {
         .until("the run to say where it runs", &ground, |run| {
             let status = run.and_then(|it| it.status.as_ref());
             let mut conditions = status.iter().flat_map(|it| &it.conditions);
-            conditions.any(|it| {
-                it.type_ == condition::STARTED
-                    && it.message.contains("in a user namespace of its own")
-            })
+            conditions.any(|it| it.type_ == condition::STARTED && it.message.contains("in a user namespace of its own"))
         })
         .await;
 
@@ -91,14 +88,7 @@ async fn rights_come_last_and_go_first() {
     let of = |kinds: &[&str]| places(&removed, "DELETE", kinds);
     let bindings = of(&["rolebindings", "clusterrolebindings"]);
     // Not even the run's own status comes before.
-    assert_eq!(
-        bindings,
-        (0..bindings.len()).collect::<Vec<_>>(),
-        "{removed:?}"
-    );
+    assert_eq!(bindings, (0..bindings.len()).collect::<Vec<_>>(), "{removed:?}");
     before(("rights", &bindings), ("tokens", &of(&["secrets"])));
-    before(
-        ("the Job", &of(&["jobs"])),
-        ("what holds the pod in", &of(&["networkpolicies"])),
-    );
+    before(("the Job", &of(&["jobs"])), ("what holds the pod in", &of(&["networkpolicies"])));
 }

@@ -34,10 +34,7 @@ impl Tried {
     pub async fn create(ground: &Ground, run: Value) -> Self {
         let api = ground.runs();
         let run: AgentRun = serde_json::from_value(run).expect("a run");
-        let created = api
-            .create(&PostParams::default(), &run)
-            .await
-            .expect("the run is created");
+        let created = api.create(&PostParams::default(), &run).await.expect("the run is created");
         Self {
             name: created.name_any(),
             uid: created.uid().unwrap_or_default(),
@@ -64,12 +61,7 @@ impl Tried {
     }
 
     /// Waits until something holds for the run; `None` stands for a run that is gone.
-    pub async fn until(
-        &self,
-        what: &str,
-        ground: &Ground,
-        condition: impl Fn(Option<&AgentRun>) -> bool + Send,
-    ) {
+    pub async fn until(&self, what: &str, ground: &Ground, condition: impl Fn(Option<&AgentRun>) -> bool + Send) {
         let waiting = await_condition(self.api.clone(), &self.name, condition);
         match tokio::time::timeout(PATIENCE, waiting).await {
             Ok(Ok(_)) => {}
@@ -80,8 +72,7 @@ impl Tried {
 
     /// Waits until nothing is to be done about the run any more, and gives its status.
     pub async fn settled(&self, ground: &Ground) -> AgentRunStatus {
-        self.until("the run to be over and clean", ground, is_settled)
-            .await;
+        self.until("the run to be over and clean", ground, is_settled).await;
         let run = self.now().await.expect("a run that is over stays");
         run.status.expect("it has a status")
     }
@@ -114,19 +105,14 @@ impl Tried {
         for kind in kinds {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
             let found = api.list(&selector).await.expect("listed");
-            left.extend(
-                found
-                    .iter()
-                    .map(|it| format!("{} {}", kind.kind, it.name_any())),
-            );
+            left.extend(found.iter().map(|it| format!("{} {}", kind.kind, it.name_any())));
         }
         left
     }
 
     /// Waits until nothing of a run that is gone is left.
     pub async fn vanished(&self, ground: &Ground) {
-        self.until("the run to be gone", ground, |run| run.is_none())
-            .await;
+        self.until("the run to be gone", ground, |run| run.is_none()).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let left = self.left().await;
@@ -155,34 +141,21 @@ impl Tried {
         if pods.hooks.len() != hooks {
             wrong.push(format!("hooks ran {} times", pods.hooks.len()));
         }
-        assert!(
-            wrong.is_empty(),
-            "{}\n{}",
-            wrong.join("; "),
-            ground.tell(self).await
-        );
+        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.tell(self).await);
     }
 
     /// Asserts that the run ended in this phase, was executed at most once, and left nothing but its plan.
     pub async fn ended(&self, ground: &Ground, status: &AgentRunStatus, phase: Phase) {
         let pods = ground.played.pods_of(&self.uid);
         let wrong = self.wrong(status, phase, &pods).await;
-        assert!(
-            wrong.is_empty(),
-            "{}\n{}",
-            wrong.join("; "),
-            ground.tell(self).await
-        );
+        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.tell(self).await);
     }
 
     /// What every run must have when it is over, however it ended.
     async fn wrong(&self, status: &AgentRunStatus, phase: Phase, pods: &Pods) -> Vec<String> {
         let mut wrong = Vec::new();
         if status.phase != Some(phase) {
-            wrong.push(format!(
-                "it is {:?}, not {phase:?}: {:?}",
-                status.phase, status.error
-            ));
+            wrong.push(format!("it is {:?}, not {phase:?}: {:?}", status.phase, status.error));
         }
         if pods.executed.len() > 1 || pods.seen.len() > 1 {
             wrong.push(format!("more than one pod: {pods:?}"));
@@ -193,9 +166,7 @@ impl Tried {
             wrong.push(format!("the status names pod {named}, which nobody saw"));
         }
         let executed = pods.executed.iter().next();
-        if phase == Phase::Succeeded
-            && status.pod_uid.as_ref().map(ToString::to_string).as_ref() != executed
-        {
+        if phase == Phase::Succeeded && status.pod_uid.as_ref().map(ToString::to_string).as_ref() != executed {
             wrong.push("the status names another pod than the one that ran".to_owned());
         }
         let revoked = status.conditions.iter().find(|it| it.type_ == "Revoked");
@@ -246,8 +217,7 @@ impl Tried {
             None => Some("the plan is gone".to_owned()),
             Some(text) => {
                 let found = RunPlan::digest_of(text.as_bytes());
-                (found.as_str() != written)
-                    .then(|| format!("the plan has digest {found}, written down is {written}"))
+                (found.as_str() != written).then(|| format!("the plan has digest {found}, written down is {written}"))
             }
         }
     }

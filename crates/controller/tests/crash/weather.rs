@@ -19,9 +19,7 @@ const SAMPLE: usize = 6;
 
 const FAULTS: [Fault; 6] = [
     Fault::Refuse(Refusal::Conflict),
-    Fault::Refuse(Refusal::TooManyRequests {
-        retry_after_seconds: 1,
-    }),
+    Fault::Refuse(Refusal::TooManyRequests { retry_after_seconds: 1 }),
     Fault::Refuse(Refusal::InternalError),
     Fault::Refuse(Refusal::Timeout),
     Fault::LoseAnswer,
@@ -59,10 +57,7 @@ async fn any_write_may_fail_once() {
         }
     }
     // The last steps of a run may fall together.
-    assert!(
-        missed.iter().all(|it| it + 3 > writes),
-        "never came: {missed:?} of {writes}"
-    );
+    assert!(missed.iter().all(|it| it + 3 > writes), "never came: {missed:?} of {writes}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,12 +92,7 @@ async fn bad_weather_does_not_change_how_runs_end() {
         let seed = cases::seed().wrapping_mul(1000).wrapping_add(turn);
         println!("seed {seed}");
         ground.count();
-        ground.proxy.sprinkle(Some(Sprinkle {
-            seed,
-            writes_percent: 15,
-            reads_percent: 5,
-            faults: FAULTS.to_vec(),
-        }));
+        ground.proxy.sprinkle(Some(Sprinkle { seed, writes_percent: 15, reads_percent: 5, faults: FAULTS.to_vec() }));
         let tried = Tried::create(&ground, everything(&format!("weather-{turn}"))).await;
         let status = tried.settled(&ground).await;
         assert!(ground.proxy.spoilt() > 0, "nothing was spoilt");
@@ -117,9 +107,7 @@ async fn watches_that_are_cut_all_the_time_only_make_it_slower() {
         return;
     };
     ground.count();
-    ground
-        .proxy
-        .cut_watches_after(Some(Duration::from_millis(200)));
+    ground.proxy.cut_watches_after(Some(Duration::from_millis(200)));
     let tried = Tried::create(&ground, everything("cut")).await;
     let status = tried.settled(&ground).await;
     assert!(ground.proxy.cuts() > 0);

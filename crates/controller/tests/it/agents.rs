@@ -17,22 +17,15 @@ fn an_agent_waits_for_its_packs_counts_its_runs_and_has_one_name() {
     let Some(world) = World::new("agents", Company::others()) else {
         return;
     };
-    let team = world
-        .cluster
-        .namespace("team", Security::Restricted)
-        .expect("a namespace");
+    let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
     let kubectl = team.kubectl();
     team.create(&agent("Agent", "alice")).expect("an agent");
-    team.create(&agent("SympoziumInstance", "bob"))
-        .expect("an agent");
+    team.create(&agent("SympoziumInstance", "bob")).expect("an agent");
     let program = world.lead();
     for object in ["agent/alice", "sympoziuminstance/bob"] {
         let found = world.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Pending");
         let conditions = found["status"]["conditions"].to_string();
-        assert!(
-            conditions.contains("not there: SkillPack `echo`"),
-            "{conditions}"
-        );
+        assert!(conditions.contains("not there: SkillPack `echo`"), "{conditions}");
     }
     let pack = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "SkillPack", "metadata": {"name": "echo"},
         "spec": {"skills": [{"name": "say", "content": "x"}]}});
@@ -48,32 +41,21 @@ fn an_agent_waits_for_its_packs_counts_its_runs_and_has_one_name() {
     for _ in 0..2 {
         team.create(&run).expect("a run");
     }
-    world.wait_for(kubectl, &["agent/alice"], |it| {
-        it["status"]["totalAgentRuns"] == 2
-    });
+    world.wait_for(kubectl, &["agent/alice"], |it| it["status"]["totalAgentRuns"] == 2);
 
     team.create(&agent("Agent", "bob")).expect("a namesake");
     for object in ["agent/bob", "sympoziuminstance/bob"] {
         world.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Error");
     }
     kubectl.run(&["delete", "agent", "bob"]).expect("it goes");
-    world.wait_for(kubectl, &["sympoziuminstance/bob"], |it| {
-        it["status"]["phase"] == "Running"
-    });
+    world.wait_for(kubectl, &["sympoziuminstance/bob"], |it| it["status"]["phase"] == "Running");
 
     // A total outlives runs and processes.
     drop(program);
-    kubectl
-        .run(&["delete", "agentruns", "--all", "--wait=false"])
-        .expect("they go");
+    kubectl.run(&["delete", "agentruns", "--all", "--wait=false"]).expect("they go");
     let program = world.lead();
     team.create(&run).expect("a run");
-    let found = world.wait_for(kubectl, &["agent/alice"], |it| {
-        it["status"]["totalAgentRuns"] == 3
-    });
-    assert_eq!(
-        found["status"]["observedGeneration"],
-        found["metadata"]["generation"]
-    );
+    let found = world.wait_for(kubectl, &["agent/alice"], |it| it["status"]["totalAgentRuns"] == 3);
+    assert_eq!(found["status"]["observedGeneration"], found["metadata"]["generation"]);
     drop(program);
 }

@@ -20,10 +20,7 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
     let Some(audit) = world.cluster.audit() else {
         return;
     };
-    let team = world
-        .cluster
-        .namespace("team", Security::Restricted)
-        .expect("a namespace");
+    let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
     let pack = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "SkillPack", "metadata": {"name": "echo"},
         "spec": {"skills": [{"name": "say", "content": "x"}]}});
     let agent = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "Agent", "metadata": {"name": "alice"},
@@ -31,16 +28,9 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
     team.create(&pack).expect("a pack");
     team.create(&agent).expect("an agent");
     let program = world.lead();
-    world.wait_for(team.kubectl(), &["skillpack", "echo"], |it| {
-        it["status"]["phase"] == "Ready"
-    });
-    world.wait_for(team.kubectl(), &["agent", "alice"], |it| {
-        it["status"]["phase"] == "Running"
-    });
-    program.wait_for_metric(
-        r#"certificate_faults{secret="sympozium-gateway-keys"}"#,
-        |it| it == 0.0,
-    );
+    world.wait_for(team.kubectl(), &["skillpack", "echo"], |it| it["status"]["phase"] == "Ready");
+    world.wait_for(team.kubectl(), &["agent", "alice"], |it| it["status"]["phase"] == "Running");
+    program.wait_for_metric(r#"certificate_faults{secret="sympozium-gateway-keys"}"#, |it| it == 0.0);
     program.wait_for_metric(r#"foreign_objects{kind="NetworkPolicy"}"#, |_| true);
 
     let account = world.account();
@@ -80,9 +70,9 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
         .into_iter()
         .filter(|call| !matches!(call.verb.as_str(), "get" | "list" | "watch"))
         .collect();
-    let (lease, other): (Vec<_>, Vec<_>) = writes.into_iter().partition(|call| {
-        call.resource == "leases" && call.verb == "update" && call.name == "sympozium-controller"
-    });
+    let (lease, other): (Vec<_>, Vec<_>) = writes
+        .into_iter()
+        .partition(|call| call.resource == "leases" && call.verb == "update" && call.name == "sympozium-controller");
     assert_eq!(other, []);
     assert!(lease.iter().all(|call| call.code == 200));
     // A starved machine is later, never sooner.

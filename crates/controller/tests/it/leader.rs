@@ -46,21 +46,11 @@ fn a_leader_whose_lease_is_taken_ends_with_an_error() {
     let kubectl = world.system.kubectl();
     // Whoever writes last within a renewal wins: one attempt may be overtaken, and then there is another.
     let taken = holds(|| {
-        let _ = kubectl.attempt(&[
-            "patch",
-            "lease",
-            "sympozium-controller",
-            "--type=merge",
-            "-p",
-            patch,
-        ]);
+        let _ = kubectl.attempt(&["patch", "lease", "sympozium-controller", "--type=merge", "-p", patch]);
         program.log().contains("must not work any more")
     });
     assert!(taken, "{}", program.log());
     let (status, log) = program.wait();
     assert_eq!(status.code(), Some(1));
-    assert!(
-        log.contains("error: the Lease is lost: `somebody` holds the Lease now"),
-        "{log}"
-    );
+    assert!(log.contains("error: the Lease is lost: `somebody` holds the Lease now"), "{log}");
 }

@@ -1,9 +1,6 @@
 //! The program as a process, against a real control plane, with the rights that it ships with and no others.
 
-#![expect(
-    clippy::expect_used,
-    reason = "helpers of tests are tests, which clippy does not see"
-)]
+#![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
 mod agents;
 mod idle;

@@ -4,16 +4,10 @@ use serde_json::{Value, json};
 
 use crate::world::{Company, World};
 
-const ALL: [&str; 3] = [
-    "sympozium-authority",
-    "sympozium-gateway-tls",
-    "sympozium-gateway-keys",
-];
+const ALL: [&str; 3] = ["sympozium-authority", "sympozium-gateway-tls", "sympozium-gateway-keys"];
 
 fn data(world: &World, name: &str) -> Value {
-    let found = world.wait_for(world.system.kubectl(), &["secret", name], |it| {
-        it["data"].is_object()
-    });
+    let found = world.wait_for(world.system.kubectl(), &["secret", name], |it| it["data"].is_object());
     found["data"].clone()
 }
 
@@ -39,27 +33,14 @@ fn they_are_made_once_mended_where_that_does_no_harm_and_otherwise_left() {
             data.as_object().expect("data").keys().cloned().collect()
         })
         .collect();
-    assert_eq!(
-        keys,
-        [
-            vec!["tls.crt", "tls.key"],
-            vec!["tls.crt", "tls.key"],
-            vec!["keys"]
-        ]
-    );
-    program.wait_for_metric(
-        r#"certificate_faults{secret="sympozium-gateway-keys"}"#,
-        |it| it == 0.0,
-    );
+    assert_eq!(keys, [vec!["tls.crt", "tls.key"], vec!["tls.crt", "tls.key"], vec!["keys"]]);
+    program.wait_for_metric(r#"certificate_faults{secret="sympozium-gateway-keys"}"#, |it| it == 0.0);
     let before = versions(&world);
     drop(program);
 
     // Good ones are not written again.
     let program = world.lead();
-    program.wait_for_metric(
-        r#"certificate_faults{secret="sympozium-gateway-keys"}"#,
-        |it| it == 0.0,
-    );
+    program.wait_for_metric(r#"certificate_faults{secret="sympozium-gateway-keys"}"#, |it| it == 0.0);
     assert_eq!(versions(&world), before);
 
     // The certificate of the gateway can be made again at any time.
@@ -68,9 +49,7 @@ fn they_are_made_once_mended_where_that_does_no_harm_and_otherwise_left() {
     kubectl.run(&["delete", "secret", ALL[1]]).expect("it goes");
     let made = data(&world, ALL[1]);
     let damage = json!({"data": {"tls.crt": authority["tls.crt"]}}).to_string();
-    kubectl
-        .run(&["patch", "secret", ALL[1], "--type=merge", "-p", &damage])
-        .expect("damage");
+    kubectl.run(&["patch", "secret", ALL[1], "--type=merge", "-p", &damage]).expect("damage");
     world.wait_for(kubectl, &["secret", ALL[1]], |it| {
         it["data"]["tls.crt"] != authority["tls.crt"] && it["data"]["tls.key"] != made["tls.key"]
     });
@@ -78,21 +57,13 @@ fn they_are_made_once_mended_where_that_does_no_harm_and_otherwise_left() {
 
     // Keys cannot: a person has to look.
     let damage = r#"{"data":{"keys":"bm9uc2Vuc2U="}}"#;
-    kubectl
-        .run(&["patch", "secret", ALL[2], "--type=merge", "-p", damage])
-        .expect("damage");
-    program.wait_for_metric(
-        r#"certificate_faults{secret="sympozium-gateway-keys"}"#,
-        |it| it == 1.0,
-    );
+    kubectl.run(&["patch", "secret", ALL[2], "--type=merge", "-p", damage]).expect("damage");
+    program.wait_for_metric(r#"certificate_faults{secret="sympozium-gateway-keys"}"#, |it| it == 1.0);
     program.wait_for_log("Secret `sympozium-gateway-keys` cannot be used: line 1");
     assert_eq!(data(&world, ALL[2])["keys"], "bm9uc2Vuc2U=");
     assert!(!program.log().contains("nonsense"));
     kubectl.run(&["delete", "secret", ALL[2]]).expect("it goes");
-    program.wait_for_metric(
-        r#"certificate_faults{secret="sympozium-gateway-keys"}"#,
-        |it| it == 0.0,
-    );
+    program.wait_for_metric(r#"certificate_faults{secret="sympozium-gateway-keys"}"#, |it| it == 0.0);
 }
 
 #[test]
@@ -108,9 +79,7 @@ fn what_is_around_runs_is_known_when_the_gateway_has_an_address() {
     world.system.create(&service).expect("a Service");
     program.wait_for_log("what runs need around them is known");
     let kubectl = world.system.kubectl();
-    kubectl
-        .run(&["delete", "service", "sympozium-gateway"])
-        .expect("it goes");
+    kubectl.run(&["delete", "service", "sympozium-gateway"]).expect("it goes");
     let times = || program.log().matches("runs wait").count();
     assert!(
         crate::world::holds(|| {

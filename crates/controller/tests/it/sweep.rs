@@ -30,10 +30,7 @@ fn binding(metadata: &Value, role: &Value) -> Value {
 
 fn is_there(kubectl: &Kubectl, kind: &str, name: &Value) -> bool {
     let name = name.as_str().expect("a name");
-    kubectl
-        .attempt(&["get", kind, name])
-        .expect("an answer")
-        .success
+    kubectl.attempt(&["get", kind, name]).expect("an answer").success
 }
 
 /// A UID that no run has.
@@ -48,14 +45,9 @@ fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
         return;
     };
     let admin = world.cluster.kubectl();
-    let team = world
-        .cluster
-        .namespace("team", Security::Restricted)
-        .expect("a namespace");
+    let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
     // The UID of something that is no run is as good as that of a run that is gone.
-    let stray = admin
-        .json(&["get", "namespace", team.name()])
-        .expect("a namespace");
+    let stray = admin.json(&["get", "namespace", team.name()]).expect("a namespace");
     let stray = stray_uid(&stray);
     let run = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun", "metadata": {"name": "alive"},
         "spec": {"agentRef": "nobody", "task": "wait"}});
@@ -71,21 +63,11 @@ fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
         "revocation": {"checkedAt": at, "remaining": []},
         "conditions": [{"type": "Revoked", "status": "True", "reason": "Revoked", "message": "", "lastTransitionTime": at}]}});
     let status = status.to_string();
-    let words = [
-        "patch",
-        "agentrun",
-        "over",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &status,
-    ];
+    let words = ["patch", "agentrun", "over", "--subresource=status", "--type=merge", "-p", &status];
     team.kubectl().run(&words).expect("a status");
     let late = metadata("late", over["metadata"]["uid"].as_str().expect("a UID"));
     admin.create(&role(&late)).expect("a ClusterRole");
-    admin
-        .create(&binding(&late, &late["name"]))
-        .expect("a binding");
+    admin.create(&binding(&late, &late["name"])).expect("a binding");
 
     let orphan = metadata("orphan", &stray);
     let kept = metadata("alive", alive);
@@ -96,13 +78,9 @@ fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
     for metadata in [&orphan, &kept, &renamed, &undated] {
         admin.create(&role(metadata)).expect("a ClusterRole");
     }
-    admin
-        .create(&binding(&orphan, &orphan["name"]))
-        .expect("a binding");
+    admin.create(&binding(&orphan, &orphan["name"])).expect("a binding");
     let elsewhere = metadata("elsewhere", &stray);
-    admin
-        .create(&binding(&elsewhere, &json!("view")))
-        .expect("a binding");
+    admin.create(&binding(&elsewhere, &json!("view"))).expect("a binding");
     let mut account = metadata("account", &stray);
     account["namespace"] = json!(team.name());
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account});
@@ -111,48 +89,26 @@ fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
     let program = world.lead();
     let gone = holds(|| {
         [&orphan, &late].iter().all(|it| {
-            !is_there(&admin, "clusterrole", &it["name"])
-                && !is_there(&admin, "clusterrolebinding", &it["name"])
+            !is_there(&admin, "clusterrole", &it["name"]) && !is_there(&admin, "clusterrolebinding", &it["name"])
         })
     });
     assert!(gone, "{}", program.log());
     program.wait_for_metric(r#"foreign_objects{kind="ClusterRole"}"#, |it| it >= 2.0);
-    program.wait_for_metric(r#"foreign_objects{kind="ClusterRoleBinding"}"#, |it| {
-        it >= 1.0
-    });
+    program.wait_for_metric(r#"foreign_objects{kind="ClusterRoleBinding"}"#, |it| it >= 1.0);
     program.wait_for_metric(r#"foreign_objects{kind="ServiceAccount"}"#, |it| it >= 1.0);
     for metadata in [&kept, &renamed, &undated] {
-        assert!(
-            is_there(&admin, "clusterrole", &metadata["name"]),
-            "{metadata}"
-        );
+        assert!(is_there(&admin, "clusterrole", &metadata["name"]), "{metadata}");
     }
     assert!(is_there(&admin, "clusterrolebinding", &elsewhere["name"]));
-    assert!(is_there(
-        team.kubectl(),
-        "serviceaccount",
-        &account["metadata"]["name"]
-    ));
-    let events = team
-        .kubectl()
-        .json(&["get", "events.events.k8s.io"])
-        .expect("events");
+    assert!(is_there(team.kubectl(), "serviceaccount", &account["metadata"]["name"]));
+    let events = team.kubectl().json(&["get", "events.events.k8s.io"]).expect("events");
     assert!(events.to_string().contains("NotOurs"), "{events}");
 
     // When the run goes, what it had goes soon after.
     team.kubectl()
-        .run(&[
-            "patch",
-            "agentrun",
-            "alive",
-            "--type=merge",
-            "-p",
-            r#"{"metadata":{"finalizers":null}}"#,
-        ])
+        .run(&["patch", "agentrun", "alive", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
         .expect("no finalizer");
-    team.kubectl()
-        .run(&["delete", "agentrun", "alive", "--wait=false"])
-        .expect("it goes");
+    team.kubectl().run(&["delete", "agentrun", "alive", "--wait=false"]).expect("it goes");
     let gone = holds(|| !is_there(&admin, "clusterrole", &kept["name"]));
     assert!(gone, "{}", program.log());
 

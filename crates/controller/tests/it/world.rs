@@ -14,9 +14,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sympozium_controller::rights;
-use sympozium_testkit::cluster::{
-    Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespace, Security, Tier, eventually,
-};
+use sympozium_testkit::cluster::{Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespace, Security, Tier, eventually};
 use sympozium_testkit::command;
 
 /// How long a busy machine may take for anything.
@@ -58,15 +56,8 @@ impl World {
     /// `None` where this machine can have no cluster.
     pub fn new(label: &str, company: Company) -> Option<Self> {
         let cluster = cluster()?;
-        let system = cluster
-            .namespace(label, Security::Restricted)
-            .expect("a namespace");
-        let world = Self {
-            cluster,
-            system,
-            kubeconfig: tempfile::tempdir().expect("a directory"),
-            _company: company,
-        };
+        let system = cluster.namespace(label, Security::Restricted).expect("a namespace");
+        let world = Self { cluster, system, kubeconfig: tempfile::tempdir().expect("a directory"), _company: company };
         world.grant();
         world.write_kubeconfig();
         Some(world)
@@ -74,10 +65,7 @@ impl World {
 
     /// The account that controllers of this test act as.
     pub fn account(&self) -> String {
-        format!(
-            "system:serviceaccount:{}:sympozium-controller",
-            self.system.name()
-        )
+        format!("system:serviceaccount:{}:sympozium-controller", self.system.name())
     }
 
     fn grant(&self) {
@@ -91,11 +79,7 @@ impl World {
         ];
         for (namespace, word, rules) in places {
             let name = format!("{system}-{word}");
-            let kind = if namespace.is_some() {
-                "Role"
-            } else {
-                "ClusterRole"
-            };
+            let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
             let metadata = json!({"name": name, "namespace": namespace});
             let api = "rbac.authorization.k8s.io";
             let role = json!({"apiVersion": format!("{api}/v1"), "kind": kind, "metadata": metadata, "rules": rules});
@@ -109,10 +93,7 @@ impl World {
     }
 
     fn write_kubeconfig(&self) {
-        let text = self
-            .cluster
-            .kubectl()
-            .run(&["config", "view", "--raw", "-o", "json"]);
+        let text = self.cluster.kubectl().run(&["config", "view", "--raw", "-o", "json"]);
         let mut config: Value = serde_json::from_str(&text.expect("a kubeconfig")).expect("JSON");
         let users = config["users"].as_array_mut().expect("users");
         for user in users {
@@ -127,10 +108,7 @@ impl World {
 
     /// Starts a controller; its probes answer.
     pub fn start(&self) -> Program {
-        Program::start(
-            &self.kubeconfig(),
-            &["--system-namespace", self.system.name()],
-        )
+        Program::start(&self.kubeconfig(), &["--system-namespace", self.system.name()])
     }
 
     /// Starts one, and waits until it leads.
@@ -141,21 +119,13 @@ impl World {
     }
 
     pub fn holder(&self) -> Option<String> {
-        let lease = self
-            .system
-            .kubectl()
-            .json(&["get", "lease", "sympozium-controller"]);
+        let lease = self.system.kubectl().json(&["get", "lease", "sympozium-controller"]);
         let lease = lease.expect("a Lease");
         lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
     }
 
     /// Asks `kubectl get` for an object until it is as it should be.
-    pub fn wait_for(
-        &self,
-        kubectl: &Kubectl,
-        object: &[&str],
-        is_right: impl Fn(&Value) -> bool,
-    ) -> Value {
+    pub fn wait_for(&self, kubectl: &Kubectl, object: &[&str], is_right: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let found = eventually("an object to be right", PATIENCE, || {
             last = kubectl.json(&[&["get"], object].concat())?;
@@ -173,12 +143,7 @@ impl Drop for World {
         let cluster = format!("{system}-cluster");
         let default = format!("{system}-default");
         let _ = admin.attempt(&["delete", "clusterrole,clusterrolebinding", &cluster]);
-        let _ = admin.attempt(&[
-            "delete",
-            "role,rolebinding",
-            &default,
-            "--namespace=default",
-        ]);
+        let _ = admin.attempt(&["delete", "role,rolebinding", &default, "--namespace=default"]);
     }
 }
 
@@ -208,18 +173,8 @@ pub fn cluster() -> Option<&'static Cluster> {
 fn install_kinds(kubectl: &Kubectl) {
     let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/crds");
     let kinds = kinds.to_string_lossy();
-    kubectl
-        .run(&["apply", "--server-side", "--force-conflicts", "-f", &kinds])
-        .expect("kinds");
-    kubectl
-        .run(&[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=120s",
-            "-f",
-            &kinds,
-        ])
-        .expect("served kinds");
+    kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &kinds]).expect("kinds");
+    kubectl.run(&["wait", "--for=condition=Established", "--timeout=120s", "-f", &kinds]).expect("served kinds");
 }
 
 pub struct Program {
@@ -240,11 +195,7 @@ impl Program {
             .stderr(Stdio::from(log.reopen().expect("a log")))
             .spawn()
             .expect("it starts");
-        let mut program = Self {
-            child,
-            log,
-            address: String::new(),
-        };
+        let mut program = Self { child, log, address: String::new() };
         program.wait_for_log("listening for probes");
         let address = program.log().lines().find_map(|line| {
             let line: Value = serde_json::from_str(line).ok()?;
@@ -287,22 +238,14 @@ impl Program {
     pub fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics")?;
         let line = text.lines().find_map(|line| {
-            line.strip_prefix("sympozium_controller_")?
-                .strip_prefix(name)?
-                .strip_prefix(' ')
-                .map(str::to_owned)
+            line.strip_prefix("sympozium_controller_")?.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned)
         })?;
         line.parse().ok()
     }
 
     pub fn wait_for_metric(&self, name: &str, is_right: impl Fn(f64) -> bool) {
         let there = holds(|| self.metric(name).is_some_and(&is_right));
-        assert!(
-            there,
-            "{name} is {:?}, log: {}",
-            self.metric(name),
-            self.log()
-        );
+        assert!(there, "{name} is {:?}, log: {}", self.metric(name), self.log());
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -329,8 +272,7 @@ impl Drop for Program {
         if !std::thread::panicking() {
             let log = fs::read_to_string(self.log.path()).unwrap_or_default();
             // Not a right: nobody may create anything in a namespace that is going, and other tests' namespaces go.
-            let is_lack =
-                |line: &str| line.contains("forbidden") && !line.contains("it is being terminated");
+            let is_lack = |line: &str| line.contains("forbidden") && !line.contains("it is being terminated");
             assert!(!log.lines().any(is_lack), "a right is missing: {log}");
         }
     }

@@ -22,9 +22,8 @@ use sympozium_testkit::processes::{self, new_marker, with_marker};
 use sympozium_testkit::{as_user, probe, static_build};
 
 /// The helper stage as it ships: a static binary.
-static STAGE: LazyLock<PathBuf> = LazyLock::new(|| {
-    static_build::shipped("sympozium-exec", "exec-run").expect("the static stage can be built")
-});
+static STAGE: LazyLock<PathBuf> =
+    LazyLock::new(|| static_build::shipped("sympozium-exec", "exec-run").expect("the static stage can be built"));
 /// Commands in one round of one side.
 const ROUND: u32 = 200;
 const ROUNDS: usize = 15;
@@ -42,11 +41,7 @@ fn main() {
 }
 
 fn host_profile() -> Profile {
-    if as_user::is_root() {
-        Profile::HostRoot
-    } else {
-        Profile::HostUser
-    }
+    if as_user::is_root() { Profile::HostRoot } else { Profile::HostUser }
 }
 
 fn config(profile: Profile) -> Config {
@@ -56,8 +51,8 @@ fn config(profile: Profile) -> Config {
 }
 
 fn bare() -> Executor {
-    let mut config = config(Profile::Container)
-        .leaving_out(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
+    let mut config =
+        config(Profile::Container).leaving_out(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
     config.floor = Floor::none();
     Executor::new(config).expect("an executor without layers")
 }
@@ -80,10 +75,7 @@ fn raw(threads: u32, count: u32) -> Duration {
 
 /// The rate of ours as a part of the raw rate.
 fn rates(suite: &mut Suite) {
-    for (name, executor, least) in [
-        ("no layers", bare(), 0.85),
-        ("container profile", container(), 0.8),
-    ] {
+    for (name, executor, least) in [("no layers", bare(), 0.85), ("container profile", container(), 0.8)] {
         for threads in [1, 8] {
             ours(&executor, threads, ROUND);
             let ratios = (0..ROUNDS)
@@ -131,12 +123,7 @@ fn host(suite: &mut Suite) {
             (ours(&executor, 1, ROUND).as_secs_f64() - raw) / f64::from(ROUND) * 1e3
         })
         .collect();
-    suite.row(
-        "a further command in a live host sandbox, beyond posix_spawn",
-        median(extra),
-        "ms",
-        Target::AtMost(0.2),
-    );
+    suite.row("a further command in a live host sandbox, beyond posix_spawn", median(extra), "ms", Target::AtMost(0.2));
 }
 
 /// Memory of this process and of everything the executor started.
@@ -204,17 +191,10 @@ fn survivors(suite: &mut Suite) {
         all
     });
     let zombies: usize = parents.map(|pid| processes::zombies_of(pid).len()).sum();
-    suite.row(
-        "10,000 timed-out double-forking commands, zombies",
-        zombies as f64,
-        "processes",
-        Target::AtMost(0.0),
-    );
+    suite.row("10,000 timed-out double-forking commands, zombies", zombies as f64, "processes", Target::AtMost(0.0));
 }
 
 /// Used by the reference for the same binds.
 fn system_paths() -> Vec<&'static Path> {
-    sympozium_exec::world::system_paths()
-        .filter(|path| path.exists())
-        .collect()
+    sympozium_exec::world::system_paths().filter(|path| path.exists()).collect()
 }

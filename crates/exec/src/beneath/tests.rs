@@ -28,11 +28,7 @@ fn every_resolve() -> Vec<Resolve> {
     for scope in [Scope::Beneath, Scope::InRoot] {
         for links in [Links::Follow, Links::Refuse] {
             for mounts in [Mounts::Cross, Mounts::Stay] {
-                all.push(Resolve {
-                    scope,
-                    links,
-                    mounts,
-                });
+                all.push(Resolve { scope, links, mounts });
             }
         }
     }
@@ -70,19 +66,9 @@ fn is(error: &io::Error, errno: Errno) -> bool {
 }
 
 /// What was opened, as a path relative to `base`, or the errno.
-fn answer(
-    method: Method,
-    base: &Path,
-    path: &Path,
-    flags: OFlags,
-    resolve: Resolve,
-) -> Result<PathBuf, Errno> {
+fn answer(method: Method, base: &Path, path: &Path, flags: OFlags, resolve: Resolve) -> Result<PathBuf, Errno> {
     let dir = directory(base);
-    let mode = if flags.contains(OFlags::CREATE) {
-        Mode::from(0o640)
-    } else {
-        Mode::empty()
-    };
+    let mode = if flags.contains(OFlags::CREATE) { Mode::from(0o640) } else { Mode::empty() };
     // Renames by anybody on the machine disturb openat2, and one test here does nothing else. It gives EAGAIN;
     // or it starts over without forgetting the links it counted, and a legal chain gets ELOOP. So ask again.
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -100,9 +86,7 @@ fn answer(
         Ok(file) => {
             let link = format!("/proc/self/fd/{}", file.as_raw_fd());
             let real = fs::read_link(link).unwrap();
-            Ok(real
-                .strip_prefix(base)
-                .map_or(real.clone(), Path::to_path_buf))
+            Ok(real.strip_prefix(base).map_or(real.clone(), Path::to_path_buf))
         }
         Err(error) => Err(Errno::from_io_error(&error).unwrap()),
     }
@@ -128,9 +112,7 @@ fn listing(base: &Path) -> BTreeSet<(PathBuf, u32)> {
 
 /// Thousands of small files: in memory where there is such a place.
 fn scratch() -> TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap()
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// A tree that can be removed again by its owner, whatever the test sealed.
@@ -351,14 +333,9 @@ fn assert_methods_agree() {
                 trees = METHODS.map(|_| tree());
             }
             for path in every_path() {
-                let [kernel, walk] = [0, 1]
-                    .map(|which| answer(METHODS[which], &trees[which].base, &path, flags, resolve));
-                assert_eq!(
-                    walk,
-                    kernel,
-                    "{} with {flags:?} and {resolve:?}",
-                    path.display()
-                );
+                let [kernel, walk] =
+                    [0, 1].map(|which| answer(METHODS[which], &trees[which].base, &path, flags, resolve));
+                assert_eq!(walk, kernel, "{} with {flags:?} and {resolve:?}", path.display());
             }
             let [kernel, walk] = [0, 1].map(|which| listing(trees[which].outer.path()));
             assert_eq!(walk, kernel, "files made with {flags:?} and {resolve:?}");
@@ -428,16 +405,12 @@ fn a_dangling_link_creates_its_target_within_the_scope_only() {
         let tree = tree();
         let (outer, base) = (&tree.outer, &tree.base);
         symlink("../planted", base.join("plant")).unwrap();
-        let create =
-            |path: &str, flags| answer(method, base, Path::new(path), flags, Resolve::BENEATH);
+        let create = |path: &str, flags| answer(method, base, Path::new(path), flags, Resolve::BENEATH);
         assert_eq!(create("dangling-deep", CREATE), Ok(PathBuf::from("d/new")));
         assert_eq!(create("dangling", CREATE | OFlags::EXCL), Err(Errno::EXIST));
         assert_eq!(create("plant", CREATE), Err(Errno::XDEV));
         assert!(!outer.path().join("planted").exists());
-        assert_eq!(
-            fs::metadata(base.join("d/new")).unwrap().mode() & 0o7077,
-            0o040
-        );
+        assert_eq!(fs::metadata(base.join("d/new")).unwrap().mode() & 0o7077, 0o040);
     }
 }
 
@@ -470,12 +443,7 @@ fn magic_links_are_refused_and_plain_links_of_procfs_are_not() {
             for path in paths {
                 let path = Path::new(path);
                 let [kernel, walk] = METHODS.map(|by| answer(by, proc, path, flags, resolve));
-                assert_eq!(
-                    walk,
-                    kernel,
-                    "{} with {flags:?} and {resolve:?}",
-                    path.display()
-                );
+                assert_eq!(walk, kernel, "{} with {flags:?} and {resolve:?}", path.display());
             }
         }
     }
@@ -484,14 +452,7 @@ fn magic_links_are_refused_and_plain_links_of_procfs_are_not() {
             let got = answer(method, proc, Path::new(path), READ, Resolve::IN_ROOT);
             assert_eq!(got, Err(Errno::LOOP), "{path} by {method:?}");
         }
-        answer(
-            method,
-            proc,
-            Path::new("self/status"),
-            READ,
-            Resolve::BENEATH,
-        )
-        .unwrap();
+        answer(method, proc, Path::new("self/status"), READ, Resolve::BENEATH).unwrap();
     }
 }
 
@@ -500,16 +461,11 @@ fn fifos_devices_and_sockets_never_block() {
     let tree = tree();
     let base = &tree.base;
     for method in METHODS {
-        let open = |base: &Path, path: &str, flags| {
-            answer(method, base, Path::new(path), flags, Resolve::BENEATH)
-        };
+        let open = |base: &Path, path: &str, flags| answer(method, base, Path::new(path), flags, Resolve::BENEATH);
         assert_eq!(open(base, "fifo", READ), Ok(PathBuf::from("fifo")));
         assert_eq!(open(base, "fifo", READ | OFlags::WRONLY), Err(Errno::NXIO));
         assert_eq!(open(base, "socket", READ), Err(Errno::NXIO));
-        assert_eq!(
-            open(Path::new("/dev"), "null", READ),
-            Ok(PathBuf::from("null"))
-        );
+        assert_eq!(open(Path::new("/dev"), "null", READ), Ok(PathBuf::from("null")));
         assert_eq!(open(Path::new("/dev"), "null/", READ), Err(Errno::NOTDIR));
     }
 }
@@ -517,19 +473,8 @@ fn fifos_devices_and_sockets_never_block() {
 #[test]
 fn mount_points_are_crossed_only_when_asked() {
     for method in METHODS {
-        let stay = Resolve {
-            mounts: Mounts::Stay,
-            ..Resolve::IN_ROOT
-        };
-        let open = |path: &str, resolve| {
-            answer(
-                method,
-                Path::new("/"),
-                Path::new(path),
-                OFlags::PATH,
-                resolve,
-            )
-        };
+        let stay = Resolve { mounts: Mounts::Stay, ..Resolve::IN_ROOT };
+        let open = |path: &str, resolve| answer(method, Path::new("/"), Path::new(path), OFlags::PATH, resolve);
         for path in ["proc", "proc/", "/proc/..", "proc/version"] {
             assert_eq!(open(path, stay), Err(Errno::XDEV), "{path} by {method:?}");
             open(path, Resolve::IN_ROOT).unwrap();
@@ -556,19 +501,12 @@ fn bind_mounts_are_mounts() {
     }
     for method in METHODS {
         for (path, flags) in [("d", READ), ("d/rel", READ), ("d/..", READ), ("d", CREATE)] {
-            let mode = if flags.contains(OFlags::CREATE) {
-                Mode::from(0o600)
-            } else {
-                Mode::empty()
-            };
+            let mode = if flags.contains(OFlags::CREATE) { Mode::from(0o600) } else { Mode::empty() };
             let open = |resolve| {
                 open_with(method, under.as_fd(), Path::new(path), flags, mode, resolve)
                     .map_err(|error| Errno::from_io_error(&error).unwrap())
             };
-            let stay = Resolve {
-                mounts: Mounts::Stay,
-                ..Resolve::BENEATH
-            };
+            let stay = Resolve { mounts: Mounts::Stay, ..Resolve::BENEATH };
             assert_eq!(open(stay).unwrap_err(), Errno::XDEV, "{path} by {method:?}");
             if flags == READ {
                 open(Resolve::BENEATH).unwrap();
@@ -587,10 +525,7 @@ fn a_link_swapped_in_during_use_leads_nowhere() {
     symlink("../secret", base.join("swap-file")).unwrap();
     let outside = fs::metadata(outer.path().join("secret")).unwrap().ino();
     let deep = ["real/secret", "d/../real/secret", "real/../real/secret"];
-    for (one, other, paths) in [
-        ("real", "swap", &deep[..]),
-        ("secret", "swap-file", &["secret"]),
-    ] {
+    for (one, other, paths) in [("real", "swap", &deep[..]), ("secret", "swap-file", &["secret"])] {
         let mut unlucky = 0;
         while_swapping(&base.join(one), &base.join(other), || {
             let dir = directory(base);
@@ -669,16 +604,7 @@ fn the_walk_holds_a_bounded_number_of_descriptors() {
     let base = tempfile::tempdir().unwrap();
     let deep = |levels: usize| PathBuf::from("a/".repeat(levels));
     fs::create_dir_all(base.path().join(deep(MAX_DEPTH + 2))).unwrap();
-    let open = |levels| {
-        answer(
-            Method::Walk,
-            base.path(),
-            &deep(levels),
-            READ,
-            Resolve::BENEATH,
-        )
-        .map(drop)
-    };
+    let open = |levels| answer(Method::Walk, base.path(), &deep(levels), READ, Resolve::BENEATH).map(drop);
     assert_eq!(open(MAX_DEPTH + 1), Ok(()));
     assert_eq!(open(MAX_DEPTH + 2), Err(Errno::MFILE));
 }
@@ -701,10 +627,7 @@ fn links_planted_in_shared_directories_are_known() {
         (7, 0o41775, 0, 1000, false),
     ];
     for (link, mode, owner, follower, planted) in cases {
-        assert_eq!(
-            is_planted(&entry(link, 0o120_777), &entry(owner, mode), follower),
-            planted
-        );
+        assert_eq!(is_planted(&entry(link, 0o120_777), &entry(owner, mode), follower), planted);
     }
 }
 
@@ -716,19 +639,8 @@ fn descriptors_are_closed_on_exec() {
         for path in ["d/e/f", ".", "d"] {
             let dir = directory(base);
             let path = Path::new(path);
-            let file = open_with(
-                method,
-                dir.as_fd(),
-                path,
-                READ,
-                Mode::empty(),
-                Resolve::BENEATH,
-            )
-            .unwrap();
-            assert_eq!(
-                rustix::io::fcntl_getfd(&file).unwrap(),
-                rustix::io::FdFlags::CLOEXEC
-            );
+            let file = open_with(method, dir.as_fd(), path, READ, Mode::empty(), Resolve::BENEATH).unwrap();
+            assert_eq!(rustix::io::fcntl_getfd(&file).unwrap(), rustix::io::FdFlags::CLOEXEC);
         }
     }
 }

@@ -54,24 +54,13 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     pub(super) fn new(dir: BorrowedFd<'a>, request: &Request<'_>) -> Result<Self, Errno> {
-        Ok(Self {
-            dir,
-            resolve: request.resolve,
-            mount: MountId::of(dir)?,
-            entered: Vec::new(),
-            links: 0,
-        })
+        Ok(Self { dir, resolve: request.resolve, mount: MountId::of(dir)?, entered: Vec::new(), links: 0 })
     }
 
     /// Follows `path_openat` in the kernel's fs/namei.c; the order of the checks decides which errno comes out.
-    pub(super) fn run(
-        mut self,
-        request: &Request<'_>,
-        visit: &mut dyn FnMut(&Passed<'_>),
-    ) -> Result<Arrived, Errno> {
+    pub(super) fn run(mut self, request: &Request<'_>, visit: &mut dyn FnMut(&Passed<'_>)) -> Result<Arrived, Errno> {
         let flags = request.flags;
-        let mut follow =
-            !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
+        let mut follow = !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
         let mut wanted = flags | OFlags::NOFOLLOW;
         let mut tries = 0;
         let mut rest = request.path.to_vec();
@@ -79,18 +68,11 @@ impl<'a> Walk<'a> {
             self.jump_to_root()?;
         }
         let stat = rustix::fs::fstat(self.dir)?;
-        visit(&Passed {
-            fd: self.dir,
-            stat: &stat,
-            path: &|| PathBuf::from("/"),
-        });
+        visit(&Passed { fd: self.dir, stat: &stat, path: &|| PathBuf::from("/") });
         loop {
             let Some((name, tail)) = split(&rest) else {
                 let file = rustix::fs::openat(self.here(), ".", flags, request.mode)?;
-                return Ok(Arrived {
-                    file,
-                    path: self.path_of(None),
-                });
+                return Ok(Arrived { file, path: self.path_of(None) });
             };
             if name == b"." || name == b".." {
                 self.search()?;
@@ -117,11 +99,7 @@ impl<'a> Walk<'a> {
             if let Some((entry, stat)) = entry {
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 let path = || self.path_of(Some(name));
-                let passed = Passed {
-                    fd: entry.as_fd(),
-                    stat: &stat,
-                    path: &path,
-                };
+                let passed = Passed { fd: entry.as_fd(), stat: &stat, path: &path };
                 if kind == FileType::Symlink && (!last || follow) {
                     visit(&passed);
                     let target = self.read_link(entry.as_fd(), &stat, name, last)?;
@@ -141,10 +119,7 @@ impl<'a> Walk<'a> {
                     continue;
                 }
                 if wanted.contains(OFlags::PATH) {
-                    return Ok(Arrived {
-                        path: path(),
-                        file: entry,
-                    });
+                    return Ok(Arrived { path: path(), file: entry });
                 }
             }
             match rustix::fs::openat(self.here(), name, wanted, request.mode) {
@@ -154,10 +129,7 @@ impl<'a> Walk<'a> {
                     let file = file?;
                     // Looking does not trigger an automount, opening does (openat(2), O_PATH).
                     self.check_mount(file.as_fd())?;
-                    return Ok(Arrived {
-                        path: self.path_of(Some(name)),
-                        file,
-                    });
+                    return Ok(Arrived { path: self.path_of(Some(name)), file });
                 }
             }
         }
@@ -177,21 +149,14 @@ impl<'a> Walk<'a> {
 
     /// The kernel wants search permission before it looks at any component, `.` and `..` included.
     fn search(&self) -> Result<(), Errno> {
-        rustix::fs::openat(
-            self.here(),
-            ".",
-            OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map(drop)
+        rustix::fs::openat(self.here(), ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(drop)
     }
 
     fn enter(&mut self, directory: OwnedFd, name: &[u8]) -> Result<(), Errno> {
         if self.entered.len() >= MAX_DEPTH {
             return Err(Errno::MFILE);
         }
-        self.entered
-            .push((directory, OsStr::from_bytes(name).to_owned()));
+        self.entered.push((directory, OsStr::from_bytes(name).to_owned()));
         Ok(())
     }
 
@@ -219,13 +184,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn read_link(
-        &mut self,
-        link: BorrowedFd<'_>,
-        stat: &Stat,
-        name: &[u8],
-        last: bool,
-    ) -> Result<Vec<u8>, Errno> {
+    fn read_link(&mut self, link: BorrowedFd<'_>, stat: &Stat, name: &[u8], last: bool) -> Result<Vec<u8>, Errno> {
         if self.links >= MAX_LINKS {
             return Err(Errno::LOOP);
         }
@@ -259,13 +218,7 @@ impl<'a> Walk<'a> {
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let start = path.iter().position(|byte| *byte != b'/')?;
     let path = &path[start..];
-    Some(
-        path.split_at(
-            path.iter()
-                .position(|byte| *byte == b'/')
-                .unwrap_or(path.len()),
-        ),
-    )
+    Some(path.split_at(path.iter().position(|byte| *byte == b'/').unwrap_or(path.len())))
 }
 
 /// A link's target in place of the link; `tail` is empty or starts with a slash.
@@ -285,9 +238,7 @@ const APPARMORFS_MAGIC: rustix::fs::FsWord = 0x5a3c_69f0;
 fn is_plain_proc_link(name: &[u8], target: &[u8]) -> bool {
     match name {
         b"self" => target.iter().all(u8::is_ascii_digit),
-        b"thread-self" => target
-            .iter()
-            .all(|byte| byte.is_ascii_digit() || b"/task".contains(byte)),
+        b"thread-self" => target.iter().all(|byte| byte.is_ascii_digit() || b"/task".contains(byte)),
         b"mounts" => target == b"self/mounts",
         b"net" => target == b"self/net",
         _ => false,
@@ -298,8 +249,7 @@ fn is_plain_proc_link(name: &[u8], target: &[u8]) -> bool {
 fn protected_symlinks() -> bool {
     static SET: OnceLock<bool> = OnceLock::new();
     *SET.get_or_init(|| {
-        std::fs::read("/proc/sys/fs/protected_symlinks")
-            .map_or(true, |value| value.trim_ascii() != b"0")
+        std::fs::read("/proc/sys/fs/protected_symlinks").map_or(true, |value| value.trim_ascii() != b"0")
     })
 }
 
@@ -307,9 +257,7 @@ fn protected_symlinks() -> bool {
 /// the follower's own links and those of the directory's owner lead anywhere (proc_sys_fs(5)).
 pub(super) fn is_planted(link: &Stat, directory: &Stat, follower: u32) -> bool {
     const SHARED: u32 = 0o1002;
-    link.st_uid != follower
-        && directory.st_mode & SHARED == SHARED
-        && link.st_uid != directory.st_uid
+    link.st_uid != follower && directory.st_mode & SHARED == SHARED && link.st_uid != directory.st_uid
 }
 
 /// Which mount something is on.
@@ -324,9 +272,7 @@ enum MountId {
 impl MountId {
     fn of(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         match rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) {
-            Ok(stat) if stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 => {
-                Ok(Self::Mount(stat.stx_mnt_id))
-            }
+            Ok(stat) if stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 => Ok(Self::Mount(stat.stx_mnt_id)),
             Ok(_) | Err(Errno::NOSYS) => Ok(Self::Device(rustix::fs::fstat(fd)?.st_dev)),
             Err(errno) => Err(errno),
         }

@@ -121,9 +121,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
         _ => return Err("only `take-secret NAME` can be asked for by words".into()),
     }
     let mut text = String::new();
-    io::stdin()
-        .take(MAX_DOCUMENT_BYTES)
-        .read_to_string(&mut text)?;
+    io::stdin().take(MAX_DOCUMENT_BYTES).read_to_string(&mut text)?;
     let document: Document = serde_json::from_str(&text)?;
     if let Some(kept) = document.lockdown {
         return become_command(kept, &document.argv);
@@ -177,29 +175,15 @@ fn take_secret(name: &str) -> std::result::Result<(), Box<dyn std::error::Error>
 
 /// Restrictions outlive exec, so the command shows what the process could still have done. Being
 /// non-dumpable does not, so that is told before.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the process itself becomes the program; nothing is started"
-)]
-fn become_command(
-    kept: Kept,
-    argv: &[String],
-) -> std::result::Result<(), Box<dyn std::error::Error>> {
+#[expect(clippy::disallowed_methods, reason = "the process itself becomes the program; nothing is started")]
+fn become_command(kept: Kept, argv: &[String]) -> std::result::Result<(), Box<dyn std::error::Error>> {
     if kept.without_landlock {
         forget_landlock()?;
     }
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let thread = (kept.with_thread).then(|| std::thread::spawn(move || ended.recv()));
-    let lockdown = Lockdown {
-        readable: kept.readable,
-        writable: kept.writable,
-        tcp_connect: kept.tcp_connect,
-    };
-    let locked_down = if kept.available {
-        lockdown.apply_available()?
-    } else {
-        lockdown.apply()?
-    };
+    let lockdown = Lockdown { readable: kept.readable, writable: kept.writable, tcp_connect: kept.tcp_connect };
+    let locked_down = if kept.available { lockdown.apply_available()? } else { lockdown.apply()? };
     drop((end, thread));
     if kept.stop_listening {
         sympozium_exec::lockdown::stop_listening()?;
@@ -228,10 +212,7 @@ fn become_command(
         })
     )?;
     let (program, arguments) = argv.split_first().ok_or("there is no command")?;
-    Err(std::process::Command::new(program)
-        .args(arguments)
-        .exec()
-        .into())
+    Err(std::process::Command::new(program).args(arguments).exec().into())
 }
 
 /// Whether a TCP socket that was never bound can be made to listen.

@@ -29,10 +29,7 @@ pub(super) fn kill_at_once(directory: &Path) -> Result<bool, CgroupError> {
     match write(directory, "cgroup.kill", "1") {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(CgroupError::Kill {
-            path: directory.into(),
-            source,
-        }),
+        Err(source) => Err(CgroupError::Kill { path: directory.into(), source }),
     }
 }
 
@@ -44,10 +41,7 @@ pub(super) fn kill_one_by_one(directory: &Path, deadline: Duration) -> Result<()
         let members = listed()?;
         // A pid may be reused between reading and killing. A pidfd pins one process; if the cgroup lists
         // the pid after that, then the pinned process is the one meant.
-        let pinned: Vec<_> = members
-            .iter()
-            .map(|&pid| (pid, pidfd_open(pid, PidfdFlags::empty())))
-            .collect();
+        let pinned: Vec<_> = members.iter().map(|&pid| (pid, pidfd_open(pid, PidfdFlags::empty()))).collect();
         let still_listed = listed()?;
         for (pid, pidfd) in pinned {
             if !still_listed.contains(&pid) {
@@ -63,13 +57,7 @@ pub(super) fn kill_one_by_one(directory: &Path, deadline: Duration) -> Result<()
         }
         Ok(still_listed.is_empty())
     })
-    .and_then(|done| {
-        if done {
-            Ok(())
-        } else {
-            survivors(directory, deadline)
-        }
-    })
+    .and_then(|done| if done { Ok(()) } else { survivors(directory, deadline) })
 }
 
 /// Waits until `directory` lists no process.
@@ -78,30 +66,19 @@ pub(super) fn wait_empty(directory: &Path, deadline: Duration) -> Result<(), Cgr
         Ok(members) => Ok(members.is_empty()),
         Err(source) => Err(read_failed(directory, source)),
     })?;
-    if done {
-        Ok(())
-    } else {
-        survivors(directory, deadline)
-    }
+    if done { Ok(()) } else { survivors(directory, deadline) }
 }
 
 /// Removes `directory`, waiting for processes that are on their way out.
 pub(super) fn remove(directory: &Path, deadline: Duration) -> Result<(), CgroupError> {
-    let failed = |source| CgroupError::Remove {
-        path: directory.into(),
-        source,
-    };
+    let failed = |source| CgroupError::Remove { path: directory.into(), source };
     let done = wait_until(deadline, || match fs::remove_dir(directory) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(false),
         Err(error) => Err(failed(error)),
     })?;
-    if done {
-        Ok(())
-    } else {
-        Err(failed(io::ErrorKind::ResourceBusy.into()))
-    }
+    if done { Ok(()) } else { Err(failed(io::ErrorKind::ResourceBusy.into())) }
 }
 
 /// Processes that `directory` lists. A process that our pid namespace does not show is listed as 0, and
@@ -109,17 +86,11 @@ pub(super) fn remove(directory: &Path, deadline: Duration) -> Result<(), CgroupE
 pub(crate) fn members(directory: &Path) -> io::Result<HashSet<Pid>> {
     let procs = fs::read_to_string(directory.join("cgroup.procs"))?;
     let raw = procs.lines().filter_map(|line| line.parse::<i32>().ok());
-    Ok(raw
-        .filter(|&pid| pid > 0)
-        .filter_map(Pid::from_raw)
-        .collect())
+    Ok(raw.filter(|&pid| pid > 0).filter_map(Pid::from_raw).collect())
 }
 
 /// Tries `done` until it says so or fails, with growing pauses, at least once. `Ok(false)`: out of time.
-fn wait_until(
-    deadline: Duration,
-    mut done: impl FnMut() -> Result<bool, CgroupError>,
-) -> Result<bool, CgroupError> {
+fn wait_until(deadline: Duration, mut done: impl FnMut() -> Result<bool, CgroupError>) -> Result<bool, CgroupError> {
     let start = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
@@ -143,8 +114,5 @@ fn survivors(directory: &Path, waited: Duration) -> Result<(), CgroupError> {
 }
 
 fn read_failed(directory: &Path, source: io::Error) -> CgroupError {
-    CgroupError::Read {
-        path: directory.join("cgroup.procs"),
-        source,
-    }
+    CgroupError::Read { path: directory.join("cgroup.procs"), source }
 }

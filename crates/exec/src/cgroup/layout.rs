@@ -89,10 +89,7 @@ pub(crate) struct Hierarchy {
 impl Hierarchy {
     /// Our own cgroup and those above it that the mount shows, nearest first.
     pub fn chain(&self) -> impl Iterator<Item = &Path> {
-        self.own
-            .iter()
-            .flat_map(|own| own.ancestors())
-            .take_while(|path| path.starts_with(&self.mount))
+        self.own.iter().flat_map(|own| own.ancestors()).take_while(|path| path.starts_with(&self.mount))
     }
 }
 
@@ -133,9 +130,7 @@ impl Layout {
                     if !mount.options.split(',').any(|option| option == name) {
                         continue;
                     }
-                    let own = own_path(own_cgroups, |controllers| {
-                        controllers.split(',').any(|entry| entry == name)
-                    });
+                    let own = own_path(own_cgroups, |controllers| controllers.split(',').any(|entry| entry == name));
                     let hierarchy = mount.hierarchy(own, root);
                     if supersedes(&hierarchy, layout.v1.get(&controller)) {
                         layout.v1.insert(controller, hierarchy);
@@ -151,10 +146,7 @@ impl Layout {
 fn read_text(path: &Path) -> Result<String, CgroupError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(source) => Err(CgroupError::Read {
-            path: path.into(),
-            source,
-        }),
+        Err(source) => Err(CgroupError::Read { path: path.into(), source }),
     }
 }
 
@@ -254,14 +246,8 @@ mod tests {
         );
         assert_eq!(layout.version(), Version::Hybrid);
         assert_eq!(own(layout.v2.as_ref()), Some("/sys/fs/cgroup/unified/user"));
-        assert_eq!(
-            own(layout.v1.get(&Controller::Memory)),
-            Some("/sys/fs/cgroup/memory/a/b")
-        );
-        assert_eq!(
-            own(layout.v1.get(&Controller::Cpu)),
-            Some("/sys/fs/cgroup/cpu,cpuacct")
-        );
+        assert_eq!(own(layout.v1.get(&Controller::Memory)), Some("/sys/fs/cgroup/memory/a/b"));
+        assert_eq!(own(layout.v1.get(&Controller::Cpu)), Some("/sys/fs/cgroup/cpu,cpuacct"));
         assert_eq!(layout.v1.get(&Controller::Pids), None);
     }
 
@@ -271,10 +257,7 @@ mod tests {
         let shown = Layout::parse(mounts, "0::/pods/x/y\n", Path::new("/"));
         assert_eq!(own(shown.v2.as_ref()), Some("/sys/fs/cgroup/y"));
         let chain: Vec<_> = shown.v2.as_ref().unwrap().chain().collect();
-        assert_eq!(
-            chain,
-            [Path::new("/sys/fs/cgroup/y"), Path::new("/sys/fs/cgroup")]
-        );
+        assert_eq!(chain, [Path::new("/sys/fs/cgroup/y"), Path::new("/sys/fs/cgroup")]);
         for outside in ["0::/other\n", "0::/pods/xy\n", "0::/../pods/x\n", ""] {
             let hidden = Layout::parse(mounts, outside, Path::new("/"));
             assert_eq!(own(hidden.v2.as_ref()), None, "{outside:?}");

@@ -41,13 +41,8 @@ impl Owner {
             .to_str()
             .and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok())
             .ok_or_else(|| failed("/proc/self/ns/pid")(io::ErrorKind::InvalidData.into()))?;
-        let start_ticks =
-            start_ticks("/proc/self/stat".as_ref()).map_err(failed("/proc/self/stat"))?;
-        Ok(Self {
-            pid_namespace,
-            pid: std::process::id(),
-            start_ticks,
-        })
+        let start_ticks = start_ticks("/proc/self/stat".as_ref()).map_err(failed("/proc/self/stat"))?;
+        Ok(Self { pid_namespace, pid: std::process::id(), start_ticks })
     }
 
     /// A directory name that no other call gives, here or in any other process.
@@ -77,16 +72,11 @@ impl Owner {
         let count: u64 = parts.next()?.parse().ok()?;
         parts.next()?;
         // `parse` also takes signs and leading zeros, which we never write.
-        name.starts_with(&owner.start_of_name(count))
-            .then_some(owner)
+        name.starts_with(&owner.start_of_name(count)).then_some(owner)
     }
 
     fn start_of_name(self, count: u64) -> String {
-        let Self {
-            pid_namespace,
-            pid,
-            start_ticks,
-        } = self;
+        let Self { pid_namespace, pid, start_ticks } = self;
         format!("{PREFIX}{pid_namespace}-{pid}-{start_ticks}-{count}-")
     }
 
@@ -102,8 +92,7 @@ impl Owner {
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return true;
         }
-        start_ticks(format!("/proc/{}/stat", self.pid).as_ref())
-            .is_ok_and(|ticks| ticks != self.start_ticks)
+        start_ticks(format!("/proc/{}/stat", self.pid).as_ref()).is_ok_and(|ticks| ticks != self.start_ticks)
     }
 }
 
@@ -118,9 +107,7 @@ pub(super) fn sweep(layout: &Layout, observer: Owner) -> usize {
         return 0;
     }
     let hierarchies = layout.v1.values().chain(&layout.v2);
-    let mut pending: Vec<PathBuf> = hierarchies
-        .map(|hierarchy| hierarchy.mount.clone())
-        .collect();
+    let mut pending: Vec<PathBuf> = hierarchies.map(|hierarchy| hierarchy.mount.clone()).collect();
     pending.sort();
     pending.dedup();
 
@@ -208,15 +195,9 @@ mod tests {
     fn only_a_provably_dead_owner_is_gone() {
         let alive = Owner::current().unwrap();
         assert!(!alive.is_gone(alive));
-        let reused_pid = Owner {
-            start_ticks: alive.start_ticks + 1,
-            ..alive
-        };
+        let reused_pid = Owner { start_ticks: alive.start_ticks + 1, ..alive };
         assert!(reused_pid.is_gone(alive));
-        let elsewhere = Owner {
-            pid_namespace: 1,
-            ..reused_pid
-        };
+        let elsewhere = Owner { pid_namespace: 1, ..reused_pid };
         assert!(!elsewhere.is_gone(alive));
     }
 }

@@ -48,13 +48,8 @@ pub(super) fn place(layout: &Layout, limits: &Limits, name: &str, made: &dyn Fn(
         match (layout.v1.get(&controller), &layout.v2) {
             (Some(hierarchy), _) => placed.limit_v1(hierarchy, controller, value, name, made),
             (None, Some(_)) => on_v2.push((controller, value)),
-            (None, None) => placed.refuse(
-                controller,
-                format!(
-                    "no mounted cgroup hierarchy has the {} controller",
-                    controller.as_str()
-                ),
-            ),
+            (None, None) => placed
+                .refuse(controller, format!("no mounted cgroup hierarchy has the {} controller", controller.as_str())),
         }
     }
     // A v2 directory is made even when it holds no limit: its cgroup.kill ends the sandbox at once.
@@ -106,13 +101,7 @@ impl Placed {
     /// v2: below the nearest of our own cgroup and those above it that passes the controllers on. Our own
     /// cannot, as a rule: it holds us, and a cgroup with processes may not pass controllers on ("no
     /// internal processes", cgroups(7)); only the root of the tree may do both.
-    fn limit_v2(
-        &mut self,
-        hierarchy: &Hierarchy,
-        wanted: &[(Controller, u64)],
-        name: &str,
-        made: &dyn Fn(&Path),
-    ) {
+    fn limit_v2(&mut self, hierarchy: &Hierarchy, wanted: &[(Controller, u64)], name: &str, made: &dyn Fn(&Path)) {
         let controllers: Vec<_> = wanted.iter().map(|&(controller, _)| controller).collect();
         let mut best: Option<(&Path, Vec<Controller>)> = None;
         let mut obstacle = None;
@@ -123,10 +112,7 @@ impl Placed {
             }
             let offered = offered_by(parent, &controllers);
             let complete = offered.len() == controllers.len();
-            if best
-                .as_ref()
-                .is_none_or(|(_, best)| best.len() < offered.len())
-            {
+            if best.as_ref().is_none_or(|(_, best)| best.len() < offered.len()) {
                 best = Some((parent, offered));
             }
             if complete {
@@ -192,12 +178,7 @@ impl Placed {
 /// Whether we may make a cgroup below `parent` and move processes into it. Moving needs write access to
 /// `cgroup.procs` of the nearest common ancestor of both ends, and that is `parent`.
 fn check_writable(parent: &Path) -> io::Result<()> {
-    accessat(
-        CWD,
-        parent,
-        Access::WRITE_OK | Access::EXEC_OK,
-        AtFlags::EACCESS,
-    )?;
+    accessat(CWD, parent, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
     let procs = parent.join("cgroup.procs");
     accessat(CWD, &procs, Access::WRITE_OK, AtFlags::EACCESS)?;
     Ok(())
@@ -212,9 +193,7 @@ fn offered_by(parent: &Path, wanted: &[Controller]) -> Vec<Controller> {
         names.sort();
         names
     };
-    let passes = |names: &[String], controller: Controller| {
-        names.iter().any(|name| name == controller.as_str())
-    };
+    let passes = |names: &[String], controller: Controller| names.iter().any(|name| name == controller.as_str());
     let mut passed_on = listed("cgroup.subtree_control");
     // Every cgroup but the root has a type.
     let is_root = !parent.join("cgroup.type").exists();
@@ -230,9 +209,7 @@ fn offered_by(parent: &Path, wanted: &[Controller]) -> Vec<Controller> {
         passed_on = listed("cgroup.subtree_control");
     }
     let offered = wanted.iter().copied();
-    offered
-        .filter(|&controller| passes(&passed_on, controller))
-        .collect()
+    offered.filter(|&controller| passes(&passed_on, controller)).collect()
 }
 
 fn write_v2(directory: &Path, controller: Controller, value: u64) -> io::Result<String> {
@@ -297,9 +274,7 @@ fn cpu_quota(cpu_millis: u64) -> (u64, u64, u64) {
 
 /// Writes one control file in one call: the kernel takes each write as one command.
 pub(super) fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .open(directory.join(file))?;
+    let mut file = fs::OpenOptions::new().write(true).open(directory.join(file))?;
     file.write_all(value.as_bytes())
 }
 
@@ -308,8 +283,5 @@ fn explain(path: &Path, error: &io::Error) -> String {
 }
 
 fn hidden(hierarchy: &Hierarchy) -> String {
-    format!(
-        "the cgroup of this process is not shown in {}",
-        hierarchy.mount.display()
-    )
+    format!("the cgroup of this process is not shown in {}", hierarchy.mount.display())
 }

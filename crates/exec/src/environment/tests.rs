@@ -5,29 +5,18 @@ use proptest::prelude::*;
 use super::*;
 
 fn declared(variables: &[(&str, &str)]) -> Environment {
-    Environment::declared(
-        variables
-            .iter()
-            .map(|(name, value)| (name.into(), value.into())),
-    )
+    Environment::declared(variables.iter().map(|(name, value)| (name.into(), value.into())))
 }
 
 fn requested(variables: &[(&str, &str)]) -> Vec<(String, String)> {
-    variables
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect()
+    variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 /// What a command would see, without what every command has.
 fn seen(environment: &Environment, request: &[(&str, &str)]) -> Vec<String> {
     let standard = declared(&[]).with_request(&[]).unwrap();
     let entries = environment.with_request(&requested(request)).unwrap();
-    entries
-        .into_iter()
-        .filter(|entry| !standard.contains(entry))
-        .map(|entry| entry.into_string().unwrap())
-        .collect()
+    entries.into_iter().filter(|entry| !standard.contains(entry)).map(|entry| entry.into_string().unwrap()).collect()
 }
 
 #[test]
@@ -62,23 +51,13 @@ fn what_is_ours_is_left_out() {
         ("LANG", "first"),
         ("LANG", "second"),
     ]);
-    let expected = [
-        "GH_TOKEN=kept",
-        "LANG=first",
-        "SKILL_TOKE=kept",
-        "SYMPOZIUM=kept",
-    ];
+    let expected = ["GH_TOKEN=kept", "LANG=first", "SKILL_TOKE=kept", "SYMPOZIUM=kept"];
     assert_eq!(seen(&environment, &[]), expected);
 }
 
 #[test]
 fn further_names_are_left_out_exactly_as_written() {
-    let environment = declared(&[
-        ("KEY", "x"),
-        ("key", "kept"),
-        ("KEY2", "kept"),
-        ("PATH", "/x"),
-    ]);
+    let environment = declared(&[("KEY", "x"), ("key", "kept"), ("KEY2", "kept"), ("PATH", "/x")]);
     let names = ["KEY", "HOME", "PATH", "ABSENT"].map(OsStr::new);
     let environment = environment.without(names);
     assert_eq!(seen(&environment, &[]), ["KEY2=kept", "key=kept"]);
@@ -105,11 +84,7 @@ fn places_stay_only_below_tmp_and_a_path_only_when_it_names_something() {
     ] {
         let environment = declared(&[(name, value)]);
         let standard = declared(&[]);
-        let expected = if kept {
-            Some(OsStr::new(value))
-        } else {
-            standard.get(name)
-        };
+        let expected = if kept { Some(OsStr::new(value)) } else { standard.get(name) };
         assert_eq!(environment.get(name), expected, "{name}={value}");
     }
 }
@@ -117,30 +92,15 @@ fn places_stay_only_below_tmp_and_a_path_only_when_it_names_something() {
 #[test]
 fn a_request_adds_skill_variables() {
     let environment = declared(&[("SKILL_MODE", "declared"), ("LANG", "C")]);
-    let request = [
-        ("SKILL_z", "="),
-        ("SKILL_MODE", "asked"),
-        ("SKILL_1", ""),
-        ("SKILL_A", "a\nb"),
-    ];
-    let expected = [
-        "LANG=C",
-        "SKILL_1=",
-        "SKILL_A=a\nb",
-        "SKILL_MODE=asked",
-        "SKILL_z==",
-    ];
+    let request = [("SKILL_z", "="), ("SKILL_MODE", "asked"), ("SKILL_1", ""), ("SKILL_A", "a\nb")];
+    let expected = ["LANG=C", "SKILL_1=", "SKILL_A=a\nb", "SKILL_MODE=asked", "SKILL_z=="];
     assert_eq!(seen(&environment, &request), expected);
 }
 
 #[test]
 fn other_names_are_refused() {
     let environment = declared(&[]);
-    let refusal = |name: &str| {
-        environment
-            .with_request(&requested(&[(name, "x")]))
-            .unwrap_err()
-    };
+    let refusal = |name: &str| environment.with_request(&requested(&[(name, "x")])).unwrap_err();
     for name in [
         "",
         "LD_PRELOAD",
@@ -164,12 +124,7 @@ fn other_names_are_refused() {
         "BASH_FUNC_x%%",
         "\u{ff33}KILL_X",
     ] {
-        assert_eq!(
-            refusal(name),
-            EnvironmentError::Name {
-                name: name.to_owned()
-            }
-        );
+        assert_eq!(refusal(name), EnvironmentError::Name { name: name.to_owned() });
     }
     for name in [
         "SKILL_TOKEN",
@@ -181,91 +136,48 @@ fn other_names_are_refused() {
         "SYMPOZIUM_X",
         "sympozium_x",
     ] {
-        assert_eq!(
-            refusal(name),
-            EnvironmentError::Reserved {
-                name: name.to_owned()
-            }
-        );
+        assert_eq!(refusal(name), EnvironmentError::Reserved { name: name.to_owned() });
     }
 }
 
 #[test]
 fn every_bound_has_two_sides() {
     let environment = declared(&[]);
-    let ask = |request: &[(String, String)]| {
-        environment
-            .with_request(request)
-            .map(|entries| entries.len())
-    };
+    let ask = |request: &[(String, String)]| environment.with_request(request).map(|entries| entries.len());
     let standard = ask(&[]).unwrap();
-    let many = |count: usize| -> Vec<_> {
-        (0..count)
-            .map(|n| (format!("SKILL_{n}"), String::new()))
-            .collect()
-    };
+    let many = |count: usize| -> Vec<_> { (0..count).map(|n| (format!("SKILL_{n}"), String::new())).collect() };
     assert_eq!(ask(&many(256)), Ok(standard + 256));
     assert_eq!(ask(&many(257)), Err(EnvironmentError::Count { count: 257 }));
 
     let named = |length: usize| vec![(format!("SKILL_{}", "x".repeat(length - 6)), String::new())];
     assert_eq!(ask(&named(256)), Ok(standard + 1));
-    assert_eq!(
-        ask(&named(257)),
-        Err(EnvironmentError::NameLength { length: 257 })
-    );
+    assert_eq!(ask(&named(257)), Err(EnvironmentError::NameLength { length: 257 }));
 
     let sized = |name: &str, length: usize| (name.to_owned(), "x".repeat(length - name.len() - 1));
     assert_eq!(ask(&[sized("SKILL_X", 131_071)]), Ok(standard + 1));
-    let too_long = EnvironmentError::EntryLength {
-        name: "SKILL_X".to_owned(),
-        length: 131_072,
-    };
+    let too_long = EnvironmentError::EntryLength { name: "SKILL_X".to_owned(), length: 131_072 };
     assert_eq!(ask(&[sized("SKILL_X", 131_072)]), Err(too_long));
 
     let declared = declared(&[("LONG", &"x".repeat(131_067))]).with_request(&[]);
-    let too_long = EnvironmentError::EntryLength {
-        name: "LONG".to_owned(),
-        length: 131_072,
-    };
+    let too_long = EnvironmentError::EntryLength { name: "LONG".to_owned(), length: 131_072 };
     assert_eq!(declared, Err(too_long));
 
-    let used: usize = environment
-        .with_request(&[])
-        .unwrap()
-        .iter()
-        .map(|entry| entry.count_bytes() + 1)
-        .sum();
-    let mut full: Vec<_> = (0..7)
-        .map(|n| sized(&format!("SKILL_{n}"), 131_071))
-        .collect();
+    let used: usize = environment.with_request(&[]).unwrap().iter().map(|entry| entry.count_bytes() + 1).sum();
+    let mut full: Vec<_> = (0..7).map(|n| sized(&format!("SKILL_{n}"), 131_071)).collect();
     let left = 1024 * 1024 - used - 7 * 131_072;
     full.push(sized("SKILL_X", left - 1));
     assert_eq!(ask(&full), Ok(standard + 8));
     full[7].1.push('x');
-    assert_eq!(
-        ask(&full),
-        Err(EnvironmentError::TotalLength {
-            length: 1024 * 1024 + 1
-        })
-    );
+    assert_eq!(ask(&full), Err(EnvironmentError::TotalLength { length: 1024 * 1024 + 1 }));
 }
 
 #[test]
 fn duplicates_and_nul_are_refused_and_values_stay_secret() {
     let environment = declared(&[("GH_TOKEN", "hunter2")]);
-    let twice = requested(&[
-        ("SKILL_X", "hunter2"),
-        ("SKILL_Y", ""),
-        ("SKILL_X", "hunter2"),
-    ]);
+    let twice = requested(&[("SKILL_X", "hunter2"), ("SKILL_Y", ""), ("SKILL_X", "hunter2")]);
     let error = environment.with_request(&twice).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "environment variable \"SKILL_X\" is given twice"
-    );
-    let error = environment
-        .with_request(&requested(&[("SKILL_X", "hunter2\0")]))
-        .unwrap_err();
+    assert_eq!(error.to_string(), "environment variable \"SKILL_X\" is given twice");
+    let error = environment.with_request(&requested(&[("SKILL_X", "hunter2\0")])).unwrap_err();
     let expected = "the value of environment variable \"SKILL_X\" contains a nul byte";
     assert_eq!(error.to_string(), expected);
     assert!(!format!("{error:?}{environment:?}").contains("hunter2"));
@@ -282,11 +194,7 @@ fn text() -> impl Strategy<Value = String> {
 
 #[test]
 fn another_place_for_files_takes_all_of_them() {
-    let environment = declared(&[
-        ("HOME", "/tmp/mine"),
-        ("XDG_CACHE_HOME", "/runs/1/tmp/c"),
-        ("A", "/tmp"),
-    ]);
+    let environment = declared(&[("HOME", "/tmp/mine"), ("XDG_CACHE_HOME", "/runs/1/tmp/c"), ("A", "/tmp")]);
     let environment = environment.with_scratch(Path::new("/runs/1/tmp"));
     let entries = environment.with_request(&[]).unwrap();
     let entries: Vec<&str> = entries.iter().map(|it| it.to_str().unwrap()).collect();

@@ -60,13 +60,7 @@ impl<'a> Flow<'a> {
         wire::send(
             worker,
             job,
-            &[
-                stdin_theirs.as_fd(),
-                stdout_theirs.as_fd(),
-                stderr_theirs.as_fd(),
-                directory.as_fd(),
-                program.as_fd(),
-            ],
+            &[stdin_theirs.as_fd(), stdout_theirs.as_fd(), stderr_theirs.as_fd(), directory.as_fd(), program.as_fd()],
         )?;
         let longest = request.timeout + request.grace + DRAIN_LIMIT + PATIENCE;
         Ok(Self {
@@ -158,24 +152,13 @@ impl<'a> Flow<'a> {
         }
         let watched = [
             Some((self.worker.as_fd(), PollFlags::IN)),
-            self.stdin
-                .as_ref()
-                .map(|(pipe, _)| (pipe.as_fd(), PollFlags::OUT)),
-            self.stdout
-                .pipe
-                .as_ref()
-                .map(|pipe| (pipe.as_fd(), PollFlags::IN)),
-            self.stderr
-                .pipe
-                .as_ref()
-                .map(|pipe| (pipe.as_fd(), PollFlags::IN)),
+            self.stdin.as_ref().map(|(pipe, _)| (pipe.as_fd(), PollFlags::OUT)),
+            self.stdout.pipe.as_ref().map(|pipe| (pipe.as_fd(), PollFlags::IN)),
+            self.stderr.pipe.as_ref().map(|pipe| (pipe.as_fd(), PollFlags::IN)),
             cancel.map(|cancel| (cancel.as_fd(), PollFlags::IN)),
         ];
-        let mut fds: Vec<_> = watched
-            .iter()
-            .flatten()
-            .map(|&(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
-            .collect();
+        let mut fds: Vec<_> =
+            watched.iter().flatten().map(|&(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
         let timeout = Timespec::try_from(left).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Err(Errno::INTR) => return Ok(Ready::default()),
@@ -185,13 +168,7 @@ impl<'a> Flow<'a> {
         let [worker, stdin, stdout, stderr, cancel] = watched
             .map(|source| source.and_then(|_| polled.next()))
             .map(|fd| fd.is_some_and(|fd| !fd.revents().is_empty()));
-        Ok(Ready {
-            worker,
-            stdin,
-            stdout,
-            stderr,
-            cancel,
-        })
+        Ok(Ready { worker, stdin, stdout, stderr, cancel })
     }
 }
 
@@ -210,19 +187,11 @@ impl Output {
     fn new(pipe: OwnedFd) -> io::Result<Self> {
         // Only our end: the two ends of a pipe have flags of their own.
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        Ok(Self {
-            pipe: Some(pipe),
-            captured: Captured::default(),
-        })
+        Ok(Self { pipe: Some(pipe), captured: Captured::default() })
     }
 
     /// Reads once; call it when the pipe is readable.
-    fn read(
-        &mut self,
-        chunk: &mut [u8],
-        cap: usize,
-        watch: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<()> {
+    fn read(&mut self, chunk: &mut [u8], cap: usize, watch: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let Some(pipe) = &self.pipe else {
             return Ok(());
         };
@@ -240,12 +209,7 @@ impl Output {
 
     /// Reads what is there now, and nothing that comes later: whoever was given the other end, over a socket,
     /// could write for ever.
-    fn read_rest(
-        &mut self,
-        chunk: &mut [u8],
-        cap: usize,
-        watch: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<()> {
+    fn read_rest(&mut self, chunk: &mut [u8], cap: usize, watch: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let Some(pipe) = self.pipe.take() else {
             return Ok(());
         };
@@ -294,11 +258,7 @@ mod tests {
         let flood = std::thread::spawn(move || while theirs.write_all(&[b'y'; 4096]).is_ok() {});
         stream.read_rest(&mut chunk, 100, &mut |_| {}).unwrap();
         assert_eq!(stream.captured.bytes.len(), 100);
-        assert!(
-            stream.captured.total_bytes <= 64 * 1024,
-            "{}",
-            stream.captured.total_bytes
-        );
+        assert!(stream.captured.total_bytes <= 64 * 1024, "{}", stream.captured.total_bytes);
         assert!(stream.pipe.is_none());
         flood.join().unwrap();
     }

@@ -62,22 +62,11 @@ pub(super) struct KeeperLink {
 /// Who runs commands, as this process sees it.
 pub(super) fn runner(config: &Config) -> Runner {
     if let Some(identity) = config.world.identity.filter(|_| config.profile.is_host()) {
-        return Runner {
-            uid: identity,
-            gids: vec![identity],
-        };
+        return Runner { uid: identity, gids: vec![identity] };
     }
     let mut gids = vec![rustix::process::getegid().as_raw()];
-    gids.extend(
-        rustix::process::getgroups()
-            .unwrap_or_default()
-            .into_iter()
-            .map(rustix::process::Gid::as_raw),
-    );
-    Runner {
-        uid: rustix::process::geteuid().as_raw(),
-        gids,
-    }
+    gids.extend(rustix::process::getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw));
+    Runner { uid: rustix::process::geteuid().as_raw(), gids }
 }
 
 /// A host UID that no other world of this process has, and no world of another process that has made fewer than
@@ -93,11 +82,7 @@ pub(super) fn world_identity() -> u32 {
 pub(super) fn start(config: &Config) -> Result<Started, StartError> {
     let (control, theirs) = sockets().map_err(StartError::Stage)?;
     let stage = spawn_stage(config, theirs).map_err(StartError::Stage)?;
-    let mut link = KeeperLink {
-        control: Some(control),
-        keeper: stage,
-        unanswered: 0,
-    };
+    let mut link = KeeperLink { control: Some(control), keeper: stage, unanswered: 0 };
 
     // Before it does anything: all it starts is then in the group.
     let (cgroup, limited) = limit(config, link.keeper.pid)?;
@@ -115,23 +100,12 @@ pub(super) fn start(config: &Config) -> Result<Started, StartError> {
     }
     // One that could not be forked is asked for again when it is needed, and then it is an error.
     let worker = link.hear().is_ok().then_some(worker);
-    Ok(Started {
-        link,
-        live,
-        root,
-        cgroup,
-        worker,
-    })
+    Ok(Started { link, live, root, cgroup, worker })
 }
 
 /// Our end, on which nothing takes for ever, and theirs.
 fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for direction in [Timeout::Send, Timeout::Recv] {
         set_socket_timeout(&ours, direction, Some(MESSAGE_LIMIT))?;
     }
@@ -231,9 +205,7 @@ impl KeeperLink {
                 Hello::Pid(pid) => self.hand_over(pid).map_err(StartError::Stage)?,
                 Hello::Ready(live) => {
                     let root = descriptors.into_iter().next();
-                    return root
-                        .map(|root| (live, root))
-                        .ok_or(StartError::Stage(io::ErrorKind::InvalidData.into()));
+                    return root.map(|root| (live, root)).ok_or(StartError::Stage(io::ErrorKind::InvalidData.into()));
                 }
                 Hello::Failed(failure) => {
                     return Err(StartError::Step {
@@ -248,9 +220,7 @@ impl KeeperLink {
 
     /// The stage forked the world's init, a child of ours too, and has ended.
     fn hand_over(&mut self, init: i32) -> io::Result<()> {
-        let pid = Pid::from_raw(init)
-            .filter(|_| init > 0)
-            .ok_or(io::ErrorKind::InvalidData)?;
+        let pid = Pid::from_raw(init).filter(|_| init > 0).ok_or(io::ErrorKind::InvalidData)?;
         // It is our child and unreaped, so the number means what it says.
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let stage = std::mem::replace(&mut self.keeper, Child { pid, pidfd });
@@ -377,10 +347,6 @@ pub(super) enum Idmaps {
 impl Idmaps {
     /// What the caller wants to be true.
     pub(super) fn wanted(config: &Config) -> Self {
-        if config.without.contains(&Layer::IdmappedMounts) {
-            Self::Missing
-        } else {
-            Self::Available
-        }
+        if config.without.contains(&Layer::IdmappedMounts) { Self::Missing } else { Self::Available }
     }
 }

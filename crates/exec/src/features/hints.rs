@@ -10,10 +10,9 @@ pub fn hint(features: &Features, layer: Layer) -> Option<String> {
         Layer::LandlockFilesystem => landlock(features, "6.2", "3"),
         Layer::LandlockTcp => landlock(features, "6.7", "4"),
         Layer::LandlockScopes => landlock(features, "6.12", "6"),
-        Layer::Seccomp | Layer::SeccompUnixOnly | Layer::SignalGuard => Some(
-            "use a kernel built with CONFIG_SECCOMP_FILTER, as every distribution ships it"
-                .to_owned(),
-        ),
+        Layer::Seccomp | Layer::SeccompUnixOnly | Layer::SignalGuard => {
+            Some("use a kernel built with CONFIG_SECCOMP_FILTER, as every distribution ships it".to_owned())
+        }
         Layer::UserNamespace
         | Layer::MountNamespace
         | Layer::NetworkNamespace
@@ -21,9 +20,8 @@ pub fn hint(features: &Features, layer: Layer) -> Option<String> {
         | Layer::UtsNamespace
         | Layer::CgroupNamespace => user_namespace(features),
         Layer::PidNamespace => user_namespace(features).or_else(|| private_proc(features)),
-        Layer::RlimitNproc => user_namespace(features).or_else(|| {
-            Some("use Linux 5.14 or later, which counts processes per user namespace".to_owned())
-        }),
+        Layer::RlimitNproc => user_namespace(features)
+            .or_else(|| Some("use Linux 5.14 or later, which counts processes per user namespace".to_owned())),
         Layer::IdmappedMounts if features.is_root => Some(
             "use Linux 5.12 or later, and a file system with mapped owners (ext4, xfs, btrfs, tmpfs from 6.3)"
                 .to_owned(),
@@ -46,24 +44,15 @@ pub fn notes(features: &Features) -> Vec<String> {
     if on_v1 && limits.values().any(Support::is_present) {
         notes.push(format!(
             "limits are held by cgroup v1, which cannot be delegated to ordinary users{}; {SWITCH_TO_V2}",
-            if features.cgroups.kill_at_once {
-                ""
-            } else {
-                " and ends a group process by process"
-            },
+            if features.cgroups.kill_at_once { "" } else { " and ends a group process by process" },
         ));
     }
     if !features.system_calls.openat2.is_present() {
         notes.push(
-            "openat2 is missing: paths are walked part by part, which is slower and gives the same answers"
-                .to_owned(),
+            "openat2 is missing: paths are walked part by part, which is slower and gives the same answers".to_owned(),
         );
     }
-    if features
-        .core_pattern
-        .as_deref()
-        .is_some_and(|pattern| pattern.starts_with('|'))
-    {
+    if features.core_pattern.as_deref().is_some_and(|pattern| pattern.starts_with('|')) {
         notes.push(
             "crashes are piped to a program (kernel.core_pattern); processes that hold secrets are kept out of it \
              by being non-dumpable"
@@ -78,11 +67,9 @@ const SWITCH_TO_V2: &str = "to switch to v2, boot with systemd.unified_cgroup_hi
 
 fn landlock(features: &Features, kernel: &str, abi: &str) -> Option<String> {
     Some(match &features.landlock {
-        Landlock::SwitchedOff => {
-            "add landlock to the lsm= list of the kernel's command line, in front of what \
+        Landlock::SwitchedOff => "add landlock to the lsm= list of the kernel's command line, in front of what \
              /sys/kernel/security/lsm shows now (lsm=landlock,…), and boot again"
-                .to_owned()
-        }
+            .to_owned(),
         Landlock::NotInKernel if features.gvisor => return None,
         Landlock::NotInKernel => format!(
             "use Linux {kernel} or later, built with CONFIG_SECURITY_LANDLOCK (Landlock itself came with \
@@ -91,9 +78,7 @@ fn landlock(features: &Features, kernel: &str, abi: &str) -> Option<String> {
         Landlock::Available { .. } => {
             format!("use Linux {kernel} or later, which brings Landlock ABI {abi}")
         }
-        Landlock::Refused { .. } => {
-            "let the container's seccomp profile allow the landlock_* system calls".to_owned()
-        }
+        Landlock::Refused { .. } => "let the container's seccomp profile allow the landlock_* system calls".to_owned(),
     })
 }
 
@@ -108,9 +93,7 @@ fn user_namespace(features: &Features) -> Option<String> {
         Obstacle::LimitReached => {
             "end programs that hold user namespaces (lsns -t user), or raise user.max_user_namespaces"
         }
-        Obstacle::NestedTooDeep => {
-            "start it outside of the nested containers: 32 levels are the limit"
-        }
+        Obstacle::NestedTooDeep => "start it outside of the nested containers: 32 levels are the limit",
         Obstacle::SwitchedOffForUsers => {
             "sudo sysctl -w kernel.unprivileged_userns_clone=1 (and a line in /etc/sysctl.d to keep it)"
         }
@@ -124,9 +107,7 @@ fn user_namespace(features: &Features) -> Option<String> {
             "the container runtime's seccomp filter refuses them: as it should be in a pod, where profile \
              container is meant to be used; elsewhere start it outside of the container"
         }
-        Obstacle::NotInKernel => {
-            "use a kernel built with CONFIG_USER_NS, as every distribution ships it"
-        }
+        Obstacle::NotInKernel => "use a kernel built with CONFIG_USER_NS, as every distribution ships it",
         Obstacle::Unknown => {
             "look for the refusal in the kernel's log (sudo dmesg | tail); a security module, a chroot or a \
              container's settings may be behind it"

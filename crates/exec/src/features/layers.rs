@@ -43,25 +43,15 @@ pub fn live_profile(features: &Features) -> Profile {
         .into_iter()
         .all(|layer| support_for(features, layer).is_present());
     let in_container = !features.container_hints.is_empty();
-    if private_root && (!in_container || floor_holds(features, host)) {
-        host
-    } else {
-        Profile::Container
-    }
+    if private_root && (!in_container || floor_holds(features, host)) { host } else { Profile::Container }
 }
 
 fn host_profile(features: &Features) -> Profile {
-    if features.is_root {
-        Profile::HostRoot
-    } else {
-        Profile::HostUser
-    }
+    if features.is_root { Profile::HostRoot } else { Profile::HostUser }
 }
 
 fn floor_holds(features: &Features, profile: Profile) -> bool {
-    IsolationReport::new(profile, expected_layers(features, profile))
-        .below(&Floor::of_profile(profile))
-        .is_empty()
+    IsolationReport::new(profile, expected_layers(features, profile)).below(&Floor::of_profile(profile)).is_empty()
 }
 
 /// The profile meant for a machine like this one, whether or not it can be live. Where it is not the live
@@ -80,11 +70,7 @@ pub fn missing(features: &Features, profile: Profile) -> Vec<MissingLayer> {
         .into_iter()
         .filter_map(|layer| match support_for(features, layer) {
             Support::Present { .. } => None,
-            Support::Absent { why } => Some(MissingLayer {
-                layer,
-                why,
-                hint: hint(features, layer),
-            }),
+            Support::Absent { why } => Some(MissingLayer { layer, why, hint: hint(features, layer) }),
         })
         .collect()
 }
@@ -118,15 +104,11 @@ pub fn layers_of(profile: Profile) -> Vec<Layer> {
 pub fn support_for(features: &Features, layer: Layer) -> Support {
     match layer {
         // As old as any kernel we start on.
-        Layer::Supervisor | Layer::NoNewPrivileges | Layer::NoCapabilities | Layer::NonDumpable => {
-            Support::present("")
-        }
+        Layer::Supervisor | Layer::NoNewPrivileges | Layer::NoCapabilities | Layer::NonDumpable => Support::present(""),
         Layer::LandlockFilesystem => landlock(features, FILESYSTEM_ABI),
         Layer::LandlockTcp => landlock(features, TCP_ABI),
         Layer::LandlockScopes => landlock(features, SCOPES_ABI),
-        Layer::Seccomp | Layer::SeccompUnixOnly | Layer::SignalGuard => {
-            features.seccomp.filter.clone()
-        }
+        Layer::Seccomp | Layer::SeccompUnixOnly | Layer::SignalGuard => features.seccomp.filter.clone(),
         Layer::UserNamespace => match &features.user_namespaces {
             UserNamespaces::Usable => Support::present(""),
             UserNamespaces::Blocked { why, .. } => Support::absent(why.clone()),
@@ -160,13 +142,9 @@ fn namespace(features: &Features, layer: Layer) -> Support {
 fn landlock(features: &Features, needed: i32) -> Support {
     match &features.landlock {
         Landlock::Available { abi } if *abi >= needed => Support::present(format!("ABI {abi}")),
-        Landlock::Available { abi } => {
-            Support::absent(format!("this kernel has ABI {abi}, needed is ABI {needed}"))
-        }
+        Landlock::Available { abi } => Support::absent(format!("this kernel has ABI {abi}, needed is ABI {needed}")),
         Landlock::NotInKernel => Support::absent("this kernel has no Landlock"),
-        Landlock::SwitchedOff => {
-            Support::absent("this kernel has Landlock, but it is switched off")
-        }
+        Landlock::SwitchedOff => Support::absent("this kernel has Landlock, but it is switched off"),
         Landlock::Refused { why } => Support::absent(why.clone()),
     }
 }

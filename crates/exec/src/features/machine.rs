@@ -59,12 +59,7 @@ pub(super) fn gvisor_signs() -> Vec<String> {
     )
 }
 
-pub(crate) fn signs_of_gvisor(
-    release: &str,
-    version: &str,
-    log: &str,
-    has_statx: bool,
-) -> Vec<String> {
+pub(crate) fn signs_of_gvisor(release: &str, version: &str, log: &str, has_statx: bool) -> Vec<String> {
     let mut signs = Vec::new();
     if release.ends_with("-gvisor") {
         signs.push(format!("the kernel calls itself {release}"));
@@ -84,11 +79,7 @@ pub(crate) fn signs_of_gvisor(
 
 pub(super) fn container_hints() -> Vec<String> {
     let mut hints = Vec::new();
-    for file in [
-        "/.dockerenv",
-        "/run/.containerenv",
-        "/run/systemd/container",
-    ] {
+    for file in ["/.dockerenv", "/run/.containerenv", "/run/systemd/container"] {
         if Path::new(file).exists() {
             hints.push(format!("{file} exists"));
         }
@@ -113,9 +104,7 @@ pub(super) fn landlock() -> Landlock {
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOSYS) => Landlock::NotInKernel,
             Some(libc::EOPNOTSUPP) => Landlock::SwitchedOff,
-            _ => Landlock::Refused {
-                why: error.to_string(),
-            },
+            _ => Landlock::Refused { why: error.to_string() },
         },
     }
 }
@@ -159,11 +148,7 @@ pub(super) fn system_calls() -> SystemCalls {
 
 /// Makes a group with limits that every parent allows, and removes it.
 pub(super) fn cgroups() -> Cgroups {
-    let limits = Limits {
-        memory_bytes: Some(16 << 20),
-        pids: Some(16),
-        cpu_millis: Some(10),
-    };
+    let limits = Limits { memory_bytes: Some(16 << 20), pids: Some(16), cpu_millis: Some(10) };
     let layers = [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu];
     let version = Layout::read().map_or(Version::None, |layout| layout.version());
     match Cgroup::create(&limits, "probe") {
@@ -184,9 +169,7 @@ pub(super) fn cgroups() -> Cgroups {
         }
         Err(error) => Cgroups {
             version,
-            limits: layers
-                .map(|layer| (layer, Support::absent(error.to_string())))
-                .into(),
+            limits: layers.map(|layer| (layer, Support::absent(error.to_string()))).into(),
             kill_at_once: false,
         },
     }
@@ -203,10 +186,7 @@ pub(super) fn rlimits() -> BTreeMap<String, Rlimit> {
     .into_iter()
     .map(|(name, resource)| {
         let limit = getrlimit(resource);
-        let limit = Rlimit {
-            soft: limit.current,
-            hard: limit.maximum,
-        };
+        let limit = Rlimit { soft: limit.current, hard: limit.maximum };
         (name.to_owned(), limit)
     })
     .collect()
@@ -232,9 +212,7 @@ mod tests {
     fn gvisor_is_told_by_two_signs() {
         let build = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
         let log = "[    0.000000] Starting gVisor...\n";
-        let signs = |release, version, log, has_statx| {
-            signs_of_gvisor(release, version, log, has_statx).len()
-        };
+        let signs = |release, version, log, has_statx| signs_of_gvisor(release, version, log, has_statx).len();
         assert_eq!(signs("4.19.0-gvisor", build, "", true), 2);
         assert_eq!(signs("4.4.0", build, log, true), 3);
         assert_eq!(signs("4.4.0", build, "", true), 2);

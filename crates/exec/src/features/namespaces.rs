@@ -6,10 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use libc::{
-    CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER,
-    CLONE_NEWUTS,
-};
+use libc::{CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::process::{Pid, getegid, geteuid};
@@ -110,20 +107,12 @@ impl Surroundings {
 }
 
 /// The steps up to a user namespace in which this process is mapped.
-const IN_USER_NAMESPACE: [Step; 3] = [
-    Step::Unshare(CLONE_NEWUSER),
-    Step::Rendezvous,
-    Step::BecomeMapped,
-];
+const IN_USER_NAMESPACE: [Step; 3] = [Step::Unshare(CLONE_NEWUSER), Step::Rendezvous, Step::BecomeMapped];
 
 /// Making one is not enough: where AppArmor restricts them, the namespace is made and mapped, and only
 /// what a private root needs is refused in it.
 pub(super) fn probe_user(surroundings: &Surroundings) -> UserNamespaces {
-    let then = [
-        Step::Unshare(CLONE_NEWNS),
-        Step::PrivateMounts,
-        Step::MountTmpfs,
-    ];
+    let then = [Step::Unshare(CLONE_NEWNS), Step::PrivateMounts, Step::MountTmpfs];
     match attempt_mapped(&then) {
         Ok(()) => UserNamespaces::Usable,
         Err(failure) => UserNamespaces::Blocked {
@@ -267,35 +256,19 @@ mod tests {
         let make = Step::Unshare(CLONE_NEWUSER);
         let user = Surroundings::default();
         let cases = [
-            (
-                Surroundings {
-                    max_user_namespaces: Some(0),
-                    ..user
-                },
-                make,
-                libc::ENOSPC,
-                Obstacle::LimitIsZero,
-            ),
+            (Surroundings { max_user_namespaces: Some(0), ..user }, make, libc::ENOSPC, Obstacle::LimitIsZero),
             (user, make, libc::ENOSPC, Obstacle::LimitReached),
             (user, make, libc::EUSERS, Obstacle::NestedTooDeep),
             (user, make, libc::EINVAL, Obstacle::NotInKernel),
             (
-                Surroundings {
-                    unprivileged_userns_clone: Some(0),
-                    under_seccomp_filter: true,
-                    ..user
-                },
+                Surroundings { unprivileged_userns_clone: Some(0), under_seccomp_filter: true, ..user },
                 make,
                 libc::EPERM,
                 Obstacle::SwitchedOffForUsers,
             ),
             // Ubuntu: made and mapped, and then every capability is missing.
             (
-                Surroundings {
-                    unprivileged_userns_clone: Some(1),
-                    apparmor_restricts: Some(1),
-                    ..user
-                },
+                Surroundings { unprivileged_userns_clone: Some(1), apparmor_restricts: Some(1), ..user },
                 Step::Unshare(CLONE_NEWNS),
                 libc::EPERM,
                 Obstacle::Apparmor,
@@ -316,11 +289,7 @@ mod tests {
             (user, Step::MountTmpfs, libc::EINVAL, Obstacle::Unknown),
         ];
         for (surroundings, step, errno, expected) in cases {
-            assert_eq!(
-                surroundings.obstacle(step, Some(errno)),
-                expected,
-                "{surroundings:?} {step:?} {errno}"
-            );
+            assert_eq!(surroundings.obstacle(step, Some(errno)), expected, "{surroundings:?} {step:?} {errno}");
         }
     }
 
@@ -331,10 +300,7 @@ mod tests {
             child = Some(pid);
             Err(io::ErrorKind::PermissionDenied.into())
         });
-        assert_eq!(
-            explain(&outcome.unwrap().unwrap_err()),
-            "mapping user IDs: permission denied"
-        );
+        assert_eq!(explain(&outcome.unwrap().unwrap_err()), "mapping user IDs: permission denied");
         assert!(rustix::process::test_kill_process(child.unwrap()).is_err());
     }
 }

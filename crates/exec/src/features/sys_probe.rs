@@ -5,10 +5,7 @@
 //! async-signal-safe calls until it execs, because a lock that another thread held at that moment stays
 //! locked for ever in the copy. So the child allocates nothing, formats nothing, takes no lock and cannot
 //! panic: it makes system calls on values prepared before the fork, reports through a pipe and `_exit`s.
-#![expect(
-    unsafe_code,
-    reason = "fork and system calls that rustix does not offer safely"
-)]
+#![expect(unsafe_code, reason = "fork and system calls that rustix does not offer safely")]
 
 mod calls;
 
@@ -235,10 +232,7 @@ unsafe fn install_filter() -> i32 {
         jf: 0,
         k: libc::SECCOMP_RET_ALLOW,
     };
-    let program = libc::sock_fprog {
-        len: 1,
-        filter: &raw mut allow,
-    };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut allow };
     // SAFETY: `program` and the instruction it leads to outlive the calls.
     unsafe {
         if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
@@ -252,10 +246,7 @@ unsafe fn install_filter() -> i32 {
 /// # Safety
 /// As `run_steps`.
 unsafe fn try_process_limit() -> i32 {
-    let limit = libc::rlimit {
-        rlim_cur: 2,
-        rlim_max: 2,
-    };
+    let limit = libc::rlimit { rlim_cur: 2, rlim_max: 2 };
     // SAFETY: `limit` outlives the call; the forked children do nothing but wait for their end.
     unsafe {
         if libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) != 0 {
@@ -313,7 +304,5 @@ fn errno_of(result: libc::c_int) -> i32 {
 
 /// Reading errno allocates nothing: std makes an integer of it.
 fn errno() -> i32 {
-    io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::EIO)
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }

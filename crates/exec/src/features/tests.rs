@@ -7,9 +7,8 @@ use crate::report::IsolationReport;
 #[test]
 fn probing_from_many_threads_gives_one_answer() {
     let first = Features::detect();
-    let threads: Vec<_> = (0..4)
-        .map(|_| thread::spawn(|| (0..4).map(|_| Features::detect()).collect::<Vec<_>>()))
-        .collect();
+    let threads: Vec<_> =
+        (0..4).map(|_| thread::spawn(|| (0..4).map(|_| Features::detect()).collect::<Vec<_>>())).collect();
     for features in threads.into_iter().flat_map(|it| it.join().unwrap()) {
         // Not compared whole: a refused cgroup is named in the reason, and has another name each time.
         assert_eq!(features.user_namespaces, first.user_namespaces);
@@ -18,10 +17,7 @@ fn probing_from_many_threads_gives_one_answer() {
         assert_eq!(features.idmapped_mounts, first.idmapped_mounts);
         assert_eq!(features.seccomp, first.seccomp);
         assert_eq!(features.landlock, first.landlock);
-        assert_eq!(
-            features.process_limit_in_user_namespace,
-            first.process_limit_in_user_namespace
-        );
+        assert_eq!(features.process_limit_in_user_namespace, first.process_limit_in_user_namespace);
     }
 }
 
@@ -67,21 +63,13 @@ fn workstation() -> Features {
         gvisor: false,
         gvisor_signs: Vec::new(),
         landlock: Landlock::Available { abi: 6 },
-        seccomp: Seccomp {
-            filter: present(),
-            actions: Vec::new(),
-        },
+        seccomp: Seccomp { filter: present(), actions: Vec::new() },
         user_namespaces: UserNamespaces::Usable,
         namespaces: namespaces.map(|layer| (layer, present())).into(),
         private_proc: present(),
         idmapped_mounts: Support::absent("mapping the owners of a mount: EPERM"),
         process_limit_in_user_namespace: present(),
-        system_calls: SystemCalls {
-            openat2: present(),
-            pidfd: present(),
-            close_range: present(),
-            clone3: present(),
-        },
+        system_calls: SystemCalls { openat2: present(), pidfd: present(), close_range: present(), clone3: present() },
         cgroups: Cgroups {
             version: Version::V2,
             limits: limits.map(|layer| (layer, Support::present("v2"))).into(),
@@ -99,15 +87,9 @@ fn the_live_profile_follows_from_what_can_be_made() {
     let user = workstation();
     assert_eq!(live_profile(&user), Profile::HostUser);
     assert_eq!(missing(&user, Profile::HostUser), []);
-    let root = Features {
-        is_root: true,
-        ..user.clone()
-    };
+    let root = Features { is_root: true, ..user.clone() };
     assert_eq!(live_profile(&root), Profile::HostRoot);
-    let gvisor = Features {
-        gvisor: true,
-        ..root.clone()
-    };
+    let gvisor = Features { gvisor: true, ..root.clone() };
     assert_eq!(live_profile(&gvisor), Profile::Gvisor);
     assert_eq!(missing(&gvisor, Profile::Gvisor), []);
 
@@ -124,28 +106,17 @@ fn the_live_profile_follows_from_what_can_be_made() {
     let layers: Vec<_> = fixes.iter().map(|it| it.layer).collect();
     assert_eq!(layers, [Layer::UserNamespace]);
     let hint = fixes[0].hint.as_deref().unwrap();
-    assert!(
-        hint.contains("apparmor_restrict_unprivileged_userns=0"),
-        "{hint}"
-    );
+    assert!(hint.contains("apparmor_restrict_unprivileged_userns=0"), "{hint}");
 }
 
 #[test]
 fn a_half_open_container_stays_a_container_and_a_half_broken_machine_a_machine() {
-    let machine = Features {
-        private_proc: Support::absent("mounting /proc for a pid namespace: EPERM"),
-        ..workstation()
-    };
+    let machine =
+        Features { private_proc: Support::absent("mounting /proc for a pid namespace: EPERM"), ..workstation() };
     assert_eq!(live_profile(&machine), Profile::HostUser);
-    let report = IsolationReport::new(
-        Profile::HostUser,
-        expected_layers(&machine, Profile::HostUser),
-    );
+    let report = IsolationReport::new(Profile::HostUser, expected_layers(&machine, Profile::HostUser));
     assert_eq!(report.below(&Floor::of_profile(Profile::HostUser)).len(), 1);
-    let container = Features {
-        container_hints: vec!["/.dockerenv exists".to_owned()],
-        ..machine
-    };
+    let container = Features { container_hints: vec!["/.dockerenv exists".to_owned()], ..machine };
     assert_eq!(live_profile(&container), Profile::Container);
 }
 
@@ -153,10 +124,7 @@ fn a_half_open_container_stays_a_container_and_a_half_broken_machine_a_machine()
 fn every_layer_that_can_be_missing_has_a_hint_or_a_reason_to_have_none() {
     let nothing = Features {
         landlock: Landlock::NotInKernel,
-        seccomp: Seccomp {
-            filter: Support::absent("EINVAL"),
-            actions: Vec::new(),
-        },
+        seccomp: Seccomp { filter: Support::absent("EINVAL"), actions: Vec::new() },
         user_namespaces: UserNamespaces::Blocked {
             cause: Obstacle::NotInKernel,
             why: "making a user namespace: EINVAL".to_owned(),
@@ -164,11 +132,7 @@ fn every_layer_that_can_be_missing_has_a_hint_or_a_reason_to_have_none() {
         namespaces: BTreeMap::new(),
         private_proc: Support::absent("EINVAL"),
         process_limit_in_user_namespace: Support::absent("EINVAL"),
-        cgroups: Cgroups {
-            version: Version::None,
-            limits: BTreeMap::new(),
-            kill_at_once: false,
-        },
+        cgroups: Cgroups { version: Version::None, limits: BTreeMap::new(), kill_at_once: false },
         ..workstation()
     };
     for profile in [Profile::Container, Profile::HostRoot, Profile::HostUser] {
@@ -181,10 +145,7 @@ fn every_layer_that_can_be_missing_has_a_hint_or_a_reason_to_have_none() {
 #[test]
 fn landlock_hints_tell_the_kernel_that_helps() {
     let hint_for = |landlock: Landlock| {
-        let features = Features {
-            landlock,
-            ..workstation()
-        };
+        let features = Features { landlock, ..workstation() };
         missing(&features, Profile::Container)
             .into_iter()
             .map(|it| format!("{}: {}", it.layer, it.hint.unwrap_or_default()))
@@ -195,9 +156,6 @@ fn landlock_hints_tell_the_kernel_that_helps() {
         ["landlock-scopes: use Linux 6.12 or later, which brings Landlock ABI 6"]
     );
     let off = hint_for(Landlock::SwitchedOff);
-    assert!(
-        off.iter().all(|hint| hint.contains("lsm=landlock")),
-        "{off:?}"
-    );
+    assert!(off.iter().all(|hint| hint.contains("lsm=landlock")), "{off:?}");
     assert_eq!(off.len(), 2);
 }

@@ -42,12 +42,7 @@ fn check_hierarchy(hierarchy: &Hierarchy) {
     };
     let below = own.strip_prefix(&hierarchy.mount);
     let below = below.expect("our own cgroup is below the mount");
-    assert!(
-        below
-            .components()
-            .all(|it| matches!(it, Component::Normal(_))),
-        "{below:?}"
-    );
+    assert!(below.components().all(|it| matches!(it, Component::Normal(_))), "{below:?}");
     assert_eq!(chain.first(), Some(&own.as_path()));
     assert_eq!(chain.last(), Some(&hierarchy.mount.as_path()));
     assert_eq!(chain.len(), below.components().count() + 1);
@@ -56,10 +51,7 @@ fn check_hierarchy(hierarchy: &Hierarchy) {
 /// A path as the kernel has them: absolute, without `.` and `..`. No cgroup has a line break in its name; the
 /// kernel refuses it.
 fn plain_path(text: &str) -> String {
-    let parts = text
-        .split(['/', '\0', '\n'])
-        .filter(|part| !matches!(*part, "" | "." | ".."))
-        .take(8);
+    let parts = text.split(['/', '\0', '\n']).filter(|part| !matches!(*part, "" | "." | "..")).take(8);
     match parts.map(|part| format!("/{part}")).collect::<String>() {
         empty if empty.is_empty() => "/x".to_owned(),
         path => path,
@@ -81,11 +73,8 @@ fn escape(path: &str) -> String {
 /// The count of kills is the number behind its own name, among whatever other counters there are.
 pub fn cgroup_events(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let others: String = text
-        .lines()
-        .filter(|line| !line.starts_with("oom_kill "))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let others: String =
+        text.lines().filter(|line| !line.starts_with("oom_kill ")).map(|line| format!("{line}\n")).collect();
     assert_eq!(oom_kills_in(&others), 0);
     for count in [0, 7, u64::MAX] {
         let told = format!("{others}oom_kill {count}\noom_group_kill 1\n{others}");
@@ -119,10 +108,7 @@ pub fn cgroup_name(data: &[u8]) {
     let owner = Owner::current().expect("there is a /proc");
     let name = owner.new_name(&text);
     assert_eq!(Owner::of_name(&name), Some(owner));
-    assert!(
-        name.len() <= 128 && name.is_ascii() && !name.contains('/'),
-        "{name:?}"
-    );
+    assert!(name.len() <= 128 && name.is_ascii() && !name.contains('/'), "{name:?}");
 
     if let Some(owner) = Owner::of_name(&text) {
         // The number that counts is the only part besides the hint that two names of an owner differ in.
@@ -130,9 +116,6 @@ pub fn cgroup_name(data: &[u8]) {
         let of_owner = |name: &str| name.split('-').take(4).collect::<Vec<_>>().join("-");
         assert_eq!(of_owner(&text), of_owner(&same));
         let count = text.split('-').nth(4).unwrap_or_default();
-        assert_eq!(
-            count.parse::<u64>().map(|it| it.to_string()).as_deref(),
-            Ok(count)
-        );
+        assert_eq!(count.parse::<u64>().map(|it| it.to_string()).as_deref(), Ok(count));
     }
 }

@@ -62,10 +62,7 @@ pub fn job_stream(data: &[u8]) {
 }
 
 fn expected_job(stream: &[u8], descriptors: usize) -> Expected<Job> {
-    let words = stream
-        .iter()
-        .take_while(|byte| b"CD".contains(byte))
-        .count();
+    let words = stream.iter().take_while(|byte| b"CD".contains(byte)).count();
     match (stream.len(), stream[words..].split_at_checked(8)) {
         (0, _) => Expected::Gone,
         (1..8, _) => Expected::Refused,
@@ -189,23 +186,14 @@ fn assert_same<T: Debug + PartialEq>(received: io::Result<Option<T>>, expected: 
         (Ok(Some(received)), Expected::Message(expected)) => assert_eq!(received, expected),
         (Ok(None), Expected::Gone) => {}
         // EOF, or bytes that cannot be read: anything else would be an accident of the socket.
-        (Err(error), Expected::Refused) => assert!(
-            matches!(
-                error.kind(),
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData
-            ),
-            "{error:?}"
-        ),
+        (Err(error), Expected::Refused) => {
+            assert!(matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData), "{error:?}")
+        }
         (received, expected) => panic!("{received:?}, but {expected:?}"),
     }
 }
 
 fn pair() -> (OwnedFd, OwnedFd) {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .expect("descriptors are left, unless an earlier input leaked them")
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .expect("descriptors are left, unless an earlier input leaked them")
 }

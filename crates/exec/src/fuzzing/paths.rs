@@ -128,27 +128,15 @@ impl<'a> Tree<'a> {
         (is_plain && self.directories.contains(parent)).then(|| path.to_owned())
     }
 
-    fn open(
-        &self,
-        method: Method,
-        path: &[u8],
-        flags: OFlags,
-        resolve: Resolve,
-    ) -> Result<PathBuf, Errno> {
+    fn open(&self, method: Method, path: &[u8], flags: OFlags, resolve: Resolve) -> Result<PathBuf, Errno> {
         let dir = directory(self.base);
-        let mode = if flags.contains(OFlags::CREATE) {
-            Mode::from(0o640)
-        } else {
-            Mode::empty()
-        };
+        let mode = if flags.contains(OFlags::CREATE) { Mode::from(0o640) } else { Mode::empty() };
         // Renames anywhere on the machine disturb openat2: EAGAIN, or ELOOP because it counts links twice.
         let mut tries = 0;
         let opened = loop {
             let opened = open_with(method, dir.as_fd(), to_path(path), flags, mode, resolve);
             match opened.map_err(|error| Errno::from_io_error(&error)) {
-                Err(Some(Errno::AGAIN | Errno::LOOP))
-                    if method == Method::Openat2 && tries < 16 =>
-                {
+                Err(Some(Errno::AGAIN | Errno::LOOP)) if method == Method::Openat2 && tries < 16 => {
                     tries += 1;
                 }
                 opened => break opened,
@@ -190,21 +178,9 @@ fn flags_of(letter: u8) -> OFlags {
 
 fn resolve_of(letter: u8) -> Resolve {
     Resolve {
-        scope: if letter & 1 == 0 {
-            Scope::Beneath
-        } else {
-            Scope::InRoot
-        },
-        links: if letter & 2 == 0 {
-            Links::Follow
-        } else {
-            Links::Refuse
-        },
-        mounts: if letter & 4 == 0 {
-            Mounts::Cross
-        } else {
-            Mounts::Stay
-        },
+        scope: if letter & 1 == 0 { Scope::Beneath } else { Scope::InRoot },
+        links: if letter & 2 == 0 { Links::Follow } else { Links::Refuse },
+        mounts: if letter & 4 == 0 { Mounts::Cross } else { Mounts::Stay },
     }
 }
 
@@ -249,10 +225,7 @@ pub fn program(data: &[u8]) {
     let mode = u32::from(u16::from_le_bytes([*low, *high])) & 0o7777 | 0o400;
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
     let file = fs::metadata(&path).expect("it is there");
-    let runner = Runner {
-        uid: file.uid() + u32::from(who & 1),
-        gids: vec![file.gid() + u32::from(who >> 1 & 1)],
-    };
+    let runner = Runner { uid: file.uid() + u32::from(who & 1), gids: vec![file.gid() + u32::from(who >> 1 & 1)] };
     let dir = directory(scratch.path());
 
     let executable = match (who & 1, who >> 1 & 1) {
@@ -260,8 +233,7 @@ pub fn program(data: &[u8]) {
         (_, 0) => file.mode() & 0o010 != 0,
         (..) => file.mode() & 0o001 != 0,
     };
-    let writable =
-        who & 1 == 0 || file.mode() & 0o002 != 0 || who >> 1 & 1 == 0 && file.mode() & 0o020 != 0;
+    let writable = who & 1 == 0 || file.mode() & 0o002 != 0 || who >> 1 & 1 == 0 && file.mode() & 0o020 != 0;
     let refusal = if !executable {
         Some("not executable")
     } else if scratch.forbids_programs() {

@@ -29,8 +29,7 @@ impl Scratch {
     }
 
     pub(super) fn forbids_programs(&self) -> bool {
-        rustix::fs::statvfs(&self.0)
-            .is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
+        rustix::fs::statvfs(&self.0).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
     }
 
     fn below(parent: &Path) -> Option<Self> {

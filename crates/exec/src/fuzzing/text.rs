@@ -7,8 +7,7 @@ use std::path::{Component, Path};
 
 use crate::cgroup::owner;
 use crate::environment::{
-    DEFAULT_PATH, Environment, MAX_ENTRY_BYTES, MAX_NAME_BYTES, MAX_REQUEST_VARIABLES,
-    MAX_TOTAL_BYTES, PLACES,
+    DEFAULT_PATH, Environment, MAX_ENTRY_BYTES, MAX_NAME_BYTES, MAX_REQUEST_VARIABLES, MAX_TOTAL_BYTES, PLACES,
 };
 use crate::features::{GVISOR_SIGNS, machine};
 use crate::lookup::SkillName;
@@ -21,9 +20,7 @@ pub fn skill_name(data: &[u8]) {
         return;
     };
     let inner = |byte: &u8| matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'+' | b'-');
-    let allowed = (1..=128).contains(&data.len())
-        && data.iter().all(inner)
-        && !matches!(data[0], b'.' | b'-');
+    let allowed = (1..=128).contains(&data.len()) && data.iter().all(inner) && !matches!(data[0], b'.' | b'-');
     match SkillName::parse(name) {
         Ok(parsed) => {
             assert!(allowed, "{name:?} was taken");
@@ -45,22 +42,14 @@ pub fn process_stat(data: &[u8]) {
     let behind_the_name = data.rsplit(|&byte| byte == b')').next();
     let plain = [b"7 (x)", behind_the_name.unwrap_or_default()].concat();
     let has_name = data.contains(&b')');
-    assert_eq!(
-        tree::parent_in_stat(data),
-        tree::parent_in_stat(&plain).filter(|_| has_name)
-    );
-    assert_eq!(
-        owner::start_in_stat(data),
-        owner::start_in_stat(&plain).filter(|_| has_name)
-    );
+    assert_eq!(tree::parent_in_stat(data), tree::parent_in_stat(&plain).filter(|_| has_name));
+    assert_eq!(owner::start_in_stat(data), owner::start_in_stat(&plain).filter(|_| has_name));
 }
 
 /// No log makes a gVisor of a kernel that shows no other sign of it.
 pub fn kernel_log(data: &[u8]) {
     let log = String::from_utf8_lossy(data);
-    let signs = |release, version: &str, log: &str| {
-        machine::signs_of_gvisor(release, version, log, true).len()
-    };
+    let signs = |release, version: &str, log: &str| machine::signs_of_gvisor(release, version, log, true).len();
     assert!(signs("6.18.44", "#1 SMP PREEMPT_DYNAMIC", &log) < GVISOR_SIGNS);
     let build = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
     for (release, certain) in [("4.4.0", true), ("4.19.0-gvisor", true), ("6.1", false)] {
@@ -149,31 +138,22 @@ pub fn environment(data: &[u8]) {
         (Err(error), Some(_)) => panic!("a request within the rules was refused: {error}"),
     }
     if let Err(error) = given {
-        let masked: Vec<_> = requested
-            .iter()
-            .map(|(name, value)| (name.clone(), lossy(&mask(value.as_bytes()))))
-            .collect();
+        let masked: Vec<_> =
+            requested.iter().map(|(name, value)| (name.clone(), lossy(&mask(value.as_bytes())))).collect();
         assert_eq!(environment.with_request(&masked), Err(error));
     }
-    let masked = declared
-        .iter()
-        .map(|(name, value)| (name.clone(), mask(value)));
+    let masked = declared.iter().map(|(name, value)| (name.clone(), mask(value)));
     let masked = declare(masked.collect());
     assert_eq!(format!("{environment:?}"), format!("{masked:?}"));
 }
 
 fn declare(variables: Vec<(Vec<u8>, Vec<u8>)>) -> Environment {
     let pairs = variables.into_iter();
-    Environment::declared(
-        pairs.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value))),
-    )
+    Environment::declared(pairs.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value))))
 }
 
 /// The rules once more, on bytes. `None`: some rule is broken.
-fn expected_environment(
-    declared: &[(Vec<u8>, Vec<u8>)],
-    requested: &[(String, String)],
-) -> Option<Vec<Vec<u8>>> {
+fn expected_environment(declared: &[(Vec<u8>, Vec<u8>)], requested: &[(String, String)]) -> Option<Vec<Vec<u8>>> {
     let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for (name, value) in declared.iter().rev() {
         let is_variable = !name.is_empty() && !name.contains(&0) && !value.contains(&0);
@@ -185,9 +165,7 @@ fn expected_environment(
         let kept = all.get(name.as_bytes()).is_some_and(|value| {
             let parts = || value.split(|&byte| byte == b'/');
             let mut named = parts().filter(|part| !part.is_empty() && *part != b".");
-            value.starts_with(b"/")
-                && named.next() == Some(b"tmp")
-                && parts().all(|part| part != b"..")
+            value.starts_with(b"/") && named.next() == Some(b"tmp") && parts().all(|part| part != b"..")
         });
         if !kept {
             all.insert(name.into(), place.into());
@@ -211,10 +189,7 @@ fn expected_environment(
         }
         all.insert(name.clone().into(), value.clone().into());
     }
-    let entries: Vec<_> = all
-        .into_iter()
-        .map(|(name, value)| [name, value].join(&b'='))
-        .collect();
+    let entries: Vec<_> = all.into_iter().map(|(name, value)| [name, value].join(&b'=')).collect();
     let total: usize = entries.iter().map(|entry| entry.len() + 1).sum();
     let fits = requested.len() <= MAX_REQUEST_VARIABLES
         && total <= MAX_TOTAL_BYTES

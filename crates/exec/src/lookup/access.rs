@@ -45,8 +45,7 @@ impl Runner {
         } else {
             // The sticky bit keeps others from renaming what is there, not from adding what is not.
             mode.contains(Mode::WOTH)
-                || mode.contains(Mode::WGRP)
-                    && (self.gids.contains(&stat.st_gid) || has_acl(fd, kind))
+                || mode.contains(Mode::WGRP) && (self.gids.contains(&stat.st_gid) || has_acl(fd, kind))
         };
         permitted && !is_read_only(fd)
     }
@@ -59,8 +58,7 @@ fn has_acl(fd: BorrowedFd<'_>, kind: FileType) -> bool {
     let queried = if kind == FileType::Directory {
         // Extended attributes cannot be read from an O_PATH descriptor.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(fd, ".", flags, Mode::empty())
-            .and_then(|open| rustix::fs::fgetxattr_query(&open, ACL))
+        rustix::fs::openat(fd, ".", flags, Mode::empty()).and_then(|open| rustix::fs::fgetxattr_query(&open, ACL))
     } else {
         rustix::fs::fgetxattr_query(fd, ACL)
     };

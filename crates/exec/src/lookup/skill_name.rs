@@ -14,10 +14,7 @@ pub enum SkillNameError {
     #[error("skill name is empty")]
     Empty,
     /// More than [`SkillName::MAX_BYTES`].
-    #[error(
-        "skill name has {length} bytes, at most {} are allowed",
-        SkillName::MAX_BYTES
-    )]
+    #[error("skill name has {length} bytes, at most {} are allowed", SkillName::MAX_BYTES)]
     TooLong {
         /// How many there were.
         length: usize,

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
 use rustix::fs::{CWD, XattrFlags};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, fsconfig_create, fsconfig_reconfigure,
-    fsconfig_set_flag, fsmount, fsopen, fspick,
+    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag,
+    fsmount, fsopen, fspick,
 };
 use tempfile::TempDir;
 
@@ -35,11 +35,7 @@ impl View {
     fn at(path: PathBuf, owner: Option<TempDir>) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
-        let view = Self {
-            _owner: owner,
-            path,
-            root,
-        };
+        let view = Self { _owner: owner, path, root };
         view.set_mode("/", 0o755);
         for directory in ["/usr", "/usr/local", "/usr/local/bin", "/usr/bin", "/opt"] {
             fs::create_dir(view.real(directory)).unwrap();
@@ -70,20 +66,12 @@ impl View {
     /// Somebody who owns nothing here and is in none of its groups.
     fn stranger(&self) -> Runner {
         let meta = fs::metadata(&self.path).unwrap();
-        Runner {
-            uid: meta.uid() + 1000,
-            gids: vec![meta.gid() + 1000],
-        }
+        Runner { uid: meta.uid() + 1000, gids: vec![meta.gid() + 1000] }
     }
 
     fn find(&self, name: &str) -> Result<Kind, String> {
         let search = ["/usr/local/bin", "/usr/bin"].map(PathBuf::from);
-        said(find(
-            self.root.as_fd(),
-            &search,
-            OsStr::new(name),
-            &self.stranger(),
-        ))
+        said(find(self.root.as_fd(), &search, OsStr::new(name), &self.stranger()))
     }
 
     fn skill(&self, name: &str) -> Result<Kind, String> {
@@ -92,12 +80,7 @@ impl View {
 
     fn skill_as(&self, name: &str, runner: &Runner) -> Result<Kind, String> {
         let name = SkillName::parse(name).unwrap();
-        said(find_skill(
-            self.root.as_fd(),
-            Path::new("/usr/local/bin"),
-            &name,
-            runner,
-        ))
+        said(find_skill(self.root.as_fd(), Path::new("/usr/local/bin"), &name, runner))
     }
 }
 
@@ -113,9 +96,7 @@ fn said(found: Result<Program, LookupError>) -> Result<Kind, String> {
             let (message, uid) = (
                 error.to_string(),
                 match &error {
-                    LookupError::Writable { uid, .. } | LookupError::NotExecutable { uid, .. } => {
-                        *uid
-                    }
+                    LookupError::Writable { uid, .. } | LookupError::NotExecutable { uid, .. } => *uid,
                     _ => return Err(error.to_string()),
                 },
             );
@@ -133,9 +114,7 @@ fn refused(message: &str) -> Result<Kind, String> {
 }
 
 fn writable(program: &str, what: &str) -> Result<Kind, String> {
-    Err(format!(
-        "{program:?} cannot be trusted: {what:?} is writable by uid R, which runs commands"
-    ))
+    Err(format!("{program:?} cannot be trusted: {what:?} is writable by uid R, which runs commands"))
 }
 
 #[test]
@@ -155,11 +134,9 @@ fn elf_files_and_scripts_are_found() {
     ] {
         assert_eq!(view.find(name), expected, "{name}");
     }
-    for (name, expected) in [
-        ("tool", Ok(Kind::Elf)),
-        ("linked", Ok(Kind::Elf)),
-        ("linked.sh", script("/usr/local/bin/run.sh")),
-    ] {
+    for (name, expected) in
+        [("tool", Ok(Kind::Elf)), ("linked", Ok(Kind::Elf)), ("linked.sh", script("/usr/local/bin/run.sh"))]
+    {
         assert_eq!(view.skill(name), expected, "{name}");
     }
 }
@@ -170,12 +147,7 @@ fn the_descriptor_is_the_file_that_was_found() {
     view.link("/opt/tool", "/usr/local/bin/tool");
     let found = at_path(view.root.as_fd(), Path::new("/opt/tool"), &view.stranger()).unwrap();
     let inode = rustix::fs::fstat(&found.file).unwrap().st_ino;
-    assert_eq!(
-        inode,
-        fs::metadata(view.real("/usr/local/bin/tool"))
-            .unwrap()
-            .ino()
-    );
+    assert_eq!(inode, fs::metadata(view.real("/usr/local/bin/tool")).unwrap().ino());
     assert_eq!(found.path, Path::new("/opt/tool"));
 }
 
@@ -193,14 +165,8 @@ fn what_cannot_be_executed_is_passed_over_in_the_search() {
     let view = View::new();
     fs::create_dir(view.real("/usr/local/bin/dir")).unwrap();
     view.put("/usr/local/bin/plain", ELF, 0o644);
-    assert_eq!(
-        view.find("dir"),
-        refused("\"/usr/local/bin/dir\" is a directory, not a regular file")
-    );
-    assert_eq!(
-        view.find("plain"),
-        refused("\"/usr/local/bin/plain\" is not executable by uid R")
-    );
+    assert_eq!(view.find("dir"), refused("\"/usr/local/bin/dir\" is a directory, not a regular file"));
+    assert_eq!(view.find("plain"), refused("\"/usr/local/bin/plain\" is not executable by uid R"));
     assert_eq!(view.find("nope"), refused("\"nope\" was not found"));
     view.put("/usr/bin/dir", ELF, 0o755);
     view.put("/usr/bin/plain", ELF, 0o755);
@@ -219,17 +185,13 @@ fn an_untrusted_script_or_unknown_format_ends_the_search() {
     let path = "/usr/local/bin/script";
     assert_eq!(view.find("script"), writable(path, path));
     let message = "has no executable format: neither an elf file nor a #! script";
-    assert_eq!(
-        view.find("text"),
-        Err(format!("\"/usr/local/bin/text\" {message}"))
-    );
+    assert_eq!(view.find("text"), Err(format!("\"/usr/local/bin/text\" {message}")));
 }
 
 #[test]
 fn formats_are_told_by_their_first_bytes() {
     let view = View::new();
-    let unknown =
-        "\"/usr/local/bin/x\" has no executable format: neither an elf file nor a #! script";
+    let unknown = "\"/usr/local/bin/x\" has no executable format: neither an elf file nor a #! script";
     for (content, expected) in [
         (&b"\x7fELF"[..], Ok(Kind::Elf)),
         (b"#!", script("/usr/local/bin/x")),
@@ -250,12 +212,7 @@ fn formats_are_told_by_their_first_bytes() {
 fn relative_search_directories_are_skipped() {
     let view = View::new();
     let search = ["", ".", "usr/local/bin", "../usr/local/bin"].map(PathBuf::from);
-    let found = find(
-        view.root.as_fd(),
-        &search,
-        OsStr::new("tool"),
-        &view.stranger(),
-    );
+    let found = find(view.root.as_fd(), &search, OsStr::new("tool"), &view.stranger());
     assert_eq!(said(found), refused("\"tool\" was not found"));
 }
 
@@ -263,28 +220,13 @@ fn relative_search_directories_are_skipped() {
 fn paths_are_looked_up_within_the_root() {
     let view = View::new();
     view.link("/opt/passwd", "../../../../../../etc/passwd");
-    let at = |path: &str| {
-        said(at_path(
-            view.root.as_fd(),
-            Path::new(path),
-            &view.stranger(),
-        ))
-    };
+    let at = |path: &str| said(at_path(view.root.as_fd(), Path::new(path), &view.stranger()));
     assert_eq!(at("/usr/local/bin/tool"), Ok(Kind::Elf));
-    assert_eq!(
-        at("/../../usr/./local/bin//run.sh"),
-        script("/usr/local/bin/run.sh")
-    );
+    assert_eq!(at("/../../usr/./local/bin//run.sh"), script("/usr/local/bin/run.sh"));
     assert_eq!(at("/opt/passwd"), refused("\"/opt/passwd\" was not found"));
     assert_eq!(at("/bin/sh"), refused("\"/bin/sh\" was not found"));
-    assert_eq!(
-        at("usr/local/bin/tool"),
-        refused("\"usr/local/bin/tool\" is not an absolute path")
-    );
-    assert_eq!(
-        at("/usr/local/bin/tool/"),
-        refused("\"/usr/local/bin/tool/\" was not found")
-    );
+    assert_eq!(at("usr/local/bin/tool"), refused("\"usr/local/bin/tool\" is not an absolute path"));
+    assert_eq!(at("/usr/local/bin/tool/"), refused("\"/usr/local/bin/tool/\" was not found"));
 }
 
 #[test]
@@ -293,20 +235,11 @@ fn relative_paths_stay_in_the_working_directory_and_are_elf_files() {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(view.real("/usr/local"), flags, Mode::empty()).unwrap();
     view.put("/usr/bin/late", ELF, 0o755);
-    let at = |path: &str| {
-        said(in_directory(
-            directory.as_fd(),
-            Path::new(path),
-            &view.stranger(),
-        ))
-    };
+    let at = |path: &str| said(in_directory(directory.as_fd(), Path::new(path), &view.stranger()));
     assert_eq!(at("bin/tool"), Ok(Kind::Elf));
     assert_eq!(at("./bin/../bin/tool"), Ok(Kind::Elf));
     assert_eq!(at("../bin/late"), refused("cannot open \"../bin/late\""));
-    assert_eq!(
-        at("/usr/bin/late"),
-        refused("cannot open \"/usr/bin/late\"")
-    );
+    assert_eq!(at("/usr/bin/late"), refused("cannot open \"/usr/bin/late\""));
     let message = "script \"bin/run.sh\" can only be executed by an absolute path";
     assert_eq!(at("bin/run.sh"), refused(message));
 }
@@ -321,13 +254,7 @@ fn special_files_are_refused_without_opening_them() {
     let mut cases = vec![("fifo", "fifo"), ("socket", "socket"), ("dir", "directory")];
     // Major 4, minor 0 is a terminal: opening it would not only look at it.
     let device = rustix::fs::makedev(4, 0);
-    match rustix::fs::mknodat(
-        CWD,
-        bin("tty"),
-        FileType::CharacterDevice,
-        Mode::from(0o755),
-        device,
-    ) {
+    match rustix::fs::mknodat(CWD, bin("tty"), FileType::CharacterDevice, Mode::from(0o755), device) {
         Ok(()) => cases.push(("tty", "device")),
         Err(_) => sympozium_testkit::skips::record("mknod needs root"),
     }
@@ -360,18 +287,9 @@ fn dangling_and_looping_links_are_refused() {
     let view = View::new();
     view.link("/usr/local/bin/dangling", "/nope");
     view.link("/usr/local/bin/loop", "loop");
-    assert_eq!(
-        view.skill("dangling"),
-        refused("\"/usr/local/bin/dangling\" was not found")
-    );
-    assert_eq!(
-        view.skill("loop"),
-        refused("cannot open \"/usr/local/bin/loop\"")
-    );
-    assert_eq!(
-        view.find("loop"),
-        refused("cannot open \"/usr/local/bin/loop\"")
-    );
+    assert_eq!(view.skill("dangling"), refused("\"/usr/local/bin/dangling\" was not found"));
+    assert_eq!(view.skill("loop"), refused("cannot open \"/usr/local/bin/loop\""));
+    assert_eq!(view.find("loop"), refused("cannot open \"/usr/local/bin/loop\""));
 }
 
 #[test]
@@ -399,14 +317,8 @@ fn the_class_of_the_runner_decides_who_may_execute() {
     let view = View::new();
     let meta = fs::metadata(&view.path).unwrap();
     let stranger = view.stranger();
-    let owner = Runner {
-        uid: meta.uid(),
-        gids: vec![],
-    };
-    let member = Runner {
-        uid: stranger.uid,
-        gids: vec![7, meta.gid()],
-    };
+    let owner = Runner { uid: meta.uid(), gids: vec![] };
+    let member = Runner { uid: stranger.uid, gids: vec![7, meta.gid()] };
     for (mode, runner, expected) in [
         (0o100, &owner, true),
         (0o011, &owner, false),
@@ -424,15 +336,7 @@ fn the_class_of_the_runner_decides_who_may_execute() {
 /// Each thing on the way to `/usr/local/bin/far`, which is a link to `/opt/sub/far`, through a link in `/opt`.
 #[test]
 fn anything_writable_on_the_way_is_refused() {
-    let way = [
-        "/",
-        "/usr",
-        "/usr/local",
-        "/usr/local/bin",
-        "/opt",
-        "/opt/real",
-        "/opt/real/far",
-    ];
+    let way = ["/", "/usr", "/usr/local", "/usr/local/bin", "/opt", "/opt/real", "/opt/real/far"];
     for content in [ELF, SCRIPT] {
         for what in way {
             for mode in [0o757, 0o775, 0o1757] {
@@ -444,10 +348,7 @@ fn anything_writable_on_the_way_is_refused() {
                 view.put("/opt/real/far", content, 0o755);
                 // A member of the group that everything here has, so that 0775 counts.
                 let gid = fs::metadata(view.real("/opt")).unwrap().gid();
-                let member = Runner {
-                    gids: vec![gid],
-                    ..view.stranger()
-                };
+                let member = Runner { gids: vec![gid], ..view.stranger() };
                 view.skill_as("far", &member).unwrap();
                 view.set_mode(what, mode);
                 let program = "/usr/local/bin/far";
@@ -472,21 +373,9 @@ fn anything_writable_on_the_way_is_refused() {
 fn an_owner_counts_as_a_writer() {
     let view = View::new();
     view.link("/usr/local/bin/linked", "tool");
-    let way = [
-        "/",
-        "/usr",
-        "/usr/local",
-        "/usr/local/bin",
-        "/usr/local/bin/tool",
-    ];
-    let owner = Runner {
-        uid: fs::metadata(&view.path).unwrap().uid(),
-        gids: vec![],
-    };
-    assert_eq!(
-        view.skill_as("tool", &owner),
-        writable("/usr/local/bin/tool", "/")
-    );
+    let way = ["/", "/usr", "/usr/local", "/usr/local/bin", "/usr/local/bin/tool"];
+    let owner = Runner { uid: fs::metadata(&view.path).unwrap().uid(), gids: vec![] };
+    assert_eq!(view.skill_as("tool", &owner), writable("/usr/local/bin/tool", "/"));
     if !rustix::process::geteuid().is_root() {
         sympozium_testkit::skip!("chown needs root");
     }
@@ -496,10 +385,7 @@ fn an_owner_counts_as_a_writer() {
         let mode = fs::metadata(&real).unwrap().mode();
         chown(&real, Some(runner.uid), None).unwrap();
         view.set_mode(what, 0o555);
-        assert_eq!(
-            view.skill_as("tool", &runner),
-            writable("/usr/local/bin/tool", what)
-        );
+        assert_eq!(view.skill_as("tool", &runner), writable("/usr/local/bin/tool", what));
         chown(&real, Some(0), None).unwrap();
         view.set_mode(what, mode & 0o777);
     }
@@ -512,10 +398,7 @@ fn an_owner_counts_as_a_writer() {
 #[test]
 fn root_without_capabilities_is_judged_like_anybody() {
     let view = View::new();
-    let root = Runner {
-        uid: 0,
-        gids: vec![0],
-    };
+    let root = Runner { uid: 0, gids: vec![0] };
     let expected = match fs::metadata(&view.path).unwrap().uid() {
         0 => writable("/usr/local/bin/tool", "/"),
         _ => Ok(Kind::Elf),
@@ -532,11 +415,7 @@ fn group_write_is_no_harm_to_others_unless_an_access_list_says_so() {
         // acl(5) as the kernel stores it: version 2, then (tag, permissions, id) in order of tags.
         let named = if qualified == "user" { 0x02_u16 } else { 0x08 };
         let id = view.stranger().uid;
-        let mut entries = vec![
-            (0x01_u16, 7_u16, u32::MAX),
-            (0x04, 5, u32::MAX),
-            (named, 7, id),
-        ];
+        let mut entries = vec![(0x01_u16, 7_u16, u32::MAX), (0x04, 5, u32::MAX), (named, 7, id)];
         entries.extend([(0x10, 7, u32::MAX), (0x20, 5, u32::MAX)]);
         entries.sort_unstable();
         let mut list = 2_u32.to_le_bytes().to_vec();
@@ -572,15 +451,9 @@ fn nothing_on_a_read_only_mount_is_writable() {
     let Ok((mount, view)) = mounted(MountAttrFlags::empty()) else {
         sympozium_testkit::skip!("fsmount needs root");
     };
-    let owner = Runner {
-        uid: fs::metadata(&view.path).unwrap().uid(),
-        gids: vec![],
-    };
+    let owner = Runner { uid: fs::metadata(&view.path).unwrap().uid(), gids: vec![] };
     view.put("/usr/local/bin/loose", ELF, 0o757);
-    assert_eq!(
-        view.skill_as("tool", &owner),
-        writable("/usr/local/bin/tool", "/")
-    );
+    assert_eq!(view.skill_as("tool", &owner), writable("/usr/local/bin/tool", "/"));
     let context = fspick(&mount, "", FsPickFlags::FSPICK_EMPTY_PATH).unwrap();
     fsconfig_set_flag(context.as_fd(), "ro").unwrap();
     fsconfig_reconfigure(context.as_fd()).unwrap();
@@ -603,18 +476,7 @@ fn nothing_on_a_noexec_mount_is_a_program() {
 fn skill_names_are_one_harmless_component() {
     use SkillNameError::{Character, Empty, Start, TooLong};
     let longest = "x".repeat(128);
-    for name in [
-        "gh",
-        "yt-dlp",
-        "g++",
-        "python3.12",
-        "_x",
-        "+x",
-        "A",
-        "0",
-        "a..b",
-        &longest,
-    ] {
+    for name in ["gh", "yt-dlp", "g++", "python3.12", "_x", "+x", "A", "0", "a..b", &longest] {
         assert_eq!(SkillName::parse(name).unwrap().as_str(), name);
     }
     for (name, expected) in [

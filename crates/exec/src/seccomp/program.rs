@@ -47,19 +47,11 @@ impl Condition {
     }
 
     pub(super) const fn masked(argument: u8, mask: u32, value: u32) -> Self {
-        Self {
-            argument,
-            mask,
-            value,
-            differs: false,
-        }
+        Self { argument, mask, value, differs: false }
     }
 
     pub(super) const fn not_masked(argument: u8, mask: u32, value: u32) -> Self {
-        Self {
-            differs: true,
-            ..Self::masked(argument, mask, value)
-        }
+        Self { differs: true, ..Self::masked(argument, mask, value) }
     }
 }
 
@@ -84,10 +76,7 @@ impl Rules {
 
     /// Refuses the call when all `conditions` hold. A call that is always refused stays so.
     pub(super) fn refuse_when(&mut self, call: c_long, conditions: &[Condition]) {
-        let refusal = self
-            .0
-            .entry(number(call))
-            .or_insert_with(|| Refusal::When(Vec::new()));
+        let refusal = self.0.entry(number(call)).or_insert_with(|| Refusal::When(Vec::new()));
         if let Refusal::When(lists) = refusal {
             lists.push(conditions.to_vec());
         }
@@ -105,11 +94,7 @@ impl Rules {
             program.push(jump(libc::BPF_JSET, X32_BIT, 0, 1));
             program.push(refuse(libc::ENOSYS));
         }
-        let calls: Vec<_> = self
-            .0
-            .iter()
-            .map(|(&call, refusal)| (call, refusal))
-            .collect();
+        let calls: Vec<_> = self.0.iter().map(|(&call, refusal)| (call, refusal)).collect();
         program.extend(search(&calls));
         program
     }
@@ -125,10 +110,7 @@ fn search(calls: &[(u32, &Refusal)]) -> Vec<sock_filter> {
     match calls {
         [] => vec![answer(libc::SECCOMP_RET_ALLOW)],
         [(call, refusal)] => {
-            let mut program = vec![
-                jump(libc::BPF_JEQ, *call, 1, 0),
-                answer(libc::SECCOMP_RET_ALLOW),
-            ];
+            let mut program = vec![jump(libc::BPF_JEQ, *call, 1, 0), answer(libc::SECCOMP_RET_ALLOW)];
             program.extend(decide(refusal));
             program
         }
@@ -137,10 +119,8 @@ fn search(calls: &[(u32, &Refusal)]) -> Vec<sock_filter> {
             let lower_program = search(lower);
             // A conditional jump goes no further than 255 instructions, a plain one anywhere.
             let skip = u32::try_from(lower_program.len()).unwrap_or(u32::MAX);
-            let mut program = vec![
-                jump(libc::BPF_JGE, upper[0].0, 0, 1),
-                instruction(libc::BPF_JMP | libc::BPF_JA, skip, 0, 0),
-            ];
+            let mut program =
+                vec![jump(libc::BPF_JGE, upper[0].0, 0, 1), instruction(libc::BPF_JMP | libc::BPF_JA, skip, 0, 0)];
             program.extend(lower_program);
             program.extend(search(upper));
             program
@@ -160,11 +140,7 @@ fn decide(refusal: &Refusal) -> Vec<sock_filter> {
         let mut list = vec![refuse(libc::EPERM)];
         for condition in conditions.iter().rev() {
             let past = u8::try_from(list.len()).unwrap_or(u8::MAX);
-            let (equal, different) = if condition.differs {
-                (past, 0)
-            } else {
-                (0, past)
-            };
+            let (equal, different) = if condition.differs { (past, 0) } else { (0, past) };
             list.insert(0, jump(libc::BPF_JEQ, condition.value, equal, different));
             if condition.mask != u32::MAX {
                 let and = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
@@ -184,12 +160,7 @@ fn load(offset: u32) -> sock_filter {
 }
 
 fn jump(comparison: u32, operand: u32, holds: u8, fails: u8) -> sock_filter {
-    instruction(
-        libc::BPF_JMP | comparison | libc::BPF_K,
-        operand,
-        holds,
-        fails,
-    )
+    instruction(libc::BPF_JMP | comparison | libc::BPF_K, operand, holds, fails)
 }
 
 fn refuse(errno: i32) -> sock_filter {
@@ -201,12 +172,7 @@ fn answer(value: u32) -> sock_filter {
 }
 
 fn instruction(code: u32, operand: u32, holds: u8, fails: u8) -> sock_filter {
-    sock_filter {
-        code: u16::try_from(code).unwrap_or(u16::MAX),
-        jt: holds,
-        jf: fails,
-        k: operand,
-    }
+    sock_filter { code: u16::try_from(code).unwrap_or(u16::MAX), jt: holds, jf: fails, k: operand }
 }
 
 #[cfg(test)]
@@ -284,25 +250,14 @@ mod tests {
 
     fn condition() -> impl Strategy<Value = Condition> {
         // Few values, so that conditions hold often enough.
-        (
-            0u8..6,
-            prop_oneof![Just(u32::MAX), 0u32..4],
-            0u32..4,
-            any::<bool>(),
-        )
-            .prop_map(|(argument, mask, value, differs)| Condition {
-                argument,
-                mask,
-                value,
-                differs,
-            })
+        (0u8..6, prop_oneof![Just(u32::MAX), 0u32..4], 0u32..4, any::<bool>())
+            .prop_map(|(argument, mask, value, differs)| Condition { argument, mask, value, differs })
     }
 
     fn refusal() -> impl Strategy<Value = Refusal> {
         let lists = prop::collection::vec(prop::collection::vec(condition(), 0..6), 1..6);
         prop_oneof![
-            prop_oneof![Just(libc::EPERM), Just(libc::ENOSYS)]
-                .prop_map(|errno| Refusal::Always { errno }),
+            prop_oneof![Just(libc::EPERM), Just(libc::ENOSYS)].prop_map(|errno| Refusal::Always { errno }),
             lists.prop_map(Refusal::When),
         ]
     }

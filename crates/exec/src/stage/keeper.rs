@@ -70,18 +70,10 @@ fn build(setup: &Setup, control: &OwnedFd, live: &mut Live) -> Result<Built, Ste
         live.insert(Layer::Supervisor, String::new());
     }
     // Opened before Landlock hides it; the executor looks programs and directories up below it.
-    let root = rustix::fs::open(
-        "/",
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .step("open the root directory")?;
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .step("open the root directory")?;
     let scopes = setup::lock_down(setup, live)?;
-    Ok(Built {
-        root,
-        scopes,
-        oom_score,
-    })
+    Ok(Built { root, scopes, oom_score })
 }
 
 struct Built {
@@ -110,21 +102,14 @@ const LOST_LIMIT: Duration = Duration::from_secs(2);
 /// How often what does not die is killed once the executor is gone.
 const END_PAUSE: Duration = Duration::from_millis(50);
 /// When what could not be killed is tried again.
-const RETRY: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+const RETRY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl Keeper {
     fn serve(mut self) -> io::Result<()> {
         let mut unswept = false;
         loop {
             let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
-            fds.extend(
-                self.workers
-                    .iter()
-                    .map(|worker| PollFd::new(&worker.child.pidfd, PollFlags::IN)),
-            );
+            fds.extend(self.workers.iter().map(|worker| PollFd::new(&worker.child.pidfd, PollFlags::IN)));
             match poll(&mut fds, unswept.then_some(&RETRY)) {
                 Err(rustix::io::Errno::INTR) => continue,
                 other => other?,
@@ -219,9 +204,7 @@ impl Keeper {
 
     /// Reaps workers that ended and kills what they left behind.
     fn sweep(&mut self) -> io::Result<()> {
-        self.workers.retain(|worker| {
-            !shows(&worker.child.pidfd, PollFlags::IN, Duration::ZERO).unwrap_or(false)
-        });
+        self.workers.retain(|worker| !shows(&worker.child.pidfd, PollFlags::IN, Duration::ZERO).unwrap_or(false));
         let spare: Vec<Pid> = self.workers.iter().map(|worker| worker.child.pid).collect();
         match tree::kill(Whom::AllBut(&spare), |_| {})? {
             0 => Ok(()),

@@ -67,11 +67,7 @@ pub(crate) struct StepError {
 
 impl StepError {
     pub(crate) fn into_failure(self) -> Failure {
-        Failure {
-            step: self.step,
-            errno: self.error.raw_os_error(),
-            message: self.error.to_string(),
-        }
+        Failure { step: self.step, errno: self.error.raw_os_error(), message: self.error.to_string() }
     }
 }
 
@@ -82,19 +78,13 @@ pub(crate) trait Step<T> {
 
 impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     fn step(self, step: impl Into<String>) -> Result<T, StepError> {
-        self.map_err(|error| StepError {
-            step: step.into(),
-            error: error.into(),
-        })
+        self.map_err(|error| StepError { step: step.into(), error: error.into() })
     }
 }
 
 /// Restricts this process for good. The order matters: each step takes away what the next ones must not
 /// need. Returns the ruleset that every command enters on top.
-pub(crate) fn lock_down(
-    setup: &Setup,
-    live: &mut Live,
-) -> Result<Option<std::os::fd::OwnedFd>, StepError> {
+pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os::fd::OwnedFd>, StepError> {
     // First, because dropping the bounding set needs a capability.
     if setup.wants(Layer::NoCapabilities) && drop_capabilities().step("drop capabilities")? {
         live.insert(Layer::NoCapabilities, String::new());
@@ -118,12 +108,8 @@ pub(crate) fn lock_down(
     };
     let detail = format!("ABI {abi}");
     let offers = |layer, since| abi >= since && setup.wants(layer);
-    let tcp = setup
-        .tcp
-        .as_ref()
-        .filter(|_| offers(Layer::LandlockTcp, landlock::ABI_TCP));
-    let view =
-        Some(&setup.view).filter(|_| offers(Layer::LandlockFilesystem, landlock::ABI_FILESYSTEM));
+    let tcp = setup.tcp.as_ref().filter(|_| offers(Layer::LandlockTcp, landlock::ABI_TCP));
+    let view = Some(&setup.view).filter(|_| offers(Layer::LandlockFilesystem, landlock::ABI_FILESYSTEM));
     // Made before this process loses the rights to other files; entered by each command.
     let scopes = if offers(Layer::LandlockScopes, landlock::ABI_SCOPES) {
         live.insert(Layer::LandlockScopes, detail.clone());
@@ -145,19 +131,10 @@ pub(crate) fn lock_down(
 
     if setup.wants(Layer::Seccomp) {
         // In a pid namespace the keeper is init, which the kernel itself protects.
-        let guard = scopes.is_none()
-            && setup.wants(Layer::SignalGuard)
-            && !live.contains_key(&Layer::PidNamespace);
+        let guard = scopes.is_none() && setup.wants(Layer::SignalGuard) && !live.contains_key(&Layer::PidNamespace);
         let (pids, groups) = if guard { guarded() } else { Default::default() };
-        let guarded = guard.then_some(Guarded {
-            pids: &pids,
-            groups: &groups,
-        });
-        let sockets = if setup.wants(Layer::SeccompUnixOnly) {
-            setup.sockets
-        } else {
-            Sockets::Network
-        };
+        let guarded = guard.then_some(Guarded { pids: &pids, groups: &groups });
+        let sockets = if setup.wants(Layer::SeccompUnixOnly) { setup.sockets } else { Sockets::Network };
         seccomp::restrict(sockets, guarded).step("apply seccomp")?;
         live.insert(Layer::Seccomp, String::new());
         let detail = match sockets {
@@ -236,9 +213,6 @@ fn drop_capabilities() -> io::Result<bool> {
 }
 
 fn no_core_files() -> io::Result<()> {
-    let none = rustix::process::Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none).map_err(Into::into)
 }

@@ -193,10 +193,7 @@ fn children(parent: Pid) -> io::Result<Vec<Pid>> {
     for task in tasks {
         let Ok(task) = task else { break };
         match fs::read_to_string(task.path().join("children")) {
-            Ok(list) => found.extend(
-                list.split_ascii_whitespace()
-                    .filter_map(|pid| Pid::from_raw(pid.parse().ok()?)),
-            ),
+            Ok(list) => found.extend(list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?))),
             Err(error) if error.kind() == io::ErrorKind::NotFound && has_children_file() => {}
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(_) => return children_by_scan(parent),
@@ -215,12 +212,7 @@ fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Ok(entry) = entry else { continue };
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-            .and_then(Pid::from_raw)
-        else {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
             continue;
         };
         let stat = fs::read(entry.path().join("stat")).unwrap_or_default();

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 
 /// The largest encoded job: the kernel's own limit for arguments and environment together is 2 MiB at
@@ -55,12 +55,7 @@ impl Job {
         let body: usize = strings().map(|s| s.as_bytes_with_nul().len()).sum();
         let mut out = Vec::with_capacity(HEADER_BYTES + body);
         out.extend_from_slice(&MAGIC.to_le_bytes());
-        for number in [
-            HEADER_BYTES + body,
-            usize::from(self.script.is_some()),
-            self.argv.len(),
-            self.envp.len(),
-        ] {
+        for number in [HEADER_BYTES + body, usize::from(self.script.is_some()), self.argv.len(), self.envp.len()] {
             out.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
         }
         for span in [self.grace, self.drain] {
@@ -104,11 +99,7 @@ impl Job {
         let limited = |value| (value != UNLIMITED).then_some(value);
         let file_bytes = limited(fields.u64()?);
         let open_files = limited(fields.u64()?);
-        let script = if has_script {
-            Some(fields.string()?)
-        } else {
-            None
-        };
+        let script = if has_script { Some(fields.string()?) } else { None };
         let argv = fields.strings(argc)?;
         let envp = fields.strings(envc)?;
         if !fields.0.is_empty() {
@@ -286,18 +277,12 @@ pub(crate) enum Word {
 impl Word {
     /// No job starts with such a byte.
     fn is_one(byte: u8) -> bool {
-        [Self::Cancel, Self::Drained]
-            .iter()
-            .any(|&word| word as u8 == byte)
+        [Self::Cancel, Self::Drained].iter().any(|&word| word as u8 == byte)
     }
 }
 
 /// Sends all of `message`; the descriptors travel with its first byte.
-pub(crate) fn send(
-    socket: impl AsFd,
-    message: &[u8],
-    descriptors: &[BorrowedFd<'_>],
-) -> io::Result<()> {
+pub(crate) fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -305,14 +290,7 @@ pub(crate) fn send(
     }
     let mut rest = message;
     while !rest.is_empty() {
-        let sent = retry(|| {
-            sendmsg(
-                &socket,
-                &[IoSlice::new(rest)],
-                &mut ancillary,
-                SendFlags::NOSIGNAL,
-            )
-        })?;
+        let sent = retry(|| sendmsg(&socket, &[IoSlice::new(rest)], &mut ancillary, SendFlags::NOSIGNAL))?;
         ancillary.clear();
         rest = &rest[sent..];
     }
@@ -320,22 +298,13 @@ pub(crate) fn send(
 }
 
 /// Fills `buffer`; descriptors that come along are added to `descriptors`. `false`: the peer is gone.
-pub(crate) fn receive(
-    socket: impl AsFd,
-    buffer: &mut [u8],
-    descriptors: &mut Vec<OwnedFd>,
-) -> io::Result<bool> {
+pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = retry(|| {
-            recvmsg(
-                &socket,
-                &mut [IoSliceMut::new(&mut buffer[filled..])],
-                &mut ancillary,
-                RecvFlags::CMSG_CLOEXEC,
-            )
+            recvmsg(&socket, &mut [IoSliceMut::new(&mut buffer[filled..])], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
         })?;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -380,9 +349,7 @@ pub(crate) fn receive_job(
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let job = Job::decode(buffer).map_err(invalid)?;
-    let descriptors = descriptors
-        .try_into()
-        .map_err(|_| invalid(DecodeError::Flags))?;
+    let descriptors = descriptors.try_into().map_err(|_| invalid(DecodeError::Flags))?;
     Ok(Some((job, descriptors)))
 }
 
@@ -403,9 +370,7 @@ pub(crate) fn send_json(
 }
 
 /// Receives a control message. `None`: the peer is gone.
-pub(crate) fn receive_json<T: serde::de::DeserializeOwned>(
-    socket: impl AsFd,
-) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+pub(crate) fn receive_json<T: serde::de::DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut descriptors = Vec::new();
     let mut length = [0; 4];
     if !receive(&socket, &mut length, &mut descriptors)? {
@@ -451,18 +416,16 @@ mod tests {
             proptest::option::of(0..u64::MAX),
             proptest::option::of(0..u64::MAX),
         )
-            .prop_map(
-                |(script, argv, envp, timeout, grace, drain, file_bytes, open_files)| Job {
-                    script,
-                    argv,
-                    envp,
-                    timeout: Duration::from_micros(timeout),
-                    grace: Duration::from_millis(grace.into()),
-                    drain: Duration::from_millis(drain.into()),
-                    file_bytes,
-                    open_files,
-                },
-            )
+            .prop_map(|(script, argv, envp, timeout, grace, drain, file_bytes, open_files)| Job {
+                script,
+                argv,
+                envp,
+                timeout: Duration::from_micros(timeout),
+                grace: Duration::from_millis(grace.into()),
+                drain: Duration::from_millis(drain.into()),
+                file_bytes,
+                open_files,
+            })
     }
 
     #[test]

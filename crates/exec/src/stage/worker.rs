@@ -59,10 +59,9 @@ fn start(
     stack: &mut ChildStack,
 ) -> io::Result<Child> {
     let mut rlimits = Vec::with_capacity(2);
-    for (resource, value) in [
-        (libc::RLIMIT_FSIZE, job.file_bytes),
-        (libc::RLIMIT_NOFILE, job.open_files.map(within_hard_limit)),
-    ] {
+    for (resource, value) in
+        [(libc::RLIMIT_FSIZE, job.file_bytes), (libc::RLIMIT_NOFILE, job.open_files.map(within_hard_limit))]
+    {
         if let Some(value) = value {
             rlimits.push((resource.try_into().unwrap_or_default(), value));
         }
@@ -213,12 +212,7 @@ impl<'a> Command<'a> {
         // A bound, because the deadline must be looked at however many end.
         for _ in 0..tree::REAPED_AT_ONCE {
             match sys::reap()? {
-                Reap::One(reaped) => account(
-                    &mut self.ended,
-                    &mut self.main_ended,
-                    self.child.pid,
-                    reaped,
-                ),
+                Reap::One(reaped) => account(&mut self.ended, &mut self.main_ended, self.child.pid, reaped),
                 Reap::NoneYet => return Ok(false),
                 Reap::Childless => return Ok(true),
             }
@@ -231,10 +225,7 @@ impl<'a> Command<'a> {
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(Woken::TimeOver);
         }
-        let mut fds = [
-            PollFd::new(self.socket, PollFlags::IN),
-            PollFd::new(&self.child.pidfd, PollFlags::IN),
-        ];
+        let mut fds = [PollFd::new(self.socket, PollFlags::IN), PollFd::new(&self.child.pidfd, PollFlags::IN)];
         // The pidfd of a reaped process stays readable: from then on we look at short intervals.
         let (fds, left) = if self.main_ended {
             let look = left.map_or(LINGER_LOOK, |left| left.min(LINGER_LOOK));

@@ -42,9 +42,7 @@ impl Mapping {
                 return Err(io::Error::from_raw_os_error(libc::EPERM));
             }
             let proc = format!("/proc/{}", child.pid);
-            let map = |file: &str, (disk, inside)| {
-                fs::write(format!("{proc}/{file}"), format!("{disk} {inside} 1"))
-            };
+            let map = |file: &str, (disk, inside)| fs::write(format!("{proc}/{file}"), format!("{disk} {inside} 1"));
             map("uid_map", (self.on_disk.0, self.inside.0))?;
             map("gid_map", (self.on_disk.1, self.inside.1))?;
             fs::File::open(format!("{proc}/ns/user")).map(OwnedFd::from)

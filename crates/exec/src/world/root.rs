@@ -8,8 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags, UnmountFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
 };
 
 use super::{Bind, READ_ONLY, RootView, World, opening};
@@ -17,9 +16,7 @@ use crate::stage::setup::{Step, StepError};
 use crate::sys;
 
 /// Directories that hold the system's programs and libraries.
-const SYSTEM_DIRECTORIES: [&str; 7] = [
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
-];
+const SYSTEM_DIRECTORIES: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// What of `/etc` programs need and everybody may know.
 const SYSTEM_CONFIGURATION: [&str; 10] = [
     "/etc/alternatives",
@@ -45,27 +42,20 @@ pub(super) fn build(
     own_pids: bool,
 ) -> Result<(), StepError> {
     // Nothing we mount may be seen outside, and nothing mounted outside later may appear here.
-    rustix::mount::mount_change(
-        "/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )
-    .step("make mounts private")?;
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .step("make mounts private")?;
     // Everything that comes from the old root is taken as a detached tree before we leave it…
     let system = match &world.root {
         RootView::HostSystem => system_trees()?,
         RootView::Directory(_) => Vec::new(),
     };
-    let devices = DEVICES.map(|name| format!("/dev/{name}")).map(|path| {
-        clone_tree(Path::new(&path))
-            .step(format!("bind {path}"))
-            .map(|tree| (path, tree))
-    });
+    let devices = DEVICES
+        .map(|name| format!("/dev/{name}"))
+        .map(|path| clone_tree(Path::new(&path)).step(format!("bind {path}")).map(|tree| (path, tree)));
     let devices = devices.into_iter().collect::<Result<Vec<_>, _>>()?;
     let proc = new_proc(own_pids).step("mount /proc")?;
     let base = match &world.root {
-        RootView::HostSystem => {
-            tmpfs(&[("size", "1m"), ("mode", "0755")]).step("mount the root")?
-        }
+        RootView::HostSystem => tmpfs(&[("size", "1m"), ("mode", "0755")]).step("mount the root")?,
         RootView::Directory(directory) => {
             let lower = lower.map_or_else(|| clone_tree(directory), Ok);
             let base = lower.and_then(|lower| overlay(&lower));
@@ -106,11 +96,7 @@ pub(super) fn build(
     let inodes = world.tmp_inodes.to_string();
     for (target, size) in [("/tmp", world.tmp_bytes), ("/dev/shm", world.shm_bytes)] {
         let size = size.to_string();
-        let options = [
-            ("size", size.as_str()),
-            ("nr_inodes", inodes.as_str()),
-            ("mode", "1777"),
-        ];
+        let options = [("size", size.as_str()), ("nr_inodes", inodes.as_str()), ("mode", "1777")];
         let mount = tmpfs(&options).step(format!("mount {target}"))?;
         attach(&mount, Path::new(target))?;
     }
@@ -131,10 +117,7 @@ enum System {
 
 /// What of the host a [`RootView::HostSystem`] shows, as far as it exists.
 pub fn system_paths() -> impl Iterator<Item = &'static Path> {
-    SYSTEM_DIRECTORIES
-        .iter()
-        .chain(&SYSTEM_CONFIGURATION)
-        .map(Path::new)
+    SYSTEM_DIRECTORIES.iter().chain(&SYSTEM_CONFIGURATION).map(Path::new)
 }
 
 /// The host's system directories: links stay links (`/bin` → `usr/bin`), directories are bound.
@@ -184,11 +167,7 @@ fn overlay(directory: &OwnedFd) -> io::Result<OwnedFd> {
     }
     move_mount(directory, &lower)?;
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (key, value) in [
-        ("lowerdir", lower.as_path()),
-        ("upperdir", upper.as_path()),
-        ("workdir", work.as_path()),
-    ] {
+    for (key, value) in [("lowerdir", lower.as_path()), ("upperdir", upper.as_path()), ("workdir", work.as_path())] {
         rustix::mount::fsconfig_set_string(&context, key, value)?;
     }
     // In a user namespace overlayfs keeps its notes in user.* attributes.
@@ -204,21 +183,11 @@ fn new_proc(own_pids: bool) -> io::Result<OwnedFd> {
         return clone_tree(Path::new("/proc"));
     }
     let context = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    finish(
-        &context,
-        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC,
-    )
+    finish(&context, MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC)
 }
 
 fn move_mount(tree: &OwnedFd, target: &Path) -> io::Result<()> {
-    rustix::mount::move_mount(
-        tree,
-        "",
-        CWD,
-        target,
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-    )
-    .map_err(Into::into)
+    rustix::mount::move_mount(tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(Into::into)
 }
 
 /// Mounts `tree` at `target`, making the directory or empty file it needs and the directories above.
@@ -261,10 +230,7 @@ fn write_configuration(world: &World) -> io::Result<()> {
             "root:x:0:0:root:/:/bin/sh\nagent:x:1000:1000:agent:/tmp/home:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
         ),
         ("/etc/group", "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"),
-        (
-            "/etc/nsswitch.conf",
-            "passwd: files\ngroup: files\nhosts: files dns\n",
-        ),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
         ("/etc/resolv.conf", ""),
     ];
     if world.root != RootView::HostSystem {
@@ -321,9 +287,7 @@ pub(super) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     rustix::mount::open_tree(
         CWD,
         path,
-        OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE,
     )
     .map_err(Into::into)
 }

@@ -8,9 +8,7 @@ use sympozium_exec::{Executor, Profile, Request, RunError};
 use sympozium_testkit::processes::{self, new_marker, with_marker};
 use sympozium_testkit::{cases, growing, probe};
 
-use crate::sandbox::{
-    action, assert_gone, eventually, exec_run, executor, probe_path, profiles, run,
-};
+use crate::sandbox::{action, assert_gone, eventually, exec_run, executor, probe_path, profiles, run};
 
 /// Moments in `make test`; `make test-full` has [`ALL`].
 const SAMPLE: usize = 8;
@@ -64,10 +62,7 @@ fn an_executor_killed_while_it_starts_leaves_nothing() {
             let stages = processes::children_of(pid);
             child.kill().expect("kill");
             child.wait().expect("wait");
-            eventually(|| {
-                with_marker(&marker).is_empty()
-                    && stages.iter().all(|&stage| !processes::is_alive(stage))
-            });
+            eventually(|| with_marker(&marker).is_empty() && stages.iter().all(|&stage| !processes::is_alive(stage)));
         }
     }
 }
@@ -99,10 +94,7 @@ fn a_killed_worker_is_reported_and_leaves_nothing() {
             assert_eq!(workers.len(), 1, "{profile}");
             kill(workers[0]);
             let answer = running.join().expect("no panic");
-            assert!(
-                matches!(answer, Err(RunError::SupervisorDied)),
-                "{answer:?}"
-            );
+            assert!(matches!(answer, Err(RunError::SupervisorDied)), "{answer:?}");
         });
         assert_gone(&marker);
         // The executor goes on with a new worker.
@@ -165,15 +157,8 @@ fn memory_is_taken_from_commands_first() {
     let own = score(&std::fs::read_to_string("/proc/self/oom_score_adj").expect("a file"));
     for profile in profiles() {
         let executor = executor(profile);
-        let outcome = run(
-            &executor,
-            &Request::argv(["cat", "/proc/self/oom_score_adj"]),
-        );
-        assert_eq!(
-            score(&outcome.stdout.text()),
-            (own + 300).min(1000),
-            "{profile}"
-        );
+        let outcome = run(&executor, &Request::argv(["cat", "/proc/self/oom_score_adj"]));
+        assert_eq!(score(&outcome.stdout.text()), (own + 300).min(1000), "{profile}");
         let keeper = "cat /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/oom_score_adj";
         let outcome = run(&executor, &Request::shell(keeper));
         assert_eq!(score(&outcome.stdout.text()), own, "{profile}");

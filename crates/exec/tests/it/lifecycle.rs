@@ -9,8 +9,7 @@ use sympozium_testkit::processes::{self, new_marker, with_marker};
 use sympozium_testkit::{as_user, growing};
 
 use crate::sandbox::{
-    STAGE, action, assert_gone, config, eventually, executor, host, probe_request, profiles, run,
-    stage,
+    STAGE, action, assert_gone, config, eventually, executor, host, probe_request, profiles, run, stage,
 };
 
 /// Long enough that a test which waits for it by mistake is noticed.
@@ -78,10 +77,7 @@ fn a_flood_is_cut_at_the_cap_and_costs_no_memory() {
     let own = i32::try_from(std::process::id()).expect("a pid");
     let before = processes::resident_bytes(own).expect("own memory");
     let outcome = run(&executor, &flood("100000000"));
-    assert_eq!(
-        (outcome.stdout.bytes.len(), outcome.stdout.total_bytes),
-        (51_200, 100_000_000)
-    );
+    assert_eq!((outcome.stdout.bytes.len(), outcome.stdout.total_bytes), (51_200, 100_000_000));
     assert!(outcome.stdout.truncated() && outcome.stderr.truncated());
     let after = processes::resident_bytes(own).expect("own memory");
     // Other tests run in this process: the bound is loose here, and tight in the bench.
@@ -91,10 +87,7 @@ fn a_flood_is_cut_at_the_cap_and_costs_no_memory() {
 #[test]
 fn bytes_that_are_no_text_are_marked() {
     let executor = executor(Profile::Container);
-    let outcome = run(
-        &executor,
-        &probe_request(Profile::Container, ["do", "invalid-utf8"]),
-    );
+    let outcome = run(&executor, &probe_request(Profile::Container, ["do", "invalid-utf8"]));
     assert!(outcome.stdout.invalid_utf8());
     assert!(outcome.stdout.text().contains('\u{fffd}'));
 }
@@ -134,19 +127,11 @@ fn a_command_that_obeys_term_is_not_killed() {
         let ready = growing(Duration::from_millis(300)).find_map(|timeout| {
             request.timeout = timeout;
             let outcome = run(&executor, &request);
-            outcome
-                .stdout
-                .text()
-                .starts_with("ready\n")
-                .then_some(outcome)
+            outcome.stdout.text().starts_with("ready\n").then_some(outcome)
         });
         let outcome = ready.expect("in time");
         assert_eq!(
-            (
-                outcome.ending,
-                outcome.timed_out,
-                outcome.stdout.text().as_ref()
-            ),
+            (outcome.ending, outcome.timed_out, outcome.stdout.text().as_ref()),
             (Ending::Exited(3), true, "ready\nbye\n")
         );
     }
@@ -167,17 +152,11 @@ fn what_outlives_the_command_is_killed_soon() {
         let executor = executor(profile);
         for behaviour in behaviours {
             let marker = new_marker();
-            let outcome = run(
-                &executor,
-                &action(profile, &marker, behaviour.iter().copied()),
-            );
+            let outcome = run(&executor, &action(profile, &marker, behaviour.iter().copied()));
             assert_gone(&marker);
             assert_eq!(outcome.ending, Ending::Exited(0), "{profile} {behaviour:?}");
             assert!(!outcome.timed_out, "{profile} {behaviour:?}: {outcome:?}");
-            assert!(
-                outcome.usage.killed_descendants > 0,
-                "{profile} {behaviour:?}: {outcome:?}"
-            );
+            assert!(outcome.usage.killed_descendants > 0, "{profile} {behaviour:?}: {outcome:?}");
         }
     }
 }
@@ -197,10 +176,7 @@ fn chains_that_outrun_a_listing_are_killed_too() {
         assert_gone(&marker);
         assert!(outcome.timed_out, "{profile} {outcome:?}");
         // Killed, and not waited for.
-        assert!(
-            outcome.duration < Duration::from_secs(120),
-            "{profile} {outcome:?}"
-        );
+        assert!(outcome.duration < Duration::from_secs(120), "{profile} {outcome:?}");
     }
 }
 
@@ -209,10 +185,7 @@ fn chains_that_outrun_a_listing_are_killed_too() {
 fn orphans_are_reaped_while_the_command_runs() {
     for profile in profiles() {
         let executor = executor(profile);
-        let outcome = run(
-            &executor,
-            &probe_request(profile, ["do", "short-lived", "2000"]),
-        );
+        let outcome = run(&executor, &probe_request(profile, ["do", "short-lived", "2000"]));
         assert_eq!(outcome.ending, Ending::Exited(0), "{profile}: {outcome:?}");
     }
 }
@@ -280,10 +253,7 @@ fn a_hundred_daemons_leave_no_zombie() {
         assert_eq!(keepers.len(), 1);
         let mut parents = processes::children_of(keepers[0]);
         parents.push(keepers[0]);
-        let zombies: Vec<_> = parents
-            .into_iter()
-            .flat_map(processes::zombies_of)
-            .collect();
+        let zombies: Vec<_> = parents.into_iter().flat_map(processes::zombies_of).collect();
         assert!(zombies.is_empty(), "{zombies:?}");
     });
 }
@@ -306,10 +276,7 @@ fn cancel_ends_the_command_and_is_no_timeout() {
         });
         assert_gone(&marker);
         // The wish stands: nothing else starts with it.
-        assert!(matches!(
-            executor.run(&Request::argv(["true"]), Some(&cancel)),
-            Err(RunError::Cancelled)
-        ));
+        assert!(matches!(executor.run(&Request::argv(["true"]), Some(&cancel)), Err(RunError::Cancelled)));
     }
 }
 
@@ -327,18 +294,9 @@ fn a_command_that_waits_for_a_worker_can_be_cancelled() {
         eventually(|| !with_marker(&marker).is_empty());
         let waiting = scope.spawn(|| executor.run(&Request::argv(["true"]), Some(&second)));
         second.cancel();
-        assert!(matches!(
-            waiting.join().expect("no panic"),
-            Err(RunError::Cancelled)
-        ));
+        assert!(matches!(waiting.join().expect("no panic"), Err(RunError::Cancelled)));
         first.cancel();
-        assert!(
-            running
-                .join()
-                .expect("no panic")
-                .expect("an outcome")
-                .cancelled
-        );
+        assert!(running.join().expect("no panic").expect("an outcome").cancelled);
     });
 }
 
@@ -384,11 +342,7 @@ fn the_drain_limit_is_short() {
     let executor = executor(Profile::Container);
     let marker = new_marker();
     let started = Instant::now();
-    let request = action(
-        Profile::Container,
-        &marker,
-        ["hold-stdout", FOREVER, "exit"],
-    );
+    let request = action(Profile::Container, &marker, ["hold-stdout", FOREVER, "exit"]);
     run(&executor, &request);
     // Not a measure of speed: the holder sleeps for ten minutes.
     assert!(started.elapsed() < Duration::from_secs(300));

@@ -14,10 +14,8 @@ use crate::sandbox::{STAGE, stage};
 
 /// Restricts a process as `lockdown` says and lets the probe try.
 fn run(lockdown: &Value, attempts: &[&str]) -> Output {
-    let argv: Vec<_> = [probe::path().to_str().expect("UTF-8"), "attempt"]
-        .into_iter()
-        .chain(attempts.iter().copied())
-        .collect();
+    let argv: Vec<_> =
+        [probe::path().to_str().expect("UTF-8"), "attempt"].into_iter().chain(attempts.iter().copied()).collect();
     let document = json!({"profile": "container", "argv": argv, "lockdown": lockdown});
     let mut child = sympozium_testkit::command(stage())
         .stdin(Stdio::piped())
@@ -106,11 +104,7 @@ fn no_tcp() {
         &format!("make-device={workspace}"),
     ];
     let refused: Vec<&str> = refused.into_iter().chain(NEVER.iter().copied()).collect();
-    let possible = [
-        "unix-socket",
-        &format!("read-file={public}"),
-        &format!("write-file={workspace}"),
-    ];
+    let possible = ["unix-socket", &format!("read-file={public}"), &format!("write-file={workspace}")];
     let attempts: Vec<&str> = refused.iter().copied().chain(possible).collect();
     let lockdown = json!({"readable": [probe, public], "writable": [workspace]});
     let (told, findings) = locked_down(&lockdown, &attempts);
@@ -171,13 +165,8 @@ fn one_port() {
     ];
     let refused = refused.into_iter().map(String::as_str);
     let refused: Vec<&str> = refused.chain(NEVER.iter().copied()).collect();
-    let possible = [
-        gateway.by_connect.as_str(),
-        gateway.by_mapped.as_str(),
-        "tcp-socket",
-        "ipv6-socket",
-        "unix-socket",
-    ];
+    let possible =
+        [gateway.by_connect.as_str(), gateway.by_mapped.as_str(), "tcp-socket", "ipv6-socket", "unix-socket"];
     let attempts: Vec<&str> = refused.iter().copied().chain(possible).collect();
     let mut lockdown = json!({
         "readable": [probe::path()],
@@ -210,11 +199,7 @@ fn no_landlock() {
     let (gateway, other) = (Service::new(), Service::new());
     let still_refused = ["udp-socket", "io-uring", "gain-by-exec", "unshare-user"];
     // What nobody may believe to be refused.
-    let lost = [
-        other.by_connect.as_str(),
-        "bind-tcp",
-        "read-file=/etc/passwd",
-    ];
+    let lost = [other.by_connect.as_str(), "bind-tcp", "read-file=/etc/passwd"];
     let attempts: Vec<&str> = still_refused.into_iter().chain(lost).collect();
     let mut lockdown = json!({
         "readable": [probe::path()],
@@ -300,14 +285,7 @@ fn nothing_new_is_listened_at() {
 /// What is kept twice is left, whichever of the two kept more.
 fn narrowing() {
     let directory = tempfile::tempdir().expect("a directory");
-    let at = |name: &str| {
-        directory
-            .path()
-            .join(name)
-            .to_str()
-            .expect("UTF-8")
-            .to_owned()
-    };
+    let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_owned();
     let (kept, other, never) = (at("kept"), at("other"), at("never"));
     let (inner, file) = (at("kept/inner"), at("never/file"));
     for path in [&kept, &other, &never, &inner] {
@@ -335,28 +313,16 @@ fn narrowing() {
     let everything = paths(&["/"], &["/"]);
     let first = paths(&["/proc"], &[&inner]);
     let cases = [
-        (
-            vec![],
-            vec![write(&kept), write(&inner), list(&other)],
-            vec![write(&other)],
-        ),
+        (vec![], vec![write(&kept), write(&inner), list(&other)], vec![write(&other)]),
         // Nothing comes back: neither by asking for all, nor by asking for what was not kept.
-        (
-            vec![everything.clone()],
-            vec![write(&kept), write(&inner), list(&other), list("/proc")],
-            vec![write(&other)],
-        ),
+        (vec![everything.clone()], vec![write(&kept), write(&inner), list(&other), list("/proc")], vec![write(&other)]),
         (
             vec![paths(&[&never, &other], &[&never, &other])],
             vec![list(&other)],
             vec![write(&other), write(&kept), list(&kept), list("/proc")],
         ),
         // Writing is taken from what stays readable.
-        (
-            vec![paths(&[&kept], &[])],
-            vec![list(&kept), list(&inner)],
-            vec![write(&kept), write(&inner), list(&other)],
-        ),
+        (vec![paths(&[&kept], &[])], vec![list(&kept), list(&inner)], vec![write(&kept), write(&inner), list(&other)]),
         (
             vec![first.clone(), everything],
             vec![write(&inner), list("/proc")],
@@ -435,8 +401,5 @@ fn assert_not_started(lockdown: &Value, why: &str) {
     let output = run(lockdown, &["unix-socket"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains(why), "{output:?}");
-    assert_eq!(
-        (output.status.code(), output.stdout.as_slice()),
-        (Some(1), &b""[..])
-    );
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
 }

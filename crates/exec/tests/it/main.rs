@@ -1,9 +1,6 @@
 //! Real processes against the executor: each test names one promise or one escape.
 
-#![expect(
-    clippy::expect_used,
-    reason = "helpers of tests are tests, which clippy does not see"
-)]
+#![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
 mod fuzz;
 mod killed;

@@ -9,9 +9,7 @@ use std::path::PathBuf;
 use sympozium_exec::cgroup::Limits;
 use sympozium_exec::guarantee::{Cell, cell};
 use sympozium_exec::report::Standing;
-use sympozium_exec::{
-    Config, Executor, Guarantee, IsolationReport, Layer, Processes, Profile, Request,
-};
+use sympozium_exec::{Config, Executor, Guarantee, IsolationReport, Layer, Processes, Profile, Request};
 use sympozium_testkit::as_user;
 use sympozium_testkit::processes::{new_marker, with_marker};
 use tempfile::TempDir;
@@ -84,12 +82,7 @@ const STRANGE_SOCKETS: &[&str] = &[
 ];
 
 /// The ways out of a network namespace.
-const WAYS_OUT: &[&str] = &[
-    "route-outside",
-    "route-outside-ipv6",
-    "metadata-service",
-    "see-interfaces",
-];
+const WAYS_OUT: &[&str] = &["route-outside", "route-outside-ipv6", "metadata-service", "see-interfaces"];
 
 /// What a command must not do to the process that looks after it.
 const SUPERVISOR: &[&str] = &[
@@ -116,11 +109,7 @@ const SUPERVISOR: &[&str] = &[
 ];
 
 /// What would kill a process, if it could be done.
-const KILLS: &[&str] = &[
-    "kill-by-descriptor-owner",
-    "kill-by-socket-owner",
-    "kill-by-socket-group",
-];
+const KILLS: &[&str] = &["kill-by-descriptor-owner", "kill-by-socket-owner", "kill-by-socket-group"];
 
 const SIGNALS: &[&str] = &[
     "signal",
@@ -267,14 +256,9 @@ fn report(config: Config) -> IsolationReport {
 fn assert_standing(report: &IsolationReport, guarantee: Guarantee) {
     let standing = &report.guarantees[&guarantee];
     let expected = match cell(report.profile, guarantee) {
-        Cell::Enforced { by } | Cell::WhereAvailable { by } => {
-            Standing::Enforced { by: by.to_vec() }
-        }
+        Cell::Enforced { by } | Cell::WhereAvailable { by } => Standing::Enforced { by: by.to_vec() },
         Cell::Delegated { to } => Standing::Delegated { to: to.to_owned() },
-        Cell::Unavailable { why } => Standing::NotHeld {
-            missing: Vec::new(),
-            why: why.to_owned(),
-        },
+        Cell::Unavailable { why } => Standing::NotHeld { missing: Vec::new(), why: why.to_owned() },
     };
     assert_eq!(*standing, expected, "{}: {guarantee}", report.profile);
 }
@@ -453,18 +437,9 @@ fn limits(profile: Profile) {
         config.limits = limits;
         config
     };
-    let memory = Limits {
-        memory_bytes: Some(64 << 20),
-        ..Limits::default()
-    };
-    let cpu = Limits {
-        cpu_millis: Some(50),
-        ..Limits::default()
-    };
-    let all = report(limited(Limits {
-        pids: Some(100),
-        ..memory
-    }));
+    let memory = Limits { memory_bytes: Some(64 << 20), ..Limits::default() };
+    let cpu = Limits { cpu_millis: Some(50), ..Limits::default() };
+    let all = report(limited(Limits { pids: Some(100), ..memory }));
     if !all.holds(Guarantee::Memory) {
         // The cell says "where available": then it must be said that it is not.
         possible(limited(memory), &["allocate-memory=200"]);
@@ -480,8 +455,7 @@ fn limits(profile: Profile) {
     // Only that command: the sandbox goes on.
     assert!(!run(&executor, &Request::argv(["true"])).oom_killed);
     // Memory that is nobody's: files. The kernel then looks for somebody to kill who is not to blame.
-    let fill =
-        "head -c 200m /dev/zero > /tmp/fill; head -c 200m /dev/zero > /dev/shm/fill; rm /tmp/fill";
+    let fill = "head -c 200m /dev/zero > /tmp/fill; head -c 200m /dev/zero > /dev/shm/fill; rm /tmp/fill";
     let _ = executor.run(&Request::shell(fill), None);
     assert!(!run(&executor, &Request::argv(["true"])).oom_killed);
     possible(config(profile), &["allocate-memory=200"]);
@@ -489,10 +463,7 @@ fn limits(profile: Profile) {
     let (with, without) = (cpu_share(limited(cpu)), cpu_share(unlimited));
     // Nobody knows what else the machine does: less than twice the share, and less than without.
     assert!(with < 0.1 && with < without, "{with} {without}");
-    let pids = Limits {
-        pids: Some(100),
-        ..Limits::default()
-    };
+    let pids = Limits { pids: Some(100), ..Limits::default() };
     refused(limited(pids), &["make-processes=150"]);
 }
 
@@ -503,25 +474,15 @@ fn processes_that_are_hidden() {
         let shown = config(Profile::Container);
         let mut hidden = shown.clone();
         hidden.view.readable = vec!["/usr".into(), "/bin".into(), "/lib".into(), "/lib64".into()];
-        hidden
-            .view
-            .readable
-            .push(probe_path(Profile::Container).to_owned());
+        hidden.view.readable.push(probe_path(Profile::Container).to_owned());
         hidden.view.hidden = Vec::new();
         hidden.processes = Processes::Hidden;
-        let looks = [
-            "see-processes",
-            "read-file=/proc/self/status",
-            "read-file=/proc/meminfo",
-        ];
+        let looks = ["see-processes", "read-file=/proc/self/status", "read-file=/proc/meminfo"];
         possible(shown, &looks);
         refused(hidden.clone(), &looks);
         let marker = new_marker();
         let executor = Executor::new(hidden).expect("an executor");
-        run(
-            &executor,
-            &action(Profile::Container, &marker, ["daemon", "600", "exit"]),
-        );
+        run(&executor, &action(Profile::Container, &marker, ["daemon", "600", "exit"]));
         assert_eq!(with_marker(&marker), Vec::<i32>::new());
     });
 }

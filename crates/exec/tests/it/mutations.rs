@@ -31,11 +31,7 @@ fn shows(config: &Config, layer: Layer, line: &str) {
     };
     let mut config = config.clone();
     config.floor = Floor::none();
-    assert_ne!(
-        printed(config.clone()),
-        printed(config.leaving_out([layer])),
-        "{layer}: {line}"
-    );
+    assert_ne!(printed(config.clone()), printed(config.leaving_out([layer])), "{layer}: {line}");
 }
 
 #[test]
@@ -47,12 +43,7 @@ fn in_a_container() {
         let secret = format!("read-file={}", there.secret());
         notices(&config, Layer::LandlockFilesystem, &[], &secret);
         notices(&config, Layer::LandlockScopes, &[], "signal");
-        notices(
-            &config,
-            Layer::LandlockScopes,
-            &[],
-            &there.abstract_socket(),
-        );
+        notices(&config, Layer::LandlockScopes, &[], &there.abstract_socket());
         notices(&config, Layer::Seccomp, &[], "unshare-user");
         notices(&config, Layer::Seccomp, &[], "vsock-socket");
         notices(&config, Layer::Seccomp, &[], "change-limits");
@@ -61,12 +52,7 @@ fn in_a_container() {
         notices(&config, Layer::Seccomp, &[], "setuid-by-chmod=/dev/shm");
         // Without scopes, a guard in seccomp stands in for the processes whose pids are known.
         let signal = format!("signal={own}");
-        notices(
-            &config,
-            Layer::SignalGuard,
-            &[Layer::LandlockScopes],
-            &signal,
-        );
+        notices(&config, Layer::SignalGuard, &[Layer::LandlockScopes], &signal);
         // A Landlock domain hides processes outside it too, and seccomp refuses ptrace.
         let landlock = [Layer::LandlockFilesystem, Layer::LandlockScopes];
         notices(&config, Layer::NonDumpable, &landlock, "proc-maps");
@@ -79,11 +65,8 @@ fn in_a_container() {
         notices(&ports, Layer::LandlockTcp, &[], "bind-tcp");
         notices(&ports, Layer::LandlockTcp, &[], &there.tcp());
         // What goes round Landlock's rules is refused by seccomp.
-        let by_other_ways = ["by-send", "by-mptcp"].map(|way| {
-            there
-                .tcp()
-                .replace("tcp-connect", &format!("tcp-connect-{way}"))
-        });
+        let by_other_ways =
+            ["by-send", "by-mptcp"].map(|way| there.tcp().replace("tcp-connect", &format!("tcp-connect-{way}")));
         for way in &by_other_ways {
             notices(&ports, Layer::Seccomp, &[], way);
         }
@@ -92,12 +75,7 @@ fn in_a_container() {
         notices(&unix, Layer::SeccompUnixOnly, &[], "tcp-socket");
         let mut none = config;
         none.sockets = Sockets::None;
-        for socket in [
-            "unix-socket",
-            "unix-socket-pair",
-            "tcp-socket",
-            "netlink-socket",
-        ] {
+        for socket in ["unix-socket", "unix-socket-pair", "tcp-socket", "netlink-socket"] {
             notices(&none, Layer::SeccompUnixOnly, &[], socket);
         }
     });
@@ -107,10 +85,7 @@ fn in_a_container() {
 fn the_supervisor() {
     let marker = new_marker();
     let request = action(Profile::Container, &marker, ["daemon", "600", "exit"]);
-    run(
-        &Executor::new(config(Profile::Container)).expect("an executor"),
-        &request,
-    );
+    run(&Executor::new(config(Profile::Container)).expect("an executor"), &request);
     assert_gone(&marker);
     let mut without = config(Profile::Container).leaving_out([Layer::Supervisor]);
     without.floor = Floor::none();
@@ -145,11 +120,7 @@ fn on_a_host() {
     notices(&config, Layer::PidNamespace, &[], &cmdline);
     notices(&config, Layer::RlimitNproc, &[], "make-processes=600");
     notices(&config, Layer::Seccomp, &[], "vsock-socket");
-    shows(
-        &config,
-        Layer::UtsNamespace,
-        "cat /proc/sys/kernel/hostname",
-    );
+    shows(&config, Layer::UtsNamespace, "cat /proc/sys/kernel/hostname");
 }
 
 #[test]
@@ -190,17 +161,10 @@ fn limits_by_cgroup() {
         sympozium_testkit::skip!("no writable cgroup");
     }
     let mut config = config(Profile::HostRoot);
-    config.limits = Limits {
-        memory_bytes: Some(64 << 20),
-        pids: Some(100),
-        cpu_millis: None,
-    };
+    config.limits = Limits { memory_bytes: Some(64 << 20), pids: Some(100), cpu_millis: None };
     notices(&config, Layer::CgroupMemory, &[], "allocate-memory=200");
     notices(&config, Layer::CgroupPids, &[], "make-processes=150");
-    config.limits = Limits {
-        pids: Some(100),
-        ..Limits::default()
-    };
+    config.limits = Limits { pids: Some(100), ..Limits::default() };
     shows(&config, Layer::CgroupNamespace, "cat /proc/self/cgroup");
 }
 

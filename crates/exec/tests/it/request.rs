@@ -16,8 +16,7 @@ use crate::sandbox::{config, executor, host, probe_request, profiles, run};
 
 fn printed(executor: &Executor, profile: Profile, what: &str) -> Value {
     let outcome = run(executor, &probe_request(profile, ["do", "print", what]));
-    serde_json::from_slice(&outcome.stdout.bytes)
-        .unwrap_or_else(|error| panic!("{error}: {outcome:?}"))
+    serde_json::from_slice(&outcome.stdout.bytes).unwrap_or_else(|error| panic!("{error}: {outcome:?}"))
 }
 
 #[test]
@@ -56,22 +55,13 @@ fn the_environment_is_the_declared_one_and_nothing_else() {
         request.environment = vec![("SKILL_FOO".to_owned(), "bar".to_owned())];
         let outcome = run(&executor, &request);
         let text = outcome.stdout.text();
-        assert!(
-            text.contains("GREETING") && text.contains("SKILL_FOO"),
-            "{text}"
-        );
+        assert!(text.contains("GREETING") && text.contains("SKILL_FOO"), "{text}");
         assert!(text.contains("/tmp"), "{text}");
         assert!(!text.contains("secret"), "{text}");
         // Nothing of this process's own environment.
         assert!(!text.contains("CARGO"), "{text}");
 
-        for name in [
-            "LD_PRELOAD",
-            "PATH",
-            "skill_foo",
-            "SKILL_",
-            "SKILL_TOKEN_FILE",
-        ] {
+        for name in ["LD_PRELOAD", "PATH", "skill_foo", "SKILL_", "SKILL_TOKEN_FILE"] {
             request.environment = vec![(name.to_owned(), "x".to_owned())];
             let refused = executor.run(&request, None);
             assert!(matches!(refused, Err(RunError::Environment(_))), "{name}");
@@ -91,10 +81,7 @@ fn arguments_are_passed_as_they_are() {
         let outcome = run(&executor, &request);
         for word in words {
             let quoted = Value::from(word).to_string();
-            assert!(
-                outcome.stdout.text().contains(&quoted),
-                "{quoted}: {outcome:?}"
-            );
+            assert!(outcome.stdout.text().contains(&quoted), "{quoted}: {outcome:?}");
         }
     }
 }
@@ -116,10 +103,7 @@ fn a_file_larger_than_allowed_is_not_written() {
 fn bad_requests_start_nothing() {
     let executor = executor(Profile::Container);
     let refused = |request: &Request| executor.run(request, None).expect_err("a refusal");
-    assert!(matches!(
-        refused(&Request::argv(["a\0b"])),
-        RunError::Request(RequestError::Nul { index: 0 })
-    ));
+    assert!(matches!(refused(&Request::argv(["a\0b"])), RunError::Request(RequestError::Nul { index: 0 })));
     assert!(matches!(
         refused(&Request::argv(["no-such-program-anywhere"])),
         RunError::Lookup(LookupError::NotFound { .. })
@@ -127,10 +111,7 @@ fn bad_requests_start_nothing() {
     let mut elsewhere = Request::argv(["true"]);
     for path in ["/no/such/directory", "/etc/passwd"] {
         elsewhere.working_directory = Some(path.into());
-        assert!(
-            matches!(refused(&elsewhere), RunError::WorkingDirectory { .. }),
-            "{path}"
-        );
+        assert!(matches!(refused(&elsewhere), RunError::WorkingDirectory { .. }), "{path}");
     }
 }
 
@@ -163,12 +144,7 @@ fn a_working_directory_stays_below_its_root() {
         match answer {
             Ok(outcome) => {
                 assert!(allowed, "{path}");
-                assert!(
-                    outcome
-                        .stdout
-                        .text()
-                        .starts_with(root.path().to_str().expect("UTF-8"))
-                );
+                assert!(outcome.stdout.text().starts_with(root.path().to_str().expect("UTF-8")));
             }
             Err(RunError::WorkingDirectory { .. }) => assert!(!allowed, "{path}"),
             Err(other) => panic!("{path}: {other:?}"),
@@ -191,10 +167,7 @@ fn a_working_directory_that_the_command_may_not_enter_is_an_error() {
     let executor = Executor::new(config).expect("an executor");
     let mut request = Request::argv(["true"]);
     request.working_directory = Some("/closed".into());
-    assert!(matches!(
-        executor.run(&request, None),
-        Err(RunError::NotStarted(_))
-    ));
+    assert!(matches!(executor.run(&request, None), Err(RunError::NotStarted(_))));
 }
 
 #[test]
@@ -203,21 +176,9 @@ fn a_bind_follows_no_link_that_was_put_in_its_way() {
     let at = |name: &str| directory.path().join(name);
     std::fs::create_dir_all(at("elsewhere/below")).expect("a directory");
     std::os::unix::fs::symlink(at("elsewhere"), at("link")).expect("a link");
-    for access in [
-        BindAccess::ReadOnly,
-        BindAccess::OwnedReadOnly,
-        BindAccess::ReadWrite,
-    ] {
-        for (source, works) in [
-            ("elsewhere/below", true),
-            ("link", false),
-            ("link/below", false),
-        ] {
-            let config = config(host()).bind(Bind {
-                source: at(source),
-                target: "/data".into(),
-                access,
-            });
+    for access in [BindAccess::ReadOnly, BindAccess::OwnedReadOnly, BindAccess::ReadWrite] {
+        for (source, works) in [("elsewhere/below", true), ("link", false), ("link/below", false)] {
+            let config = config(host()).bind(Bind { source: at(source), target: "/data".into(), access });
             let made = Executor::new(config).map(drop);
             assert_eq!(made.is_ok(), works, "{source} {access:?}: {made:?}");
         }
@@ -263,11 +224,7 @@ fn without_idmapped_mounts_commands_run_as_the_directorys_owner() {
     let directory = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::chown(directory.path(), Some(4242), Some(4242)).expect("chown");
     let config = config(Profile::HostRoot)
-        .bind(Bind {
-            source: directory.path().to_owned(),
-            target: "/workspace".into(),
-            access: BindAccess::ReadWrite,
-        })
+        .bind(Bind { source: directory.path().to_owned(), target: "/workspace".into(), access: BindAccess::ReadWrite })
         .working_in("/workspace")
         .leaving_out([Layer::IdmappedMounts]);
     let executor = Executor::new(config).expect("an executor");
@@ -289,22 +246,11 @@ fn files_in_a_writable_directory_keep_their_owner_on_disk() {
         (metadata.uid(), metadata.gid())
     };
     let config = config(host())
-        .bind(Bind {
-            source: directory.path().to_owned(),
-            target: "/workspace".into(),
-            access: BindAccess::ReadWrite,
-        })
+        .bind(Bind { source: directory.path().to_owned(), target: "/workspace".into(), access: BindAccess::ReadWrite })
         .working_in("/workspace");
     let executor = Executor::new(config).expect("an executor");
-    let outcome = run(
-        &executor,
-        &Request::shell("echo data > file && stat -c '%u %g' . file && id -u"),
-    );
-    assert_eq!(
-        outcome.stdout.text(),
-        "1000 1000\n1000 1000\n1000\n",
-        "{outcome:?}"
-    );
+    let outcome = run(&executor, &Request::shell("echo data > file && stat -c '%u %g' . file && id -u"));
+    assert_eq!(outcome.stdout.text(), "1000 1000\n1000 1000\n1000\n", "{outcome:?}");
     let metadata = directory.path().join("file").metadata().expect("metadata");
     assert_eq!((metadata.uid(), metadata.gid()), owner);
 }
@@ -340,13 +286,6 @@ fn skills_are_found_by_name_in_their_directory_only() {
     let listed: Vec<_> = (executor.skills().expect("a list").into_iter())
         .map(|(name, found)| (name.as_str().to_owned(), found.is_ok()))
         .collect();
-    let expected = [
-        ("hello", true),
-        ("not-executable", false),
-        ("world-writable", false),
-    ];
-    assert_eq!(
-        listed,
-        expected.map(|(name, found)| (name.to_owned(), found))
-    );
+    let expected = [("hello", true), ("not-executable", false), ("world-writable", false)];
+    assert_eq!(listed, expected.map(|(name, found)| (name.to_owned(), found)));
 }

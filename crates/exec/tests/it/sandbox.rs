@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use sympozium_exec::world::{Bind, BindAccess};
-use sympozium_exec::{
-    Config, Executor, Floor, Invocation, Layer, Outcome, Profile, Request, StageProgram,
-};
+use sympozium_exec::{Config, Executor, Floor, Invocation, Layer, Outcome, Profile, Request, StageProgram};
 use sympozium_testkit::as_user::is_root;
 use sympozium_testkit::probe::{self, Findings};
 
@@ -24,11 +22,7 @@ pub fn stage() -> PathBuf {
 
 /// The host profile that this user can have.
 pub fn host() -> Profile {
-    if is_root() {
-        Profile::HostRoot
-    } else {
-        Profile::HostUser
-    }
+    if is_root() { Profile::HostRoot } else { Profile::HostUser }
 }
 
 /// Every profile in which commands can run here.
@@ -44,11 +38,7 @@ pub fn config(profile: Profile) -> Config {
         // On an ordinary kernel: all of the profile but the kernel.
         config.floor = Floor::none();
     }
-    config.bind(Bind {
-        source: probe::path().to_owned(),
-        target: PROBE_INSIDE.into(),
-        access: BindAccess::ReadOnly,
-    })
+    config.bind(Bind { source: probe::path().to_owned(), target: PROBE_INSIDE.into(), access: BindAccess::ReadOnly })
 }
 
 /// An executor of that profile.
@@ -58,11 +48,7 @@ pub fn executor(profile: Profile) -> Executor {
 
 /// The probe's path as commands of `profile` see it.
 pub fn probe_path(profile: Profile) -> &'static Path {
-    if profile.is_host() {
-        Path::new(PROBE_INSIDE)
-    } else {
-        probe::path()
-    }
+    if profile.is_host() { Path::new(PROBE_INSIDE) } else { probe::path() }
 }
 
 /// A request that makes the probe do something.
@@ -72,20 +58,14 @@ pub fn probe_request<'a>(profile: Profile, words: impl IntoIterator<Item = &'a s
 }
 
 /// `probe do --marker MARKER …`.
-pub fn action<'a>(
-    profile: Profile,
-    marker: &'a str,
-    words: impl IntoIterator<Item = &'a str>,
-) -> Request {
+pub fn action<'a>(profile: Profile, marker: &'a str, words: impl IntoIterator<Item = &'a str>) -> Request {
     probe_request(profile, ["do", "--marker", marker].into_iter().chain(words))
 }
 
 /// Runs a request that must give an outcome.
 #[track_caller]
 pub fn run(executor: &Executor, request: &Request) -> Outcome {
-    executor
-        .run(request, None)
-        .unwrap_or_else(|error| panic!("{error:?}"))
+    executor.run(request, None).unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 /// What the probe could do in a sandbox.
@@ -121,14 +101,9 @@ pub fn eventually(condition: impl FnMut() -> bool) {
 
 /// Starts `exec-run`, an executor in a process of its own, and gives it its document.
 pub fn exec_run(document: &serde_json::Value, stdout: Stdio) -> Child {
-    let mut child = sympozium_testkit::command(stage())
-        .stdin(Stdio::piped())
-        .stdout(stdout)
-        .spawn()
-        .expect("the program starts");
+    let mut child =
+        sympozium_testkit::command(stage()).stdin(Stdio::piped()).stdout(stdout).spawn().expect("the program starts");
     let mut stdin = child.stdin.take().expect("a pipe");
-    stdin
-        .write_all(document.to_string().as_bytes())
-        .expect("it reads");
+    stdin.write_all(document.to_string().as_bytes()).expect("it reads");
     child
 }

@@ -36,11 +36,7 @@ impl Taker {
             .expect("the program starts");
         let stdin = child.stdin.take().expect("a pipe");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Self {
-            child,
-            stdin,
-            lines,
-        }
+        Self { child, stdin, lines }
     }
 
     fn line(&mut self) -> String {
@@ -92,11 +88,7 @@ fn one_place() {
     let backwards: String = SECRET.chars().rev().collect();
     assert_eq!(told, json!({"taken": backwards, "left": null}));
     assert_eq!(taker.in_memory(SECRET.as_bytes()), 1);
-    assert_eq!(
-        taker.in_memory(b"another-value"),
-        1,
-        "the scan sees the environment"
-    );
+    assert_eq!(taker.in_memory(b"another-value"), 1, "the scan sees the environment");
     // The kernel shows the block as it was laid out, with nothing where the value was.
     let (environ, blank) = (taker.environ(), "\0".repeat(SECRET.len()));
     for (name, content) in variables {
@@ -149,10 +141,7 @@ fn the_longest_secret_and_one_that_is_too_long() {
     taker.end();
 
     let too_long = "k".repeat(MAX_SECRET_BYTES + 1);
-    refused(
-        Taker::start(&[NAME], &[(NAME, &too_long)]),
-        "the value of PROVIDER_KEY has 65537 bytes",
-    );
+    refused(Taker::start(&[NAME], &[(NAME, &too_long)]), "the value of PROVIDER_KEY has 65537 bytes");
 }
 
 #[test]

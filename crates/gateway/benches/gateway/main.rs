@@ -35,10 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn main() {
     // Both ends of every tunnel are here.
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).expect("the limit can be raised");
     let mut suite = Suite::new("gateway");
     idle(&mut suite);
@@ -79,12 +76,7 @@ fn idle(suite: &mut Suite) {
         (resident - before) * 1024.0 / TUNNELS as f64
     );
     drop((tunnels, accepted));
-    suite.row(
-        "1,000 idle tunnels, resident memory of the gateway",
-        resident,
-        "MiB",
-        Target::AtMost(20.0),
-    );
+    suite.row("1,000 idle tunnels, resident memory of the gateway", resident, "MiB", Target::AtMost(20.0));
 }
 
 /// A gibibyte to a server that reads and throws it away, directly and through a tunnel.
@@ -122,21 +114,9 @@ fn transfer(suite: &mut Suite) {
             direct / through
         })
         .collect();
-    println!(
-        "GiB/s: {:.2} direct, {:.2} through a tunnel",
-        median(rates.0),
-        median(rates.1)
-    );
-    println!(
-        "resident afterwards: {:.1} MiB",
-        gateway.resident_mebibytes()
-    );
-    suite.row(
-        "1 GiB through one tunnel, against direct",
-        median(ratios),
-        "of direct",
-        Target::AtLeast(0.4),
-    );
+    println!("GiB/s: {:.2} direct, {:.2} through a tunnel", median(rates.0), median(rates.1));
+    println!("resident afterwards: {:.1} MiB", gateway.resident_mebibytes());
+    suite.row("1 GiB through one tunnel, against direct", median(ratios), "of direct", Target::AtLeast(0.4));
 }
 
 /// The program, with a plan that names this machine.
@@ -155,13 +135,7 @@ impl Gateway {
         plan.credentials = vec![GatewayCredential {
             name: "bench".into(),
             part: PartName("bench".into()),
-            reach: Reach {
-                public: false,
-                destinations: vec![Destination {
-                    host: "127.0.0.1".into(),
-                    port: None,
-                }],
-            },
+            reach: Reach { public: false, destinations: vec![Destination { host: "127.0.0.1".into(), port: None }] },
         }];
         fs::create_dir(at("plans")).expect("a directory");
         let bytes = plan.to_bytes().expect("JSON");
@@ -174,11 +148,7 @@ impl Gateway {
         drop(free);
         let child = command(PROGRAM)
             .args(["serve", "--dns=127.0.0.1:53", "--log-level=error"])
-            .args([
-                "--allow-loopback",
-                "--max-connections-of-run=2000",
-                "--max-connections-of-credential=2000",
-            ])
+            .args(["--allow-loopback", "--max-connections-of-run=2000", "--max-connections-of-credential=2000"])
             .arg(format!("--listen={address}"))
             .arg("--plans")
             .arg(at("plans"))
@@ -188,11 +158,7 @@ impl Gateway {
             .spawn()
             .expect("it starts");
         assert!(wait_until(PATIENCE, || TcpStream::connect(address).is_ok()));
-        let claims = Claims {
-            run: plan.run.uid.as_str().to_owned(),
-            name: "bench".into(),
-            expires: 99_999_999_999,
-        };
+        let claims = Claims { run: plan.run.uid.as_str().to_owned(), name: "bench".into(), expires: 99_999_999_999 };
         let signed = KeyRing::parse(&keys).expect("keys").sign(&claims);
         let signed = signed.expect("claims that fit");
         let pair = format!("{}:{}", signed.user, *signed.password);

@@ -61,13 +61,7 @@ enum Seen {
 impl Approvals {
     /// Of the runs of this cluster.
     pub fn new(client: Client, runs: Arc<Runs>, metrics: Arc<Metrics>) -> Self {
-        Self {
-            client,
-            runs,
-            metrics,
-            waiting: Arc::default(),
-            ready: watch::Sender::new(false),
-        }
+        Self { client, runs, metrics, waiting: Arc::default(), ready: watch::Sender::new(false) }
     }
 
     /// Whether all requests for approval were listed once.
@@ -95,10 +89,9 @@ impl Approvals {
                 Ok(watcher::Event::InitDone) => {
                     self.ready.send_replace(true);
                 }
-                Err(error) => tracing::warn!(
-                    error = chain(&error),
-                    "the watch of ToolApprovals was cut; it is taken up again"
-                ),
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "the watch of ToolApprovals was cut; it is taken up again")
+                }
             }
         }
     }
@@ -109,9 +102,7 @@ impl Approvals {
         let Some(told) = told else { return };
         told.send_if_modified(|seen| {
             // An answer to our own request may be read after a later one that the watch brought.
-            let is_older = |before: &ToolApproval| {
-                before.uid() == object.uid() && version(before) > version(&object)
-            };
+            let is_older = |before: &ToolApproval| before.uid() == object.uid() && version(before) > version(&object);
             if matches!(seen, Seen::There(before) if is_older(before)) {
                 return false;
             }
@@ -129,10 +120,7 @@ impl Approvals {
         let mut object = ToolApproval::new(name, spec);
         object.metadata = metadata(run, name.to_owned());
         let api: Api<ToolApproval> = Api::namespaced(self.client.clone(), run.namespace.as_str());
-        let parameters = PostParams {
-            field_manager: Some(GATEWAY.to_owned()),
-            ..PostParams::default()
-        };
+        let parameters = PostParams { field_manager: Some(GATEWAY.to_owned()), ..PostParams::default() };
         match timeout(REQUEST_DEADLINE, api.create(&parameters, &object)).await {
             Ok(Ok(created)) => return Ok(created),
             Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {}
@@ -186,11 +174,7 @@ impl Approvals {
                     let status = now.status.clone().unwrap_or_default();
                     match rule::judge(rule, author.as_deref(), &status) {
                         Outcome::Open => {}
-                        Outcome::Yes {
-                            by,
-                            for_the_run,
-                            reason,
-                        } => {
+                        Outcome::Yes { by, for_the_run, reason } => {
                             return ApprovalAnswer {
                                 decision: Decision::Approved,
                                 by: Some(by.join(", ")),
@@ -200,12 +184,7 @@ impl Approvals {
                             };
                         }
                         Outcome::No { by, reason } => {
-                            return ApprovalAnswer {
-                                decision: Decision::Denied,
-                                by,
-                                reason,
-                                ..nobody(request)
-                            };
+                            return ApprovalAnswer { decision: Decision::Denied, by, reason, ..nobody(request) };
                         }
                     }
                 }
@@ -251,10 +230,7 @@ impl Decider for Approvals {
             seen
         };
         self.metrics.waiting(1);
-        let _waits = Waits {
-            approvals: self,
-            key,
-        };
+        let _waits = Waits { approvals: self, key };
         let object = self.put(&question, &name).await?;
         self.see(object.clone());
         let left = until(&object.spec.expires_at);
@@ -326,19 +302,11 @@ fn nobody(request: &ApprovalRequest) -> ApprovalAnswer {
 }
 
 fn denied(request: &ApprovalRequest, by: Option<String>, reason: &str) -> ApprovalAnswer {
-    ApprovalAnswer {
-        decision: Decision::Denied,
-        by,
-        reason: Some(reason.to_owned()),
-        ..nobody(request)
-    }
+    ApprovalAnswer { decision: Decision::Denied, by, reason: Some(reason.to_owned()), ..nobody(request) }
 }
 
 fn failed(cause: String) -> Unable {
-    Unable::Failed {
-        message: "the question could not be put to anybody".to_owned(),
-        cause: Some(cause.into()),
-    }
+    Unable::Failed { message: "the question could not be put to anybody".to_owned(), cause: Some(cause.into()) }
 }
 
 fn key(object: &ToolApproval) -> Key {

@@ -29,9 +29,7 @@ impl Count {
 }
 
 /// Begins to answer.
-pub(super) async fn serve(
-    answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
-) -> (Client, Count) {
+pub(super) async fn serve(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (Client, Count) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (answer, count) = (Arc::new(answer), Count::default());
@@ -67,10 +65,7 @@ async fn converse(mut stream: TcpStream, answer: &impl Fn(&Asked) -> Answer, cou
         }
     };
     let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
-    let length = text
-        .lines()
-        .find_map(|it| it.strip_prefix("content-length: ")?.parse().ok())
-        .unwrap_or(0);
+    let length = text.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
     while bytes.len() < head + length {
         if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
             return;

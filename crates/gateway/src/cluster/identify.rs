@@ -85,9 +85,7 @@ impl PodTokens {
     async fn bearer(&self, token: &str) -> Result<Bearer, Unidentified> {
         // Whatever is no run's by its own words need not be asked about.
         let claims = Claims::read(token).map_err(|why| Unidentified::Nobody(why.to_owned()))?;
-        let claimed = self
-            .runs
-            .claimed(&claims.namespace, &claims.account, &claims.pod);
+        let claimed = self.runs.claimed(&claims.namespace, &claims.account, &claims.pod);
         let room = match claimed {
             Claimed::Known => &self.known,
             Claimed::Possible => &self.unknown,
@@ -132,17 +130,13 @@ impl PodTokens {
     async fn review(&self, token: &str) -> Result<Bearer, Unidentified> {
         let api: Api<TokenReview> = Api::all(self.client.clone());
         let review = TokenReview {
-            spec: TokenReviewSpec {
-                token: Some(token.to_owned()),
-                audiences: Some(vec![AUDIENCE.to_owned()]),
-            },
+            spec: TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![AUDIENCE.to_owned()]) },
             ..TokenReview::default()
         };
         let parameters = PostParams::default();
         let asked = timeout(REQUEST_DEADLINE, api.create(&parameters, &review)).await;
         let later = |why: String| Unidentified::Later(format!("asking about a token: {why}"));
-        let answer =
-            asked.map_err(|_| later("the API server did not answer in time".to_owned()))?;
+        let answer = asked.map_err(|_| later("the API server did not answer in time".to_owned()))?;
         let answer = answer.map_err(|error| later(chain(&error)))?;
         read(answer.status.unwrap_or_default()).map_err(Unidentified::Nobody)
     }
@@ -187,11 +181,7 @@ fn lock<T>(whole: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Identify for PodTokens {
     async fn identify(&self, token: &str) -> Result<String, Unidentified> {
         let bearer = self.bearer(token).await?;
-        let Bearer {
-            namespace,
-            account,
-            pod,
-        } = &bearer;
+        let Bearer { namespace, account, pod } = &bearer;
         let whose = match self.runs.pod(namespace, pod) {
             // Whoever is told that it is nobody ends its run: that is not for a watch to say which may be behind.
             PodOf::Unknown => self.runs.look(namespace, account, pod).await,
@@ -215,38 +205,23 @@ fn read(status: TokenReviewStatus) -> Result<Bearer, String> {
         return Err(format!("the API server does not know the token: {why}"));
     }
     // A server that knows nothing of audiences would let the token of anybody pass.
-    if !status
-        .audiences
-        .unwrap_or_default()
-        .iter()
-        .any(|it| it == AUDIENCE)
-    {
+    if !status.audiences.unwrap_or_default().iter().any(|it| it == AUDIENCE) {
         return Err(format!("the token is not for {AUDIENCE}"));
     }
     let user = status.user.unwrap_or_default();
     let username = user.username.unwrap_or_default();
-    let account = username
-        .strip_prefix(ACCOUNT)
-        .and_then(|it| it.split_once(':'));
+    let account = username.strip_prefix(ACCOUNT).and_then(|it| it.split_once(':'));
     let Some((namespace, name)) = account else {
         return Err("the token is no service account's".to_owned());
     };
     if namespace.is_empty() || name.is_empty() || name.contains(':') {
         return Err("the token's service account has no name".to_owned());
     }
-    let pods = user
-        .extra
-        .unwrap_or_default()
-        .remove(POD_UID)
-        .unwrap_or_default();
+    let pods = user.extra.unwrap_or_default().remove(POD_UID).unwrap_or_default();
     let [pod] = &pods[..] else {
         return Err("the token is bound to no pod".to_owned());
     };
-    Ok(Bearer {
-        namespace: namespace.to_owned(),
-        account: name.to_owned(),
-        pod: pod.clone(),
-    })
+    Ok(Bearer { namespace: namespace.to_owned(), account: name.to_owned(), pod: pod.clone() })
 }
 
 #[cfg(test)]

@@ -26,10 +26,7 @@ pub(super) fn metadata(run: &RunIdentity, name: String) -> ObjectMeta {
         (labels::PART_OF, labels::MANAGER.to_owned()),
         (labels::APP_MANAGED_BY, GATEWAY.to_owned()),
     ];
-    let labels: BTreeMap<String, String> = labels
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+    let labels: BTreeMap<String, String> = labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     ObjectMeta {
         name: Some(name),
         namespace: Some(run.namespace.as_str().to_owned()),
@@ -49,10 +46,7 @@ pub(super) fn metadata(run: &RunIdentity, name: String) -> ObjectMeta {
 
 /// The run, and no other of the same name.
 pub(super) fn reference(run: &RunIdentity) -> RunReference {
-    RunReference {
-        name: run.name.clone(),
-        uid: run.uid.clone(),
-    }
+    RunReference { name: run.name.clone(), uid: run.uid.clone() }
 }
 
 /// The name of the `ToolApproval` of a question: what the bridge calls it where that can be a name, else its hash.
@@ -62,12 +56,7 @@ pub(super) fn approval_name(run: &RunIdentity, approval: &str) -> String {
         return object_name(run, approval);
     }
     let hash = digest::of_canonical(DOMAIN, approval.as_bytes());
-    let digits: String = hash
-        .as_str()
-        .chars()
-        .skip("sha256:".len())
-        .take(HASH_DIGITS)
-        .collect();
+    let digits: String = hash.as_str().chars().skip("sha256:".len()).take(HASH_DIGITS).collect();
     // The dash is in no name that is taken over.
     object_name(run, &format!("q-{digits}"))
 }
@@ -86,8 +75,7 @@ mod tests {
         let odd = ["A", "a-b", "a b", "../x", &"x".repeat(65)].map(name);
         for (place, one) in odd.iter().enumerate() {
             assert!(one.len() < 253 && !odd[..place].contains(one), "{one}");
-            let plain =
-                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             assert!(one.bytes().all(plain), "{one}");
         }
     }
@@ -97,20 +85,11 @@ mod tests {
         let facts = RunFacts::example(|_| {});
         let made = metadata(&facts.run, "name".to_owned());
         let owners = made.owner_references.unwrap_or_default();
-        let owners: Vec<_> = owners
-            .iter()
-            .map(|it| (it.kind.as_str(), it.uid.as_str()))
-            .collect();
+        let owners: Vec<_> = owners.iter().map(|it| (it.kind.as_str(), it.uid.as_str())).collect();
         assert_eq!(owners, [("AgentRun", facts.uid())]);
-        assert_eq!(
-            made.namespace.as_deref(),
-            Some(facts.run.namespace.as_str())
-        );
+        assert_eq!(made.namespace.as_deref(), Some(facts.run.namespace.as_str()));
         let labels = made.labels.unwrap_or_default();
-        assert_eq!(
-            labels.get(labels::RUN_UID).map(String::as_str),
-            Some(facts.uid())
-        );
+        assert_eq!(labels.get(labels::RUN_UID).map(String::as_str), Some(facts.uid()));
         assert_eq!(labels.get(labels::MANAGED_BY), None);
     }
 }

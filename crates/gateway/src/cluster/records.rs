@@ -118,20 +118,13 @@ impl Reports {
         // A run that ends without a last report would stay for ever.
         let of_all = Arc::clone(&known);
         runs.when_over(move |uid| drop(lock(&of_all).remove(uid)));
-        Self {
-            client,
-            runs,
-            metrics,
-            known,
-        }
+        Self { client, runs, metrics, known }
     }
 
     async fn read(&self, run: &RunFacts) -> Result<AgentRun, NotKept> {
         let api: Api<AgentRun> = Api::namespaced(self.client.clone(), run.run.namespace.as_str());
         let found = asked("reading the run", api.get_opt(run.run.name.as_str())).await?;
-        found
-            .filter(|it| it.uid().as_deref() == Some(run.uid()))
-            .ok_or(NotKept::Gone)
+        found.filter(|it| it.uid().as_deref() == Some(run.uid())).ok_or(NotKept::Gone)
     }
 
     /// How far the run had come when it had made `reports` reports.
@@ -153,13 +146,8 @@ impl Reports {
             transcript_lines: 0,
             transcript_head: run.plan.clone(),
         };
-        let segments = |read: fn(&RunReport) -> Option<i64>| {
-            standing.report.as_ref().and_then(read).unwrap_or(0)
-        };
-        let (receipts, transcripts) = (
-            segments(|it| it.receipt_segments),
-            segments(|it| it.transcript_segments),
-        );
+        let segments = |read: fn(&RunReport) -> Option<i64>| standing.report.as_ref().and_then(read).unwrap_or(0);
+        let (receipts, transcripts) = (segments(|it| it.receipt_segments), segments(|it| it.transcript_segments));
         for number in (receipts - LOOK_BACK).max(0)..receipts {
             let record = self.record(run, RecordKind::Receipts, number).await?;
             for line in &record.spec.lines {
@@ -170,9 +158,7 @@ impl Reports {
             }
         }
         if transcripts > 0 {
-            let last = self
-                .record(run, RecordKind::Transcript, transcripts - 1)
-                .await?;
+            let last = self.record(run, RecordKind::Transcript, transcripts - 1).await?;
             let lines = i64::try_from(last.spec.lines.len()).unwrap_or(i64::MAX);
             standing.transcript_lines = last.spec.first_line.saturating_add(lines);
             standing.transcript_head = last.spec.head;
@@ -181,18 +167,11 @@ impl Reports {
     }
 
     /// A record that is counted.
-    async fn record(
-        &self,
-        run: &RunFacts,
-        kind: RecordKind,
-        number: i64,
-    ) -> Result<RunRecord, NotKept> {
+    async fn record(&self, run: &RunFacts, kind: RecordKind, number: i64) -> Result<RunRecord, NotKept> {
         let name = record_name(run, kind, number);
         let found = asked("reading a record", self.records(run).get_opt(&name)).await?;
         let is_ours = |it: &RunRecord| {
-            it.spec.run == reference(&run.run)
-                && it.spec.kind == kind
-                && i64::from(it.spec.segment) == number
+            it.spec.run == reference(&run.run) && it.spec.kind == kind && i64::from(it.spec.segment) == number
         };
         found.filter(is_ours).ok_or(NotKept::Missing(name))
     }
@@ -204,9 +183,7 @@ impl Reports {
     async fn take(&self, run: &RunFacts, report: &Report, kept: &Kept) -> Result<(), NotKept> {
         let mut standing = self.standing(run, kept.reports.saturating_sub(1)).await?;
         let before = standing.report.take();
-        let mut isolation = before
-            .as_ref()
-            .map_or_else(Vec::new, |it| it.isolation.clone());
+        let mut isolation = before.as_ref().map_or_else(Vec::new, |it| it.isolation.clone());
         for line in &report.receipts {
             // Each was read when the report was held against what is kept.
             if let Ok(receipt) = serde_json::from_str::<Receipt>(line) {
@@ -220,10 +197,7 @@ impl Reports {
         }
 
         let count = |segments: &[Segment]| i64::try_from(segments.len()).unwrap_or(i64::MAX);
-        let segments_before = before
-            .as_ref()
-            .and_then(|it| it.receipt_segments)
-            .unwrap_or(0);
+        let segments_before = before.as_ref().and_then(|it| it.receipt_segments).unwrap_or(0);
         let at = now();
         let mut next = status::report(
             report,
@@ -242,8 +216,7 @@ impl Reports {
         let started_at = self.swap(run, before.as_ref(), &next).await?;
 
         if let Some(last) = transcript.segments.last() {
-            standing.transcript_lines =
-                last.first_line + i64::try_from(last.lines.len()).unwrap_or(0);
+            standing.transcript_lines = last.first_line + i64::try_from(last.lines.len()).unwrap_or(0);
             standing.transcript_head = last.head.clone();
         }
         if !next.finished {
@@ -273,10 +246,7 @@ impl Reports {
         let mut record = RunRecord::new(&name, spec);
         record.metadata = metadata(&run.run, name.clone());
         let api = self.records(run);
-        let parameters = PostParams {
-            field_manager: Some(GATEWAY.to_owned()),
-            ..PostParams::default()
-        };
+        let parameters = PostParams { field_manager: Some(GATEWAY.to_owned()), ..PostParams::default() };
         match asked("writing a record", api.create(&parameters, &record)).await {
             Ok(_) => return Ok(()),
             Err(NotKept::Refused { error, .. }) if is_there(&error) => {}
@@ -284,18 +254,11 @@ impl Reports {
         }
         let found = asked("reading a record", api.get_opt(&name)).await?;
         let same = found.is_some_and(|found| {
-            let spec = RunRecordSpec {
-                recorded_at: record.spec.recorded_at.clone(),
-                ..found.spec
-            };
+            let spec = RunRecordSpec { recorded_at: record.spec.recorded_at.clone(), ..found.spec };
             spec == record.spec
         });
         if same {
-            tracing::info!(
-                run = run.uid(),
-                record = name,
-                "a record was written before"
-            );
+            tracing::info!(run = run.uid(), record = name, "a record was written before");
             return Ok(());
         }
         // Whoever took another report under this number has said so in the status by now, or it is none of ours.
@@ -334,10 +297,7 @@ impl Reports {
             },
         ]);
         let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(unwritable)?);
-        let parameters = PatchParams {
-            field_manager: Some(GATEWAY.to_owned()),
-            ..PatchParams::default()
-        };
+        let parameters = PatchParams { field_manager: Some(GATEWAY.to_owned()), ..PatchParams::default() };
         let api: Api<AgentRun> = Api::namespaced(self.client.clone(), run.run.namespace.as_str());
         let patching = api.patch_status(run.run.name.as_str(), &parameters, &patch);
         let error = match asked("writing the run's status", patching).await {
@@ -405,11 +365,7 @@ pub fn record_name(run: &RunFacts, kind: RecordKind, number: i64) -> String {
     object_name(&run.run, &format!("{letter}{number}"))
 }
 
-fn receipt_segments(
-    run: &RunFacts,
-    report: &Report,
-    before: Option<&RunReport>,
-) -> Result<Vec<Segment>, NotKept> {
+fn receipt_segments(run: &RunFacts, report: &Report, before: Option<&RunReport>) -> Result<Vec<Segment>, NotKept> {
     let head = before.and_then(|it| it.receipts_head.clone());
     let place = Place {
         kind: RecordKind::Receipts,
@@ -417,8 +373,7 @@ fn receipt_segments(
         lines: before.and_then(|it| it.receipts).unwrap_or(0),
         head: head.unwrap_or_else(|| run.plan.clone()),
     };
-    segments::receipts(place, &report.receipts)
-        .map_err(|error| NotKept::Unwritable(Box::new(error)))
+    segments::receipts(place, &report.receipts).map_err(|error| NotKept::Unwritable(Box::new(error)))
 }
 
 fn transcript_segments(
@@ -428,9 +383,7 @@ fn transcript_segments(
     standing: &Standing,
 ) -> Result<Transcript, NotKept> {
     let kept = before.and_then(|it| it.transcript_bytes).unwrap_or(0);
-    let room = run
-        .transcript_bytes
-        .saturating_sub(u64::try_from(kept).unwrap_or(0));
+    let room = run.transcript_bytes.saturating_sub(u64::try_from(kept).unwrap_or(0));
     // What comes after a cut would look as if nothing were missing before it.
     let lines = match before.is_some_and(|it| it.transcript_cut) {
         true => &[][..],
@@ -445,16 +398,10 @@ fn transcript_segments(
     segments::transcript(place, lines, room).map_err(|error| NotKept::Unwritable(Box::new(error)))
 }
 
-async fn asked<T>(
-    what: &'static str,
-    asking: impl Future<Output = kube::Result<T>>,
-) -> Result<T, NotKept> {
+async fn asked<T>(what: &'static str, asking: impl Future<Output = kube::Result<T>>) -> Result<T, NotKept> {
     match timeout(REQUEST_DEADLINE, asking).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(NotKept::Refused {
-            what,
-            error: Box::new(error),
-        }),
+        Ok(Err(error)) => Err(NotKept::Refused { what, error: Box::new(error) }),
         Err(_) => Err(NotKept::Late(what)),
     }
 }

@@ -193,16 +193,12 @@ impl Runs {
             && let Some(run) = index.runs.get(uid)
         {
             if run.namespace != namespace {
-                return PodOf::Nobody(
-                    "the pod's service account is of another namespace than its run",
-                );
+                return PodOf::Nobody("the pod's service account is of another namespace than its run");
             }
             return match run.plan {
                 Fetched::Yes => PodOf::Run(uid.clone()),
                 Fetched::No | Fetched::Asking => PodOf::Later("the run's plan was not read yet"),
-                Fetched::Never => {
-                    PodOf::Nobody("the run's plan is not the one that it was admitted with")
-                }
+                Fetched::Never => PodOf::Nobody("the run's plan is not the one that it was admitted with"),
             };
         }
         if !self.is_ready() {
@@ -257,10 +253,9 @@ impl Runs {
                         self.forget(&uid, "it was deleted");
                     }
                 }
-                Err(error) => tracing::warn!(
-                    error = chain(&error),
-                    "the watch of AgentRuns was cut; it is taken up again"
-                ),
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "the watch of AgentRuns was cut; it is taken up again")
+                }
             }
         }
     }
@@ -293,12 +288,9 @@ impl Runs {
         let pod = status.pod_uid.map(|it| it.as_str().to_owned());
         match (&run.pod, &pod) {
             (None, _) => run.pod = pod.clone(),
-            (Some(first), Some(now)) if first != now => tracing::error!(
-                run = uid,
-                first,
-                now,
-                "a run has another pod than at first; that one is not served"
-            ),
+            (Some(first), Some(now)) if first != now => {
+                tracing::error!(run = uid, first, now, "a run has another pod than at first; that one is not served")
+            }
             _ => {}
         }
         match (&run.digest, &status.plan_digest) {
@@ -364,8 +356,7 @@ impl Runs {
 
 impl Index {
     fn waits_for_a_pod(&self, namespace: &str) -> bool {
-        let waits =
-            |run: &Known| run.namespace == namespace && run.digest.is_some() && run.pod.is_none();
+        let waits = |run: &Known| run.namespace == namespace && run.digest.is_some() && run.pod.is_none();
         self.runs.values().any(waits)
     }
 }

@@ -51,11 +51,7 @@ mod tests {
     }
 
     fn claims(expires: u64) -> Claims {
-        Claims {
-            run: "r".into(),
-            name: "web".into(),
-            expires,
-        }
+        Claims { run: "r".into(), name: "web".into(), expires }
     }
 
     fn value(expires: u64) -> Vec<u8> {
@@ -69,40 +65,21 @@ mod tests {
         let good = value(10);
         let lower = [b"bAsIc ", &good[6..]].concat();
         for value in [&good, &lower] {
-            let fields = vec![
-                ("Host", &b"x"[..]),
-                ("proxy-AUTHORIZATION", value.as_slice()),
-            ];
+            let fields = vec![("Host", &b"x"[..]), ("proxy-AUTHORIZATION", value.as_slice())];
             assert_eq!(authenticate(&ring(), &fields, 9), Ok(claims(10)));
         }
         let sent = |value: &[u8]| authenticate(&ring(), &vec![("Proxy-Authorization", value)], 9);
         assert_eq!(sent(&value(9)), Err(Reason::CredentialExpired));
-        for broken in [
-            &b""[..],
-            b"Basic",
-            b"Basic ",
-            b"Basic !!!!",
-            b"Bearer eDp5",
-            b"Basic eHk=",
-            b"Basic /w==",
-            &[b'B'; 2000],
-        ] {
+        for broken in
+            [&b""[..], b"Basic", b"Basic ", b"Basic !!!!", b"Bearer eDp5", b"Basic eHk=", b"Basic /w==", &[b'B'; 2000]]
+        {
             assert_eq!(sent(broken), Err(Reason::CredentialMalformed));
         }
-        assert_eq!(
-            authenticate(&ring(), &vec![], 9),
-            Err(Reason::CredentialMissing)
-        );
+        assert_eq!(authenticate(&ring(), &vec![], 9), Err(Reason::CredentialMissing));
         // The header for servers is not the one for proxies.
         let other = vec![("Authorization", good.as_slice())];
-        assert_eq!(
-            authenticate(&ring(), &other, 9),
-            Err(Reason::CredentialMissing)
-        );
+        assert_eq!(authenticate(&ring(), &other, 9), Err(Reason::CredentialMissing));
         let twice = vec![("Proxy-Authorization", good.as_slice()); 2];
-        assert_eq!(
-            authenticate(&ring(), &twice, 9),
-            Err(Reason::CredentialMalformed)
-        );
+        assert_eq!(authenticate(&ring(), &twice, 9), Err(Reason::CredentialMalformed));
     }
 }

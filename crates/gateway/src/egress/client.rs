@@ -53,11 +53,7 @@ pub enum NoHead {
 impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
     /// Around a fresh connection.
     pub fn new(stream: C) -> Self {
-        Self {
-            stream,
-            buffered: Vec::new(),
-            begun: None,
-        }
+        Self { stream, buffered: Vec::new(), begun: None }
     }
 
     /// Reads as far as it takes to know. What was read stays, and the time that it took counts for the head.
@@ -86,11 +82,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
     }
 
     /// The next head, its empty line included. `patience` is how long its first byte may take.
-    pub async fn head(
-        &mut self,
-        settings: &Settings,
-        patience: Duration,
-    ) -> Result<Vec<u8>, NoHead> {
+    pub async fn head(&mut self, settings: &Settings, patience: Duration) -> Result<Vec<u8>, NoHead> {
         let mut scanner = Scanner::default();
         let mut deadline = Instant::now() + patience;
         if !self.buffered.is_empty() {
@@ -159,10 +151,7 @@ pub fn refusal(reason: Reason) -> Vec<u8> {
     };
     // Which reason it is helps whoever may ask, and is of no use to whoever may not.
     let (challenge, header) = match status {
-        407 => (
-            "Proxy-Authenticate: Basic realm=\"sympozium\"\r\n",
-            String::new(),
-        ),
+        407 => ("Proxy-Authenticate: Basic realm=\"sympozium\"\r\n", String::new()),
         _ => ("", format!("Sympozium-Reason: {}\r\n", reason.as_str())),
     };
     let body = format!("error: {}\n", reason.text());
@@ -201,9 +190,7 @@ mod tests {
         let (mut peer, ours) = duplex(1024);
         let mut client = Client::new(ours);
         let head = b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n";
-        peer.write_all(&[head, &b"rest"[..]].concat())
-            .await
-            .unwrap();
+        peer.write_all(&[head, &b"rest"[..]].concat()).await.unwrap();
         let patience = Duration::from_secs(60);
         assert_eq!(client.head(&settings, patience).await, Ok(head.to_vec()));
         assert_eq!(client.buffered, b"rest");

@@ -32,14 +32,7 @@ pub struct Malformed;
 
 /// Whether a connection that begins like this could be one of TLS.
 pub fn may_be_tls(bytes: &[u8]) -> bool {
-    let expected = [
-        Some(HANDSHAKE),
-        Some(3),
-        None,
-        None,
-        None,
-        Some(CLIENT_HELLO),
-    ];
+    let expected = [Some(HANDSHAKE), Some(3), None, None, None, Some(CLIENT_HELLO)];
     let fits = |(byte, expected): (&u8, &Option<u8>)| expected.is_none_or(|it| it == *byte);
     bytes.iter().zip(&expected).all(fits)
 }
@@ -68,19 +61,14 @@ pub fn read(wire: &[u8]) -> Result<Hello, Malformed> {
             return Err(Malformed);
         }
         if let Some((head, body)) = message.split_at_checked(4) {
-            let expected =
-                usize::from(head[1]) << 16 | usize::from(head[2]) << 8 | usize::from(head[3]);
+            let expected = usize::from(head[1]) << 16 | usize::from(head[2]) << 8 | usize::from(head[3]);
             // A message after it in the same record would be one that we let through unseen.
             if expected > MAX_HELLO_BYTES || body.len() > expected {
                 return Err(Malformed);
             }
             if body.len() == expected {
                 // The record ends with it, or what is still to come of the record is too much.
-                return if whole {
-                    client_hello(body).map(Hello::Complete).ok_or(Malformed)
-                } else {
-                    Err(Malformed)
-                };
+                return if whole { client_hello(body).map(Hello::Complete).ok_or(Malformed) } else { Err(Malformed) };
             }
         }
         if !whole {
@@ -91,26 +79,18 @@ pub fn read(wire: &[u8]) -> Result<Hello, Malformed> {
 }
 
 fn incomplete(fits: bool, wire: &[u8]) -> Result<Hello, Malformed> {
-    if fits && wire.len() < MAX_WIRE_BYTES {
-        Ok(Hello::Incomplete)
-    } else {
-        Err(Malformed)
-    }
+    if fits && wire.len() < MAX_WIRE_BYTES { Ok(Hello::Incomplete) } else { Err(Malformed) }
 }
 
 /// The server's name in a whole message, if it has one. `None` when it is no such message.
-#[expect(
-    clippy::option_option,
-    reason = "no message, and a message without a name, are two things"
-)]
+#[expect(clippy::option_option, reason = "no message, and a message without a name, are two things")]
 fn client_hello(body: &[u8]) -> Option<Option<String>> {
     let mut body = Bytes(body);
     body.take(2 + 32)?;
     let session = body.short()?;
     let ciphers = body.long()?;
     let compressions = body.short()?;
-    if session.len() > 32 || ciphers.is_empty() || ciphers.len() % 2 != 0 || compressions.is_empty()
-    {
+    if session.len() > 32 || ciphers.is_empty() || ciphers.len() % 2 != 0 || compressions.is_empty() {
         return None;
     }
     if body.0.is_empty() {
@@ -141,8 +121,7 @@ fn server_name(value: &[u8]) -> Option<String> {
     let mut list = Bytes(value.long()?);
     let &[kind] = list.take(1)? else { return None };
     let name = list.long()?;
-    let plain =
-        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let is_name = !name.is_empty() && name.len() <= 255 && name.iter().all(plain);
     if kind != HOST_NAME || !is_name || !list.0.is_empty() || !value.0.is_empty() {
         return None;

@@ -37,33 +37,19 @@ pub(super) struct Allowed<S> {
 
 impl<O: Outside> Gateway<O> {
     /// Decides about one request, and connects if it may.
-    pub(super) async fn decide(
-        &self,
-        connection: u64,
-        head: &RequestHead<'_>,
-    ) -> Result<Allowed<O::Stream>, Refusal> {
+    pub(super) async fn decide(&self, connection: u64, head: &RequestHead<'_>) -> Result<Allowed<O::Stream>, Refusal> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(u64::MAX, |it| it.as_secs());
         let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
         let claims = authenticate::authenticate(&keys, &head.fields, now).map_err(Refusal::of)?;
         let Claims { run, name, expires } = claims;
         let holder = self.plans.holder(&run, &name).map_err(|reason| Refusal {
-            who: Some(Who {
-                run,
-                credential: name,
-                part: None,
-            }),
+            who: Some(Who { run, credential: name, part: None }),
             ..Refusal::of(reason)
         })?;
         let who = holder.grant().who.clone();
-        let refuse = |what: Option<What>, reason, detail| Refusal {
-            who: Some(who.clone()),
-            what,
-            reason,
-            detail,
-        };
-        let target =
-            Target::read(head).map_err(|reason| refuse(None, reason, Some(shown(head.target))))?;
+        let refuse = |what: Option<What>, reason, detail| Refusal { who: Some(who.clone()), what, reason, detail };
+        let target = Target::read(head).map_err(|reason| refuse(None, reason, Some(shown(head.target))))?;
         let what = target.what();
         let refuse = |reason, detail| refuse(Some(what.clone()), reason, detail);
         let permission = holder.grant().rules.permit(&target.host, target.port);
@@ -78,22 +64,13 @@ impl<O: Outside> Gateway<O> {
         let connected = cut_by(meter.ended(self.ending.subscribe()), connecting).await;
         let connected = connected.unwrap_or_else(|reason| Err((reason, None)));
         let (server, address) = connected.map_err(|(reason, detail)| refuse(reason, detail))?;
-        let outcome = Outcome::Allowed {
-            rule: permission.rule,
-            address: address.to_string(),
-        };
-        self.events
-            .tell(connection, Some(who.clone()), Some(what.clone()), outcome);
+        let outcome = Outcome::Allowed { rule: permission.rule, address: address.to_string() };
+        self.events.tell(connection, Some(who.clone()), Some(what.clone()), outcome);
         let outgoing = match target.kind {
             Kind::Tunnel => None,
             Kind::Request { .. } => Some(Outgoing::new(head, &target)),
         };
-        Ok(Allowed {
-            target,
-            meter,
-            server,
-            outgoing,
-        })
+        Ok(Allowed { target, meter, server, outgoing })
     }
 
     /// Every address of a host that the plan lists, all of them checked. They are good for this one decision.
@@ -108,13 +85,11 @@ impl<O: Outside> Gateway<O> {
             Host::Name(name) => {
                 let resolving = self.outside.resolve(name);
                 let found = timeout(self.settings.resolve_deadline, resolving).await;
-                found
-                    .unwrap_or(Err(ResolveError::Timeout))
-                    .map_err(|error| match error {
-                        ResolveError::NotFound => (Reason::NameNotFound, None),
-                        ResolveError::Timeout => (Reason::ResolveTimeout, None),
-                        ResolveError::Failed(detail) => (Reason::ResolveFailed, Some(detail)),
-                    })?
+                found.unwrap_or(Err(ResolveError::Timeout)).map_err(|error| match error {
+                    ResolveError::NotFound => (Reason::NameNotFound, None),
+                    ResolveError::Timeout => (Reason::ResolveTimeout, None),
+                    ResolveError::Failed(detail) => (Reason::ResolveFailed, Some(detail)),
+                })?
             }
         };
         if addresses.len() > MAX_ADDRESSES {
@@ -152,11 +127,6 @@ impl<O: Outside> Gateway<O> {
 
 impl Refusal {
     pub(super) fn of(reason: Reason) -> Self {
-        Self {
-            who: None,
-            what: None,
-            reason,
-            detail: None,
-        }
+        Self { who: None, what: None, reason, detail: None }
     }
 }

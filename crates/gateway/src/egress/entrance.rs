@@ -12,9 +12,7 @@ use super::decide::Refusal;
 use crate::events::Reason;
 use crate::outside::Outside;
 use crate::plans::Usage;
-use crate::run_api::{
-    self, Credentials, Decider, Identify, Prefixed, Reporter, RunApi, Scheduler, Service,
-};
+use crate::run_api::{self, Credentials, Decider, Identify, Prefixed, Reporter, RunApi, Scheduler, Service};
 
 /// Names of what is spoken inside of TLS.
 mod protocol {

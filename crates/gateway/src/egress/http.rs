@@ -56,11 +56,7 @@ impl Outgoing {
         let Kind::Request { method, path } = &target.kind else {
             unreachable!("tunnels are not passed on as requests");
         };
-        let mut out = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\n",
-            target.authority()
-        )
-        .into_bytes();
+        let mut out = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", target.authority()).into_bytes();
         write_fields(&mut out, &head.fields);
         // A request that says nothing about its body has none, but a body of no bytes is said.
         let says = |it: &(&str, &[u8])| it.0.eq_ignore_ascii_case("content-length");
@@ -102,10 +98,7 @@ where
 {
     // Until something of an answer has been written.
     let silent = AtomicBool::new(true);
-    let untold = |reason| Unanswered {
-        reason,
-        silent: true,
-    };
+    let untold = |reason| Unanswered { reason, silent: true };
     meter.count(Way::Sent, request.head.len()).map_err(untold)?;
     if server.write_all(&request.head).await.is_err() {
         return Err(untold(Reason::Broken));
@@ -113,16 +106,11 @@ where
     let (client_reader, mut client_writer) = split(&mut client.stream);
     let (server_reader, server_writer) = split(server);
     if request.expects && request.framing != Framing::Length(0) {
-        let leave = client_writer
-            .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")
-            .await;
+        let leave = client_writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
         leave.map_err(|_| untold(Reason::Broken))?;
     }
     let mut up = Passing {
-        source: Source {
-            reader: client_reader,
-            buffered: &mut client.buffered,
-        },
+        source: Source { reader: client_reader, buffered: &mut client.buffered },
         sink: server_writer,
         meter,
         way: Way::Sent,
@@ -134,16 +122,8 @@ where
         }
     };
     let mut answer_bytes = Vec::new();
-    let answering = answer(
-        Source {
-            reader: server_reader,
-            buffered: &mut answer_bytes,
-        },
-        client_writer,
-        request,
-        meter,
-        &silent,
-    );
+    let answering =
+        answer(Source { reader: server_reader, buffered: &mut answer_bytes }, client_writer, request, meter, &silent);
     tokio::pin!(uploading, answering);
     let mut uploaded = None;
     let answered = loop {
@@ -163,10 +143,7 @@ where
         }
     };
     match answered {
-        Err(reason) => Err(Unanswered {
-            reason,
-            silent: silent.load(Ordering::Relaxed),
-        }),
+        Err(reason) => Err(Unanswered { reason, silent: silent.load(Ordering::Relaxed) }),
         Ok(Next::Again) if uploaded == Some(Ok(())) => Ok(Next::Again),
         Ok(_) => Ok(Next::Close),
     }
@@ -190,12 +167,7 @@ where
     let again = request.again && body != Body::ToEnd(Encode::Plain);
     let out = answer_head(&head, body, again);
     meter.count(Way::Received, bytes.len())?;
-    let mut passing = Passing {
-        source,
-        sink: client,
-        meter,
-        way: Way::Received,
-    };
+    let mut passing = Passing { source, sink: client, meter, way: Way::Received };
     silent.store(false, Ordering::Relaxed);
     let written = passing.sink.write_all(&out).await;
     written.map_err(|_| Reason::Broken)?;
@@ -235,10 +207,7 @@ async fn final_head<R: AsyncRead + Unpin>(source: &mut Source<'_, R>) -> Result<
         debug_assert!(end <= MAX_HEAD_BYTES);
         let rest = source.buffered.split_off(end);
         let bytes = std::mem::replace(source.buffered, rest);
-        match read_response(&bytes)
-            .map_err(|_| Reason::AnswerMalformed)?
-            .status
-        {
+        match read_response(&bytes).map_err(|_| Reason::AnswerMalformed)?.status {
             // Nobody asked for another protocol: the wish for one is not passed on.
             101 => return Err(Reason::AnswerMalformed),
             100..200 => {}
@@ -294,27 +263,15 @@ fn answer_head(head: &ResponseHead<'_>, body: Body, again: bool) -> Vec<u8> {
 }
 
 /// Fields that are between two neighbours only, or that are written anew.
-const NOT_PASSED_ON: &[&str] = &[
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const NOT_PASSED_ON: &[&str] =
+    &["connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
 /// Writes the fields that are for the other end: none of a proxy's, and none that `Connection` names.
 fn write_fields(out: &mut Vec<u8>, fields: &Fields<'_>) {
     let named: Vec<String> = tokens(fields, "connection").collect();
     for (name, value) in fields {
         let lower = name.to_ascii_lowercase();
-        if NOT_PASSED_ON.contains(&lower.as_str())
-            || lower.starts_with("proxy-")
-            || named.contains(&lower)
-        {
+        if NOT_PASSED_ON.contains(&lower.as_str()) || lower.starts_with("proxy-") || named.contains(&lower) {
             continue;
         }
         out.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
@@ -323,9 +280,7 @@ fn write_fields(out: &mut Vec<u8>, fields: &Fields<'_>) {
 
 /// The words of a field that is a list, in lower case.
 fn tokens<'a>(fields: &'a Fields<'_>, name: &'a str) -> impl Iterator<Item = String> + 'a {
-    let of_name = fields
-        .iter()
-        .filter(move |(it, _)| it.eq_ignore_ascii_case(name));
+    let of_name = fields.iter().filter(move |(it, _)| it.eq_ignore_ascii_case(name));
     let words = of_name.flat_map(|(_, value)| value.split(|byte| *byte == b','));
     words.map(|word| String::from_utf8_lossy(word.trim_ascii()).to_ascii_lowercase())
 }

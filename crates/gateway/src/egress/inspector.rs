@@ -23,11 +23,7 @@ pub struct Inspector {
 impl Inspector {
     /// For a tunnel to this host and port.
     pub fn new(expected: Host, port: u16) -> Self {
-        Self {
-            expected,
-            tls_only: port == TLS_PORT,
-            held: Vec::new(),
-        }
+        Self { expected, tls_only: port == TLS_PORT, held: Vec::new() }
     }
 
     /// Takes what the client sent. Gives all of it back once it may go on, and is not asked again after that.
@@ -64,11 +60,7 @@ impl Inspector {
             (Host::Name(_), None) => Err(Reason::NoServerName),
             // RFC 6066 has no server names that are addresses, so clients send none, or what they were given.
             (Host::Address(_), None) => Ok(()),
-            (Host::Address(expected), Some(name))
-                if name.parse::<IpAddr>().as_ref() == Ok(expected) =>
-            {
-                Ok(())
-            }
+            (Host::Address(expected), Some(name)) if name.parse::<IpAddr>().as_ref() == Ok(expected) => Ok(()),
             _ => Err(Reason::OtherServerName),
         }
     }

@@ -77,9 +77,7 @@ impl Meter {
         };
         let before = counter.fetch_add(bytes, Ordering::Relaxed);
         self.last.store(self.milliseconds(), Ordering::Relaxed);
-        let both = before
-            .saturating_add(bytes)
-            .saturating_add(other.load(Ordering::Relaxed));
+        let both = before.saturating_add(bytes).saturating_add(other.load(Ordering::Relaxed));
         let of = |usage: &Usage, most| usage.add(bytes, most);
         let settings = &*self.settings;
         if both > settings.bytes_of_connection {
@@ -107,15 +105,10 @@ impl Meter {
         loop {
             let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
             let idle = self.started + last + self.settings.idle_limit;
-            let (next, reason) = [
-                (self.expires, Reason::CredentialExpired),
-                (limit, Reason::TooLong),
-                (idle, Reason::Idle),
-            ]
-            .into_iter()
-            .fold((idle, Reason::Idle), |one, other| {
-                if other.0 < one.0 { other } else { one }
-            });
+            let (next, reason) =
+                [(self.expires, Reason::CredentialExpired), (limit, Reason::TooLong), (idle, Reason::Idle)]
+                    .into_iter()
+                    .fold((idle, Reason::Idle), |one, other| if other.0 < one.0 { other } else { one });
             if next <= Instant::now() {
                 return reason;
             }

@@ -90,13 +90,7 @@ enum Phase {
 
 impl Direction {
     fn new(way: Way, inspector: Option<Inspector>) -> Self {
-        Self {
-            way,
-            inspector: inspector.map(Box::new),
-            waiting: None,
-            unflushed: false,
-            phase: Phase::Open,
-        }
+        Self { way, inspector: inspector.map(Box::new), waiting: None, unflushed: false, phase: Phase::Open }
     }
 
     /// Takes bytes that were read before.

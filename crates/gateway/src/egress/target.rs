@@ -45,11 +45,7 @@ impl Target {
                 return Err(Reason::BodyMalformed);
             }
             let (host, port) = authority(head.target).ok_or(Reason::TargetMalformed)?;
-            Self {
-                host,
-                port: port.ok_or(Reason::TargetMalformed)?,
-                kind: Kind::Tunnel,
-            }
+            Self { host, port: port.ok_or(Reason::TargetMalformed)?, kind: Kind::Tunnel }
         } else {
             let endpoint = Endpoint::parse(head.target).map_err(|_| Reason::TargetMalformed)?;
             // A request for https would end its encryption here.
@@ -63,10 +59,7 @@ impl Target {
             Self {
                 host: endpoint.host,
                 port: endpoint.port,
-                kind: Kind::Request {
-                    method: head.method.to_owned(),
-                    path,
-                },
+                kind: Kind::Request { method: head.method.to_owned(), path },
             }
         };
         target.check_host(head)?;
@@ -75,10 +68,7 @@ impl Target {
 
     /// That the Host header names the same. Without a port it means the usual one, or for a tunnel the tunnel's.
     fn check_host(&self, head: &RequestHead<'_>) -> Result<(), Reason> {
-        let mut hosts = head
-            .fields
-            .iter()
-            .filter(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let mut hosts = head.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host"));
         let Some((_, value)) = hosts.next() else {
             // The strict reader has seen to it that only HTTP/1.0 has none.
             return match head.version {
@@ -92,11 +82,7 @@ impl Target {
             Kind::Tunnel => self.port,
             Kind::Request { .. } => 80,
         };
-        if host == self.host && port.unwrap_or(usual) == self.port {
-            Ok(())
-        } else {
-            Err(Reason::HostMismatch)
-        }
+        if host == self.host && port.unwrap_or(usual) == self.port { Ok(()) } else { Err(Reason::HostMismatch) }
     }
 
     /// For events.
@@ -130,9 +116,7 @@ pub(crate) fn shown(target: &str) -> String {
 }
 
 fn has(fields: &Fields<'_>, wanted: &str) -> bool {
-    fields
-        .iter()
-        .any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+    fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
 }
 
 /// `host` or `host:port`, IPv6 addresses in brackets.
@@ -152,8 +136,7 @@ pub(crate) fn authority(text: &str) -> Option<(Host, Option<u16>)> {
 
 /// One way to write each: decimal, without zeros before it.
 fn port(text: &str) -> Option<u16> {
-    let plain =
-        text.len() <= 5 && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    let plain = text.len() <= 5 && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
 
@@ -177,38 +160,14 @@ mod tests {
     #[test]
     fn tunnels_and_pages() {
         for (method, target, host, expected, path) in [
-            (
-                "CONNECT",
-                "A.example:443",
-                "a.EXAMPLE:443",
-                "a.example:443",
-                "",
-            ),
+            ("CONNECT", "A.example:443", "a.EXAMPLE:443", "a.example:443", ""),
             ("CONNECT", "a.example:22", "a.example", "a.example:22", ""),
             ("CONNECT", "[::1]:443", "[0::1]:443", "[::1]:443", ""),
             ("CONNECT", "10.0.0.1:1", "10.0.0.1:1", "10.0.0.1:1", ""),
             ("GET", "http://a.example", "a.example", "a.example:80", "/"),
-            (
-                "GET",
-                "http://a.example:80/x?y",
-                "a.example",
-                "a.example:80",
-                "/x?y",
-            ),
-            (
-                "GET",
-                "http://a.example?y=http://b",
-                "a.example:80",
-                "a.example:80",
-                "/?y=http://b",
-            ),
-            (
-                "GET",
-                "http://a.example:8080/",
-                "a.example:8080",
-                "a.example:8080",
-                "/",
-            ),
+            ("GET", "http://a.example:80/x?y", "a.example", "a.example:80", "/x?y"),
+            ("GET", "http://a.example?y=http://b", "a.example:80", "a.example:80", "/?y=http://b"),
+            ("GET", "http://a.example:8080/", "a.example:8080", "a.example:8080", "/"),
         ] {
             let expected = Ok((expected.to_owned(), path.to_owned()));
             assert_eq!(read(method, target, host), expected, "{method} {target}");
@@ -289,8 +248,7 @@ mod tests {
             let refused = read(method, target, host);
             assert_eq!(refused, Err(Reason::HostMismatch), "{target} {host}");
         }
-        let with_body =
-            b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nContent-Length: 0\r\n\r\n";
+        let with_body = b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nContent-Length: 0\r\n\r\n";
         let head = read_request(with_body, Targets::Proxy).unwrap();
         assert_eq!(Target::read(&head), Err(Reason::BodyMalformed));
         let old = b"CONNECT a.example:443 HTTP/1.0\r\n\r\n";

@@ -46,34 +46,17 @@ pub struct Missed {
 impl Events {
     /// Keeps the last `capacity`, at least one.
     pub fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self {
-            ring: Mutex::default(),
-            newest: watch::Sender::new(0),
-            capacity: capacity.max(1),
-        })
+        Arc::new(Self { ring: Mutex::default(), newest: watch::Sender::new(0), capacity: capacity.max(1) })
     }
 
     /// Adds one; gives its number.
-    pub fn tell(
-        &self,
-        connection: u64,
-        who: Option<Who>,
-        what: Option<What>,
-        outcome: Outcome,
-    ) -> u64 {
+    pub fn tell(&self, connection: u64, who: Option<Who>, what: Option<What>, outcome: Outcome) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_milliseconds = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
         let mut ring = self.lock();
         ring.newest += 1;
         let sequence = ring.newest;
-        let event = Arc::new(Event {
-            sequence,
-            at_milliseconds,
-            connection,
-            who,
-            what,
-            outcome,
-        });
+        let event = Arc::new(Event { sequence, at_milliseconds, connection, who, what, outcome });
         if ring.events.len() == self.capacity {
             ring.events.pop_front();
         }
@@ -87,12 +70,7 @@ impl Events {
 
     /// Watches from the event with this number on: 1 for all that are kept, or [`Events::next`] for new ones only.
     pub fn subscribe(self: &Arc<Self>, from: u64) -> Watcher {
-        Watcher {
-            events: Arc::clone(self),
-            newest: self.newest.subscribe(),
-            next: from.max(1),
-            run: None,
-        }
+        Watcher { events: Arc::clone(self), newest: self.newest.subscribe(), next: from.max(1), run: None }
     }
 
     /// The number that the next event will have.
@@ -110,10 +88,7 @@ impl Watcher {
     /// Of this run only. What was missed counts the events of all.
     #[must_use]
     pub fn of_run(self, run: impl Into<String>) -> Self {
-        Self {
-            run: Some(run.into()),
-            ..self
-        }
+        Self { run: Some(run.into()), ..self }
     }
 
     /// The next event; waits for it.
@@ -139,10 +114,7 @@ impl Watcher {
         if self.next < oldest {
             let count = oldest - self.next;
             self.next = oldest;
-            return Some(Err(Missed {
-                count,
-                next: oldest,
-            }));
+            return Some(Err(Missed { count, next: oldest }));
         }
         loop {
             let place = usize::try_from(self.next - oldest).ok()?;
@@ -168,10 +140,7 @@ mod tests {
     use super::*;
 
     fn tell(events: &Events, connection: u64) {
-        let outcome = Outcome::Refused {
-            reason: Reason::NotInPlan,
-            detail: None,
-        };
+        let outcome = Outcome::Refused { reason: Reason::NotInPlan, detail: None };
         events.tell(connection, None, None, outcome);
     }
 
@@ -199,10 +168,7 @@ mod tests {
         let gap = |count, next| Err(Missed { count, next });
         assert_eq!(read(&mut from_start), [gap(1, 4), Ok(4), Ok(5), Ok(6)]);
         assert_eq!(read(&mut new_only), [gap(1, 4), Ok(4), Ok(5), Ok(6)]);
-        assert_eq!(
-            read(&mut events.subscribe(0)),
-            [gap(3, 4), Ok(4), Ok(5), Ok(6)]
-        );
+        assert_eq!(read(&mut events.subscribe(0)), [gap(3, 4), Ok(4), Ok(5), Ok(6)]);
         assert_eq!(read(&mut events.subscribe(5)), [Ok(5), Ok(6)]);
         assert_eq!(read(&mut events.subscribe(99)), []);
     }
@@ -212,11 +178,7 @@ mod tests {
         let events = Events::new(9);
         let mut watcher = events.subscribe(1).of_run("b");
         for (connection, run) in [(1, Some("a")), (2, Some("b")), (3, None), (4, Some("b"))] {
-            let who = run.map(|run| Who {
-                run: run.into(),
-                credential: "run".into(),
-                part: None,
-            });
+            let who = run.map(|run| Who { run: run.into(), credential: "run".into(), part: None });
             let phase = sympozium_ipc::run_api::Phase::Working;
             events.tell(connection, who, None, Outcome::Phase { phase });
         }
@@ -241,22 +203,9 @@ mod tests {
     #[test]
     fn an_event_is_one_flat_object() {
         let events = Events::new(1);
-        let who = Who {
-            run: "r".into(),
-            credential: "web".into(),
-            part: None,
-        };
-        let what = What {
-            method: "CONNECT".into(),
-            host: "a.example".into(),
-            port: 443,
-        };
-        let outcome = Outcome::Ended {
-            reason: Reason::Closed,
-            bytes_sent: 1,
-            bytes_received: 2,
-            milliseconds: 3,
-        };
+        let who = Who { run: "r".into(), credential: "web".into(), part: None };
+        let what = What { method: "CONNECT".into(), host: "a.example".into(), port: 443 };
+        let outcome = Outcome::Ended { reason: Reason::Closed, bytes_sent: 1, bytes_received: 2, milliseconds: 3 };
         events.tell(4, Some(who), Some(what), outcome);
         let event = events.subscribe(1).try_next().unwrap().unwrap();
         let mut value = serde_json::to_value(&*event).unwrap();

@@ -58,11 +58,7 @@ impl RunFacts {
                 Role::Skill { .. } | Role::Sandbox => Actor::Skill,
                 Role::PreRun { .. } | Role::PostRun { .. } => return None,
             };
-            Some(PartFact {
-                name: part.name.0.clone(),
-                actor,
-                pack: part.role.pack().map(str::to_owned),
-            })
+            Some(PartFact { name: part.name.0.clone(), actor, pack: part.role.pack().map(str::to_owned) })
         });
         Ok(Self {
             run: plan.run.clone(),
@@ -83,9 +79,7 @@ impl RunFacts {
 
     /// The part that acts: the agent, the bridge, or the sidecar of a pack.
     pub fn part(&self, actor: Actor, pack: Option<&str>) -> Option<&str> {
-        let is_it = |part: &&PartFact| {
-            part.actor == actor && (actor != Actor::Skill || part.pack.as_deref() == pack)
-        };
+        let is_it = |part: &&PartFact| part.actor == actor && (actor != Actor::Skill || part.pack.as_deref() == pack);
         self.parts.iter().find(is_it).map(|it| it.name.as_str())
     }
 

@@ -54,10 +54,7 @@ impl Rules {
                 error,
             })
         });
-        Ok(Self {
-            public: credential.reach.public,
-            destinations: read.collect::<Result<_, _>>()?,
-        })
+        Ok(Self { public: credential.reach.public, destinations: read.collect::<Result<_, _>>()? })
     }
 
     /// Whether a host and port may be asked for at all, before anybody is asked for its addresses.
@@ -74,18 +71,12 @@ impl Rules {
         // A rule that names the host comes before one that covers it.
         let exact = listed.clone().find(|it| matches!(it.hosts, Hosts::One(_)));
         if let Some(rule) = exact {
-            return Ok(Permission {
-                rule: rule.to_string(),
-                scope: scope_of(host),
-            });
+            return Ok(Permission { rule: rule.to_string(), scope: scope_of(host) });
         }
         let wildcard = listed.next().map(ToString::to_string);
         let public = || (self.public && host.is_public()).then(|| "public".to_owned());
         let rule = wildcard.or_else(public).ok_or(Reason::NotInPlan)?;
-        Ok(Permission {
-            rule,
-            scope: Scope::Public,
-        })
+        Ok(Permission { rule, scope: Scope::Public })
     }
 
     /// Whether every one of these addresses may be connected to. One that may not spoils all: whoever answers for the
@@ -115,14 +106,7 @@ impl Rules {
         Ok(())
     }
 
-    fn may_have(
-        &self,
-        scope: Scope,
-        port: u16,
-        address: IpAddr,
-        range: Range,
-        loopback: Loopback,
-    ) -> bool {
+    fn may_have(&self, scope: Scope, port: u16, address: IpAddr, range: Range, loopback: Loopback) -> bool {
         let listed = || {
             let host = Host::Address(address);
             let exact = |it: &&Destination| matches!(it.hosts, Hosts::One(_));
@@ -131,14 +115,10 @@ impl Rules {
         };
         match range {
             Range::Public => true,
-            Range::Private
-            | Range::Shared
-            | Range::UniqueLocal
-            | Range::Documentation
-            | Range::Benchmarking => scope == Scope::Site || listed(),
-            Range::Loopback => {
-                loopback == Loopback::AsPlanned && (scope == Scope::Machine || listed())
+            Range::Private | Range::Shared | Range::UniqueLocal | Range::Documentation | Range::Benchmarking => {
+                scope == Scope::Site || listed()
             }
+            Range::Loopback => loopback == Loopback::AsPlanned && (scope == Scope::Machine || listed()),
             // Nobody is there, or everybody, or nobody knows who.
             Range::Unspecified
             | Range::LinkLocal

@@ -13,18 +13,12 @@ fn credential(name: &str, public: bool, hosts: &[&str]) -> GatewayCredential {
             Some((host, port)) => (host, Some(port.parse().unwrap())),
             None => (*text, None),
         };
-        Destination {
-            host: host.to_owned(),
-            port,
-        }
+        Destination { host: host.to_owned(), port }
     };
     GatewayCredential {
         name: name.to_owned(),
         part: PartName(format!("part-of-{name}")),
-        reach: Reach {
-            public,
-            destinations: hosts.iter().map(destination).collect(),
-        },
+        reach: Reach { public, destinations: hosts.iter().map(destination).collect() },
     }
 }
 
@@ -39,35 +33,15 @@ fn permitted(rules: &Rules, host: &str, port: u16) -> Result<(String, Scope), Re
 
 #[test]
 fn hosts_and_ports_are_those_of_the_plan() {
-    let listed = rules(
-        false,
-        &[
-            "api.example.com 443",
-            "*.cdn.example.com",
-            "10.0.0.7 5432",
-            "db.team.svc",
-            "localhost 11434",
-        ],
-    );
+    let listed =
+        rules(false, &["api.example.com 443", "*.cdn.example.com", "10.0.0.7 5432", "db.team.svc", "localhost 11434"]);
     let yes = |rule: &str, scope| Ok((rule.to_owned(), scope));
     for (host, port, expected) in [
-        (
-            "api.example.com",
-            443,
-            yes("api.example.com:443", Scope::Public),
-        ),
-        (
-            "API.example.com",
-            443,
-            yes("api.example.com:443", Scope::Public),
-        ),
+        ("api.example.com", 443, yes("api.example.com:443", Scope::Public)),
+        ("API.example.com", 443, yes("api.example.com:443", Scope::Public)),
         ("api.example.com", 80, Err(Reason::NotInPlan)),
         ("x.api.example.com", 443, Err(Reason::NotInPlan)),
-        (
-            "a.b.cdn.example.com",
-            1,
-            yes("*.cdn.example.com", Scope::Public),
-        ),
+        ("a.b.cdn.example.com", 1, yes("*.cdn.example.com", Scope::Public)),
         ("cdn.example.com", 1, Err(Reason::NotInPlan)),
         ("10.0.0.7", 5432, yes("10.0.0.7:5432", Scope::Public)),
         ("10.0.0.8", 5432, Err(Reason::NotInPlan)),
@@ -83,10 +57,7 @@ fn hosts_and_ports_are_those_of_the_plan() {
 
 #[test]
 fn public_means_public_and_metadata_never_opens() {
-    let public = rules(
-        true,
-        &["169.254.169.254", "metadata.google.internal", "*.internal"],
-    );
+    let public = rules(true, &["169.254.169.254", "metadata.google.internal", "*.internal"]);
     for (host, expected) in [
         ("example.org", Ok(("public".to_owned(), Scope::Public))),
         ("8.8.8.8", Ok(("public".to_owned(), Scope::Public))),
@@ -113,61 +84,24 @@ fn addresses_are_checked_whole_and_by_scope() {
     };
     let no = |address: &str| Err((Reason::AddressNotAllowed, address.to_owned()));
     let refused = Loopback::Refused;
-    assert_eq!(
-        check(Scope::Public, &["8.8.8.8", "2606:4700::1"], refused),
-        Ok(())
-    );
-    assert_eq!(
-        check(Scope::Public, &["8.8.8.8", "10.0.0.8"], refused),
-        no("10.0.0.8")
-    );
+    assert_eq!(check(Scope::Public, &["8.8.8.8", "2606:4700::1"], refused), Ok(()));
+    assert_eq!(check(Scope::Public, &["8.8.8.8", "10.0.0.8"], refused), no("10.0.0.8"));
     // A private address that the plan itself lists, at this port.
     assert_eq!(check(Scope::Public, &["10.0.0.7"], refused), Ok(()));
-    assert_eq!(
-        check(Scope::Site, &["10.0.0.8", "fd00::1", "100.64.0.1"], refused),
-        Ok(())
-    );
-    for never in [
-        "0.0.0.0",
-        "224.0.0.1",
-        "255.255.255.255",
-        "240.0.0.1",
-        "::",
-        "ff02::1",
-    ] {
+    assert_eq!(check(Scope::Site, &["10.0.0.8", "fd00::1", "100.64.0.1"], refused), Ok(()));
+    for never in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "::", "ff02::1"] {
         for scope in [Scope::Public, Scope::Site, Scope::Machine] {
-            assert_eq!(
-                check(scope, &[never], Loopback::AsPlanned),
-                no(never),
-                "{never}"
-            );
+            assert_eq!(check(scope, &[never], Loopback::AsPlanned), no(never), "{never}");
         }
     }
-    for metadata in [
-        "169.254.169.254",
-        "100.100.100.200",
-        "fe80::1",
-        "64:ff9b::a9fe:a9fe",
-    ] {
+    for metadata in ["169.254.169.254", "100.100.100.200", "fe80::1", "64:ff9b::a9fe:a9fe"] {
         let expected = Err((Reason::Metadata, metadata.to_owned()));
         assert_eq!(check(Scope::Site, &[metadata], refused), expected);
     }
-    assert_eq!(
-        check(Scope::Site, &["127.0.0.1"], Loopback::AsPlanned),
-        no("127.0.0.1")
-    );
-    assert_eq!(
-        check(Scope::Machine, &["127.0.0.1", "::1"], Loopback::AsPlanned),
-        Ok(())
-    );
-    assert_eq!(
-        check(Scope::Machine, &["127.0.0.1"], refused),
-        no("127.0.0.1")
-    );
-    assert_eq!(
-        check(Scope::Machine, &["10.0.0.8"], Loopback::AsPlanned),
-        no("10.0.0.8")
-    );
+    assert_eq!(check(Scope::Site, &["127.0.0.1"], Loopback::AsPlanned), no("127.0.0.1"));
+    assert_eq!(check(Scope::Machine, &["127.0.0.1", "::1"], Loopback::AsPlanned), Ok(()));
+    assert_eq!(check(Scope::Machine, &["127.0.0.1"], refused), no("127.0.0.1"));
+    assert_eq!(check(Scope::Machine, &["10.0.0.8"], Loopback::AsPlanned), no("10.0.0.8"));
 }
 
 #[test]
@@ -181,25 +115,16 @@ fn a_run_that_is_over_stays_over() {
     assert_eq!(reason("r1", "web"), None);
     assert_eq!(reason("r1", "model"), Some(Reason::CredentialNotPlanned));
     let other = [credential("web", true, &["a.example"])];
-    assert_eq!(
-        plans.add_credentials("r1", &other),
-        Err(Unusable::Changed("r1".into()))
-    );
+    assert_eq!(plans.add_credentials("r1", &other), Err(Unusable::Changed("r1".into())));
     let holder = plans.holder("r1", "web").unwrap();
     assert!(!holder.is_over());
     assert!(plans.end("r1") && holder.is_over());
     assert!(!plans.end("r1"));
     assert_eq!(reason("r1", "web"), Some(Reason::RunOver));
-    assert_eq!(
-        plans.add_credentials("r1", &web),
-        Err(Unusable::Over("r1".into()))
-    );
+    assert_eq!(plans.add_credentials("r1", &web), Err(Unusable::Over("r1".into())));
     // Also one that was over before it was known.
     assert!(!plans.end("r2"));
-    assert_eq!(
-        plans.add_credentials("r2", &web),
-        Err(Unusable::Over("r2".into()))
-    );
+    assert_eq!(plans.add_credentials("r2", &web), Err(Unusable::Over("r2".into())));
 }
 
 #[test]
@@ -210,16 +135,10 @@ fn plans_that_cannot_be_held_to_are_refused() {
     assert_eq!(add(&twice), Err(Unusable::Twice("a".into())));
     let many: Vec<String> = (0..=MAX_RULES).map(|it| format!("h{it}.example")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    assert_eq!(
-        add(&[credential("a", false, &many)]),
-        Err(Unusable::TooManyRules("a".into()))
-    );
+    assert_eq!(add(&[credential("a", false, &many)]), Err(Unusable::TooManyRules("a".into())));
     for host in ["127.1", "*", "a/b", "fe80::1%eth0", "0x7f000001"] {
         let refused = add(&[credential("a", false, &[host])]);
-        assert!(
-            matches!(refused, Err(Unusable::Destination { .. })),
-            "{host}: {refused:?}"
-        );
+        assert!(matches!(refused, Err(Unusable::Destination { .. })), "{host}: {refused:?}");
     }
     assert_eq!(plans.active(), Vec::<String>::new());
 }
@@ -234,11 +153,7 @@ fn a_directory_is_read_whatever_lies_in_it() {
     std::fs::write(at("good.json"), PLAN).unwrap();
     std::fs::write(at("half.json"), &PLAN[..100]).unwrap();
     std::fs::write(at("large.json"), " ".repeat(600 << 10)).unwrap();
-    std::fs::write(
-        at("changed.json"),
-        PLAN.replace("tickets.example.com", "other.example.com"),
-    )
-    .unwrap();
+    std::fs::write(at("changed.json"), PLAN.replace("tickets.example.com", "other.example.com")).unwrap();
     std::fs::write(at("notes.txt"), "not a plan").unwrap();
     std::fs::create_dir(at("directory.json")).unwrap();
     // Nobody will ever write into it.
@@ -247,20 +162,9 @@ fn a_directory_is_read_whatever_lies_in_it() {
     let loaded = load_directory(&plans, directory.path()).unwrap();
     assert_eq!((loaded.active, loaded.ended), (1, Vec::<String>::new()));
     let unusable = loaded.unusable.iter();
-    let unusable: Vec<_> = unusable
-        .filter_map(|(path, _)| path.file_name()?.to_str())
-        .collect();
+    let unusable: Vec<_> = unusable.filter_map(|(path, _)| path.file_name()?.to_str()).collect();
     // The first by name is the plan; another for the same run is none.
-    assert_eq!(
-        unusable,
-        [
-            "directory.json",
-            "good.json",
-            "half.json",
-            "large.json",
-            "pipe.json"
-        ]
-    );
+    assert_eq!(unusable, ["directory.json", "good.json", "half.json", "large.json", "pipe.json"]);
     let active = plans.active();
     std::fs::remove_file(at("changed.json")).unwrap();
     let loaded = load_directory(&plans, directory.path()).unwrap();

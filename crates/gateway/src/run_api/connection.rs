@@ -47,10 +47,7 @@ pub(crate) struct Whose {
 
 impl Whose {
     fn new(connection: u64) -> Self {
-        Self {
-            connection,
-            run: watch::Sender::new(None),
-        }
+        Self { connection, run: watch::Sender::new(None) }
     }
 
     /// Makes the connection this run's, if it is nobody's.
@@ -166,11 +163,7 @@ pub(crate) struct Prefixed<C> {
 
 impl<C> Prefixed<C> {
     pub(crate) fn new(first: Vec<u8>, stream: C) -> Self {
-        Self {
-            first,
-            taken: 0,
-            stream,
-        }
+        Self { first, taken: 0, stream }
     }
 }
 
@@ -196,11 +189,7 @@ impl<C: AsyncRead + Unpin> AsyncRead for Prefixed<C> {
 }
 
 impl<C: AsyncWrite + Unpin> AsyncWrite for Prefixed<C> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 

@@ -22,9 +22,7 @@ impl Credentials {
 
     fn find(&self, token: &str, now: u64) -> Result<String, Unidentified> {
         let nobody = |why: &str| Unidentified::Nobody(why.to_owned());
-        let (user, password) = token
-            .split_once(':')
-            .ok_or_else(|| nobody("the token is no credential"))?;
+        let (user, password) = token.split_once(':').ok_or_else(|| nobody("the token is no credential"))?;
         let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
         let claims = keys.verify(user, password, now);
         let claims = claims.map_err(|refused| Unidentified::Nobody(refused.to_string()))?;
@@ -55,31 +53,18 @@ mod tests {
         let ring = |byte| KeyRing::single("k1", [byte; KEY_BYTES]).unwrap();
         let credentials = Credentials::new(Arc::new(RwLock::new(Arc::new(ring(1)))));
         let token = |byte, name: &str| {
-            let claims = Claims {
-                run: "uid".into(),
-                name: name.into(),
-                expires: 10,
-            };
+            let claims = Claims { run: "uid".into(), name: name.into(), expires: 10 };
             let signed = ring(byte).sign(&claims).unwrap();
             format!("{}:{}", signed.user, *signed.password)
         };
         let nobody = |why: &str| Err(Unidentified::Nobody(why.to_owned()));
         assert_eq!(credentials.find(&token(1, RUN), 9), Ok("uid".to_owned()));
-        assert_eq!(
-            credentials.find(&token(1, RUN), 10),
-            nobody("the credential has expired")
-        );
-        assert_eq!(
-            credentials.find(&token(2, RUN), 9),
-            nobody("the credential is forged or damaged")
-        );
+        assert_eq!(credentials.find(&token(1, RUN), 10), nobody("the credential has expired"));
+        assert_eq!(credentials.find(&token(2, RUN), 9), nobody("the credential is forged or damaged"));
         assert_eq!(
             credentials.find(&token(1, "model"), 9),
             nobody("the credential is a part's, and not the run's own")
         );
-        assert_eq!(
-            credentials.find("nothing", 9),
-            nobody("the token is no credential")
-        );
+        assert_eq!(credentials.find("nothing", 9), nobody("the token is no credential"));
     }
 }

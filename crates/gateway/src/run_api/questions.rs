@@ -8,9 +8,7 @@ use sympozium_api::limits::SHORT_TEXT;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::Gate;
 use sympozium_ipc::receipt::shortened;
-use sympozium_ipc::run_api::{
-    ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision,
-};
+use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -102,38 +100,22 @@ where
             return Err(refuse(ApiRefusalCode::Busy, message));
         }
         let (told, verdict) = watch::channel(None);
-        let asked = Asked {
-            content,
-            verdict: verdict.clone(),
-        };
+        let asked = Asked { content, verdict: verdict.clone() };
         questions.insert(request.approval.clone(), asked);
         drop(questions);
 
         let seconds = request.wait_seconds.min(facts.approval_seconds);
         let seconds = seconds.min(MAX_WAIT_SECONDS);
-        let question = Question {
-            run: Arc::clone(facts),
-            deadline: Instant::now() + Duration::from_secs(seconds),
-            request,
-        };
-        self.tell(
-            connection,
-            run.uid(),
-            Outcome::asked(&question.request, seconds),
-        );
+        let question =
+            Question { run: Arc::clone(facts), deadline: Instant::now() + Duration::from_secs(seconds), request };
+        self.tell(connection, run.uid(), Outcome::asked(&question.request, seconds));
         let (service, run) = (Arc::clone(self), Arc::clone(run));
         tokio::spawn(async move { service.wait(connection, run, question, told).await });
         Ok(verdict)
     }
 
     /// Waits for the answer, whoever else does. It ends with the answer, the question's time or the run.
-    async fn wait(
-        &self,
-        connection: u64,
-        run: Arc<Run>,
-        question: Question,
-        told: watch::Sender<Verdict>,
-    ) {
+    async fn wait(&self, connection: u64, run: Arc<Run>, question: Question, told: watch::Sender<Verdict>) {
         let request = question.request.clone();
         let (facts, deadline) = (Arc::clone(&question.run), question.deadline);
         let nobody = facts.approval.approvers.as_ref().is_some_and(Vec::is_empty);
@@ -199,10 +181,7 @@ impl Asked {
 
 /// Under the same name it is the same question, however long it is to wait this time.
 fn content(request: &ApprovalRequest) -> Result<Digest, ApiRefusal> {
-    let request = ApprovalRequest {
-        wait_seconds: 0,
-        ..request.clone()
-    };
+    let request = ApprovalRequest { wait_seconds: 0, ..request.clone() };
     digest(DOMAIN, &request).map_err(|_| refuse(ApiRefusalCode::Request, "this is no question"))
 }
 
@@ -220,10 +199,7 @@ fn answer(request: &ApprovalRequest, decision: Decision, reason: Option<&str>) -
 /// Holds an answer against its question and the plan: what does not fit is a no.
 fn checked(request: &ApprovalRequest, facts: &RunFacts, given: ApprovalAnswer) -> ApprovalAnswer {
     if given.approval != request.approval || given.action != request.action {
-        tracing::error!(
-            approval = request.approval,
-            "an answer was about another action than the question"
-        );
+        tracing::error!(approval = request.approval, "an answer was about another action than the question");
         let reason = "the answer that came was about another action";
         return answer(request, Decision::Denied, Some(reason));
     }

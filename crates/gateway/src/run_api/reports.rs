@@ -102,20 +102,12 @@ where
         });
         match timeout(WORK_DEADLINE, taking).await {
             Ok(Ok(taken)) => taken,
-            Ok(Err(_)) => Err(refuse(
-                ApiRefusalCode::Failed,
-                "the report could not be kept",
-            )),
+            Ok(Err(_)) => Err(refuse(ApiRefusalCode::Failed, "the report could not be kept")),
             Err(_) => Err(too_slow()),
         }
     }
 
-    async fn take(
-        &self,
-        connection: u64,
-        run: &Arc<Run>,
-        report: Report,
-    ) -> Result<Noted, ApiRefusal> {
+    async fn take(&self, connection: u64, run: &Arc<Run>, report: Report) -> Result<Noted, ApiRefusal> {
         let facts = run.facts().ok_or_else(run_is_over)?;
         // Those that wait behind one that hangs give up: they would take the room of everything else.
         let locked = timeout(WORK_DEADLINE, run.state.reports.lock()).await;
@@ -165,9 +157,7 @@ where
         };
         let tell = |outcome| self.tell(connection, run.uid(), outcome);
         for receipt in receipts {
-            tell(Outcome::Receipt {
-                receipt: Box::new(receipt),
-            });
+            tell(Outcome::Receipt { receipt: Box::new(receipt) });
         }
         if before.phase != Some(phase) {
             tell(Outcome::Phase { phase });

@@ -9,8 +9,8 @@ use sympozium_api::limits;
 use sympozium_ipc::action::{MAX_SHOWN, escaped};
 use sympozium_ipc::receipt::shortened;
 use sympozium_ipc::run_api::{
-    ApiRefusal, ApiRefusalCode, ApprovalRequest, MAX_REQUEST, MAX_SUBRUNS, MAX_TOKEN,
-    MessageRequest, Report, ScheduleRequest, SubrunsRequest, path,
+    ApiRefusal, ApiRefusalCode, ApprovalRequest, MAX_REQUEST, MAX_SUBRUNS, MAX_TOKEN, MessageRequest, Report,
+    ScheduleRequest, SubrunsRequest, path,
 };
 
 /// Characters of the name of a question.
@@ -91,9 +91,7 @@ impl Kind {
         match self {
             Self::Report => {
                 let report: Report = parse(body)?;
-                report
-                    .check()
-                    .map_err(|error| refuse(ApiRefusalCode::Request, error.to_string()))?;
+                report.check().map_err(|error| refuse(ApiRefusalCode::Request, error.to_string()))?;
                 Ok(Wish::Report(Box::new(report)))
             }
             Self::Approval => {
@@ -129,9 +127,7 @@ pub(crate) fn token(headers: &HeaderMap) -> Option<&str> {
         return None;
     }
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    let plain = !token.is_empty()
-        && token.len() <= MAX_TOKEN
-        && token.bytes().all(|byte| byte.is_ascii_graphic());
+    let plain = !token.is_empty() && token.len() <= MAX_TOKEN && token.bytes().all(|byte| byte.is_ascii_graphic());
     (plain && scheme.eq_ignore_ascii_case("bearer")).then_some(token)
 }
 
@@ -141,10 +137,7 @@ pub(crate) fn refuse(code: ApiRefusalCode, message: impl Into<String>) -> ApiRef
 }
 
 pub(crate) fn too_large() -> ApiRefusal {
-    refuse(
-        ApiRefusalCode::Size,
-        format!("a request has at most {MAX_REQUEST} bytes"),
-    )
+    refuse(ApiRefusalCode::Size, format!("a request has at most {MAX_REQUEST} bytes"))
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiRefusal> {
@@ -171,8 +164,7 @@ fn wanted(holds: bool, what: &str, most: usize) -> Result<(), ApiRefusal> {
 }
 
 fn check_approval(request: &ApprovalRequest) -> Result<(), ApiRefusal> {
-    let plain =
-        |text: &str, most| within(text, most) && text.bytes().all(|it| it.is_ascii_graphic());
+    let plain = |text: &str, most| within(text, most) && text.bytes().all(|it| it.is_ascii_graphic());
     let name = plain(&request.approval, MAX_APPROVAL_NAME);
     wanted(name, "the plain name of a question", MAX_APPROVAL_NAME)?;
     let packs = request.pack.iter().map(String::as_str);
@@ -186,8 +178,7 @@ fn check_approval(request: &ApprovalRequest) -> Result<(), ApiRefusal> {
     let shown = within(&request.shown, MAX_SHOWN);
     wanted(shown, "what a person is shown", MAX_SHOWN)?;
     if !is_harmless(&request.shown) {
-        let message =
-            "what a person is shown has characters in it that are not what they look like";
+        let message = "what a person is shown has characters in it that are not what they look like";
         return Err(refuse(ApiRefusalCode::Request, message));
     }
     Ok(())
@@ -211,10 +202,7 @@ fn check_schedule(request: &ScheduleRequest) -> Result<(), ApiRefusal> {
     let schedule = request.schedule.as_deref();
     let schedule = schedule.is_none_or(|it| within(it, limits::CRON));
     wanted(schedule, "the cron line of a schedule", limits::CRON)?;
-    let task = request
-        .task
-        .as_deref()
-        .is_none_or(|it| within(it, MAX_TASK));
+    let task = request.task.as_deref().is_none_or(|it| within(it, MAX_TASK));
     wanted(task, "the task of a schedule", MAX_TASK)
 }
 
@@ -233,18 +221,11 @@ fn check_subruns(request: &SubrunsRequest) -> Result<(), ApiRefusal> {
     }
     let mut names = HashSet::new();
     for task in &request.tasks {
-        wanted(
-            within(&task.id, MAX_TASK_NAME),
-            "the name of a task",
-            MAX_TASK_NAME,
-        )?;
+        wanted(within(&task.id, MAX_TASK_NAME), "the name of a task", MAX_TASK_NAME)?;
         let texts = task.system_prompt.iter().chain([&task.task]);
         let texts = texts.into_iter().all(|it| within(it, MAX_TASK));
         wanted(texts, "a task", MAX_TASK)?;
-        let timeout = task
-            .timeout
-            .as_deref()
-            .is_none_or(|it| within(it, MAX_TIMEOUT));
+        let timeout = task.timeout.as_deref().is_none_or(|it| within(it, MAX_TIMEOUT));
         wanted(timeout, "the time of a task", MAX_TIMEOUT)?;
         if !names.insert(task.id.as_str()) {
             let message = "two tasks have one name";

@@ -69,9 +69,7 @@ impl RunState {
 
     // A panic elsewhere leaves each of them whole.
     pub(super) fn questions(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
-        self.questions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn subruns(&self) -> MutexGuard<'_, Subruns> {

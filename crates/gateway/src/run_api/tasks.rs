@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use sympozium_api::run_plan::Gate;
 use sympozium_ipc::run_api::{
-    ApiRefusal, ApiRefusalCode, MessageRequest, ScheduleRequest, Strategy, SubrunsAnswer,
-    SubrunsRequest, Told,
+    ApiRefusal, ApiRefusalCode, MessageRequest, ScheduleRequest, Strategy, SubrunsAnswer, SubrunsRequest, Told,
 };
 use sympozium_plan::policy::tools::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
 use tokio::time::timeout;
@@ -20,29 +19,17 @@ impl<I, D, R, S: Scheduler> Service<I, D, R, S>
 where
     Self: Send + Sync + 'static,
 {
-    pub(super) async fn schedule(
-        &self,
-        run: &Arc<Run>,
-        request: ScheduleRequest,
-    ) -> Result<Told, ApiRefusal> {
+    pub(super) async fn schedule(&self, run: &Arc<Run>, request: ScheduleRequest) -> Result<Told, ApiRefusal> {
         let facts = permitted(run, SCHEDULE_TASK)?;
         within_time(self.api.scheduler.schedule(facts, request)).await
     }
 
-    pub(super) async fn message(
-        &self,
-        run: &Arc<Run>,
-        request: MessageRequest,
-    ) -> Result<Told, ApiRefusal> {
+    pub(super) async fn message(&self, run: &Arc<Run>, request: MessageRequest) -> Result<Told, ApiRefusal> {
         let facts = permitted(run, SEND_CHANNEL_MESSAGE)?;
         within_time(self.api.scheduler.message(facts, request)).await
     }
 
-    pub(super) async fn subruns(
-        &self,
-        run: &Arc<Run>,
-        request: SubrunsRequest,
-    ) -> Result<SubrunsAnswer, ApiRefusal> {
+    pub(super) async fn subruns(&self, run: &Arc<Run>, request: SubrunsRequest) -> Result<SubrunsAnswer, ApiRefusal> {
         let facts = permitted(run, SPAWN_SUBAGENTS)?;
         let mut places = Places::take(run, facts, &request)?;
         let names: Vec<String> = request.tasks.iter().map(|it| it.id.clone()).collect();
@@ -70,26 +57,21 @@ where
 fn permitted<'r>(run: &'r Arc<Run>, tool: &str) -> Result<&'r Arc<RunFacts>, ApiRefusal> {
     let facts = run.facts().ok_or_else(run_is_over)?;
     match facts.gate(tool, None) {
-        Some(Gate::Allow | Gate::Ask) if run.state.has_ended() => Err(refuse(
-            ApiRefusalCode::Denied,
-            "the run has reported how it ended",
-        )),
+        Some(Gate::Allow | Gate::Ask) if run.state.has_ended() => {
+            Err(refuse(ApiRefusalCode::Denied, "the run has reported how it ended"))
+        }
         // Where the gate is `ask` the bridge has asked: it is the one who acts.
         Some(Gate::Allow | Gate::Ask) => Ok(facts),
-        Some(Gate::Deny) | None => Err(refuse(
-            ApiRefusalCode::Denied,
-            format!("the plan of this run does not have {tool}"),
-        )),
+        Some(Gate::Deny) | None => {
+            Err(refuse(ApiRefusalCode::Denied, format!("the plan of this run does not have {tool}")))
+        }
     }
 }
 
 async fn within_time(work: impl Future<Output = Result<Told, Unable>>) -> Result<Told, ApiRefusal> {
     match timeout(WORK_DEADLINE, work).await {
         Ok(done) => Ok(done?),
-        Err(_) => Err(refuse(
-            ApiRefusalCode::Failed,
-            "it could not be done in time",
-        )),
+        Err(_) => Err(refuse(ApiRefusalCode::Failed, "it could not be done in time")),
     }
 }
 
@@ -102,11 +84,7 @@ struct Places {
 }
 
 impl Places {
-    fn take(
-        run: &Arc<Run>,
-        facts: &RunFacts,
-        request: &SubrunsRequest,
-    ) -> Result<Self, ApiRefusal> {
+    fn take(run: &Arc<Run>, facts: &RunFacts, request: &SubrunsRequest) -> Result<Self, ApiRefusal> {
         let plan = &facts.subagents;
         if plan.levels == 0 {
             let message = "the plan of this run has no runs below it";
@@ -136,11 +114,7 @@ impl Places {
         }
         *subruns = after;
         drop(subruns);
-        Ok(Self {
-            run: Arc::clone(run),
-            children,
-            running,
-        })
+        Ok(Self { run: Arc::clone(run), children, running })
     }
 
     /// None was started.

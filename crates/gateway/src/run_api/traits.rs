@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use sympozium_api::names::Digest;
 use sympozium_ipc::run_api::{
-    ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, MessageRequest, Phase, Report,
-    ScheduleRequest, SubrunsAnswer, SubrunsRequest, Told,
+    ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, MessageRequest, Phase, Report, ScheduleRequest,
+    SubrunsAnswer, SubrunsRequest, Told,
 };
 use tokio::time::Instant;
 
@@ -45,10 +45,7 @@ pub trait Decider: Send + Sync + 'static {
     /// That the plan's rule about approvers is kept (who, how many, and whether the run's author is among them) is this
     /// implementation's. The gateway checks that the answer is about this question, that it came in time, and that a yes for
     /// the whole run is one that the plan permits.
-    fn decide(
-        &self,
-        question: Question,
-    ) -> impl Future<Output = Result<ApprovalAnswer, Unable>> + Send;
+    fn decide(&self, question: Question) -> impl Future<Output = Result<ApprovalAnswer, Unable>> + Send;
 }
 
 /// What a person is asked.
@@ -67,22 +64,15 @@ pub trait Reporter: Send + Sync + 'static {
     /// What is kept of a run already. Asked before the first report of each run that this process serves: after a restart
     /// the chain goes on where it was. Asked again when a report does not follow from what is known, and after
     /// [`Unable::Overtaken`]: another gateway may have taken reports meanwhile.
-    fn kept(
-        &self,
-        run: &Arc<RunFacts>,
-    ) -> impl Future<Output = Result<Option<Kept>, Unable>> + Send;
+    fn kept(&self, run: &Arc<RunFacts>) -> impl Future<Output = Result<Option<Kept>, Unable>> + Send;
 
     /// Takes a report that follows from all before. `kept` is what is kept once it was taken.
     ///
     /// One at a time for each run, and never cut: the gateway waits for it even when nobody else does any more, and takes no
     /// other report of the run meanwhile, so it must come to an end. When it fails nothing of the report is kept, and the
     /// same report comes again.
-    fn take(
-        &self,
-        run: &Arc<RunFacts>,
-        report: Report,
-        kept: &Kept,
-    ) -> impl Future<Output = Result<(), Unable>> + Send;
+    fn take(&self, run: &Arc<RunFacts>, report: Report, kept: &Kept)
+    -> impl Future<Output = Result<(), Unable>> + Send;
 }
 
 /// How far the reports of a run have come.
@@ -103,13 +93,7 @@ pub struct Kept {
 impl Kept {
     /// Of a run that has reported nothing.
     pub fn nothing(plan: Digest) -> Self {
-        Self {
-            reports: 0,
-            last: None,
-            receipts: 0,
-            head: plan,
-            phase: None,
-        }
+        Self { reports: 0, last: None, receipts: 0, head: plan, phase: None }
     }
 
     /// Whether there will be no more.

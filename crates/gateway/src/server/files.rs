@@ -57,23 +57,16 @@ fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     ensure!(file.metadata()?.is_file(), "it is not a regular file");
     let mut text = Zeroizing::new(String::new());
     file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-    ensure!(
-        text.len() as u64 <= MAX_BYTES,
-        "it has more than {MAX_BYTES} bytes"
-    );
+    ensure!(text.len() as u64 <= MAX_BYTES, "it has more than {MAX_BYTES} bytes");
     Ok(text)
 }
 
 /// What TLS is served with, if it is, and what may be spoken inside.
-pub fn tls(
-    arguments: &ServeArguments,
-    protocols: Vec<Vec<u8>>,
-) -> anyhow::Result<Option<TlsAcceptor>> {
+pub fn tls(arguments: &ServeArguments, protocols: Vec<Vec<u8>>) -> anyhow::Result<Option<TlsAcceptor>> {
     let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else {
         return Ok(None);
     };
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_slice_iter(secret(certificate)?.as_bytes()).collect();
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(secret(certificate)?.as_bytes()).collect();
     let chain = chain.with_context(|| format!("the certificates in {}", certificate.display()))?;
     let secret_key = PrivateKeyDer::from_pem_slice(secret(key)?.as_bytes())
         .with_context(|| format!("the key in {}", key.display()))?;

@@ -43,8 +43,7 @@ const KEEP_ALIVE_TIMES: u32 = 4;
 /// The first byte of every TLS connection, and of no HTTP.
 const TLS_HANDSHAKE: u8 = 0x16;
 /// What the canary says.
-pub const CANARY: &[u8] =
-    b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
+pub const CANARY: &[u8] = b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
 
 /// Raises the limit of open files as far as it is needed: two for each connection.
 pub fn make_room(connections: usize) -> anyhow::Result<()> {
@@ -53,10 +52,7 @@ pub fn make_room(connections: usize) -> anyhow::Result<()> {
     if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
-    let raised = Rlimit {
-        current: Some(wanted),
-        maximum: limit.maximum.map(|maximum| maximum.max(wanted)),
-    };
+    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|maximum| maximum.max(wanted)) };
     let raised = setrlimit(Resource::Nofile, raised);
     ensure!(
         raised.is_ok(),
@@ -75,12 +71,7 @@ pub async fn serve(
     open: mpsc::Sender<()>,
 ) -> Result<Option<SocketAddr>, Failure> {
     let gateway = Arc::clone(gateway);
-    let serving = Serving {
-        gateway,
-        tls,
-        plain_proxy: arguments.plain_proxy,
-        open,
-    };
+    let serving = Serving { gateway, tls, plain_proxy: arguments.plain_proxy, open };
     match &arguments.listen {
         GatewayAddress::Tcp(address) => {
             let listener = bind(*address).await?;
@@ -104,14 +95,10 @@ pub async fn serve(
         GatewayAddress::Unix(path) => {
             let listener = UnixListener::bind(path);
             let listener = listener.with_context(|| format!("cannot listen on {}", path.display()));
-            let listener = listener.map_err(|error| {
-                Failure::new(error, "remove what is there, or choose another path")
-            })?;
+            let listener =
+                listener.map_err(|error| Failure::new(error, "remove what is there, or choose another path"))?;
             tracing::info!(path = %path.display(), "listening");
-            tokio::spawn(serving.accept(
-                async move || Ok((listener.accept().await?.0, None)),
-                closing,
-            ));
+            tokio::spawn(serving.accept(async move || Ok((listener.accept().await?.0, None)), closing));
             Ok(None)
         }
     }
@@ -227,11 +214,7 @@ where
 }
 
 /// Says hello to everybody, at the same address as the gateway itself.
-pub async fn canary(
-    beside: Option<SocketAddr>,
-    port: u16,
-    closing: watch::Receiver<bool>,
-) -> Result<(), Failure> {
+pub async fn canary(beside: Option<SocketAddr>, port: u16, closing: watch::Receiver<bool>) -> Result<(), Failure> {
     let address = beside.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |it| it.ip());
     let listener = bind(SocketAddr::new(address, port)).await?;
     tracing::info!(address = ?listener.local_addr().ok(), "the canary listens");
@@ -277,10 +260,7 @@ async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
     }
     let text = "text/plain";
     let line = bytes[..filled].split(|byte| *byte == b'\r').next();
-    let words: Vec<&[u8]> = line
-        .unwrap_or_default()
-        .split(|byte| *byte == b' ')
-        .collect();
+    let words: Vec<&[u8]> = line.unwrap_or_default().split(|byte| *byte == b' ').collect();
     let path = match words[..] {
         [b"GET", path, version] if version.starts_with(b"HTTP/1.") => path,
         _ => b"",
@@ -289,11 +269,7 @@ async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
         b"/healthz" => ("200 OK", text, "ok\n".to_owned()),
         b"/readyz" => match probed.ready() {
             Ok(()) => ("200 OK", text, "ok\n".to_owned()),
-            Err(why) => (
-                "503 Service Unavailable",
-                text,
-                format!("not ready: {why}\n"),
-            ),
+            Err(why) => ("503 Service Unavailable", text, format!("not ready: {why}\n")),
         },
         b"/metrics" => ("200 OK", CONTENT_TYPE, probed.metrics()),
         _ => {
@@ -310,11 +286,8 @@ async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
 }
 
 /// Serves a few short connections at once.
-async fn small<F>(
-    listener: TcpListener,
-    mut closing: watch::Receiver<bool>,
-    answer: impl Fn(TcpStream) -> F,
-) where
+async fn small<F>(listener: TcpListener, mut closing: watch::Receiver<bool>, answer: impl Fn(TcpStream) -> F)
+where
     F: Future<Output = ()> + Send + 'static,
 {
     let room = Arc::new(Semaphore::new(MAX_PROBES));
@@ -347,12 +320,7 @@ async fn small<F>(
 async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address}"));
-    listener.map_err(|error| {
-        Failure::new(
-            error,
-            "is the port in use, or reserved? choose another address",
-        )
-    })
+    listener.map_err(|error| Failure::new(error, "is the port in use, or reserved? choose another address"))
 }
 
 #[cfg(test)]

@@ -21,10 +21,7 @@ pub struct Seat {
 impl Peers {
     /// At most so many of each.
     pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self {
-            most,
-            open: Mutex::default(),
-        })
+        Arc::new(Self { most, open: Mutex::default() })
     }
 
     /// Room for one more of an address.
@@ -37,10 +34,7 @@ impl Peers {
         }
         open.insert(address, count + 1);
         drop(open);
-        Some(Seat {
-            peers: Arc::clone(self),
-            address,
-        })
+        Some(Seat { peers: Arc::clone(self), address })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {

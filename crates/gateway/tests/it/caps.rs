@@ -15,124 +15,109 @@ const LISTED: &[&str] = &["api.example.com 8080"];
 
 #[test]
 fn connections_are_counted_for_credential_run_and_all() {
-    run(
-        connections_are_counted_for_credential_run_and_all,
-        async || {
-            let _catcher = Catcher::at(8080, &Manner::Echo);
-            let settings = |of_credential, of_run, all| Settings {
-                connections_of_credential: of_credential,
-                connections_of_run: of_run,
-                connections: all,
-                ..Settings::default()
-            };
-            for (settings, reason) in [
-                (settings(2, 9, 9), "connections-of-credential"),
-                (settings(9, 2, 9), "connections-of-run"),
-                (settings(9, 9, 2), "connections"),
-            ] {
-                let world = World::with(settings, false, LISTED, everybody).await;
-                let first = world.tunnel(TARGET).await.expect("the first");
-                let _second = world.tunnel(TARGET).await.expect("the second");
-                assert_eq!(world.tunnel(TARGET).await.expect_err("the third"), reason);
-                drop(first);
-                world.wait_for("ended closed").await;
-                // One that went makes room for one.
-                let mut again = world.tunnel(TARGET).await;
-                for _ in 0..1000 {
-                    if again.is_ok() {
-                        break;
-                    }
-                    tokio::task::yield_now().await;
-                    again = world.tunnel(TARGET).await;
+    run(connections_are_counted_for_credential_run_and_all, async || {
+        let _catcher = Catcher::at(8080, &Manner::Echo);
+        let settings = |of_credential, of_run, all| Settings {
+            connections_of_credential: of_credential,
+            connections_of_run: of_run,
+            connections: all,
+            ..Settings::default()
+        };
+        for (settings, reason) in [
+            (settings(2, 9, 9), "connections-of-credential"),
+            (settings(9, 2, 9), "connections-of-run"),
+            (settings(9, 9, 2), "connections"),
+        ] {
+            let world = World::with(settings, false, LISTED, everybody).await;
+            let first = world.tunnel(TARGET).await.expect("the first");
+            let _second = world.tunnel(TARGET).await.expect("the second");
+            assert_eq!(world.tunnel(TARGET).await.expect_err("the third"), reason);
+            drop(first);
+            world.wait_for("ended closed").await;
+            // One that went makes room for one.
+            let mut again = world.tunnel(TARGET).await;
+            for _ in 0..1000 {
+                if again.is_ok() {
+                    break;
                 }
-                assert!(again.is_ok(), "{again:?}");
+                tokio::task::yield_now().await;
+                again = world.tunnel(TARGET).await;
             }
-        },
-    );
+            assert!(again.is_ok(), "{again:?}");
+        }
+    });
 }
 
 #[test]
 fn bytes_are_counted_for_connection_credential_and_run() {
-    run(
-        bytes_are_counted_for_connection_credential_and_run,
-        async || {
-            let _catcher = Catcher::at(8080, &Manner::Echo);
-            let settings = |connection, of_credential, of_run| Settings {
-                bytes_of_connection: connection,
-                bytes_of_credential: of_credential,
-                bytes_of_run: of_run,
-                ..Settings::default()
-            };
-            const MUCH: u64 = 1 << 40;
-            for (settings, reason, again) in [
-                (settings(1000, MUCH, MUCH), "bytes-of-connection", true),
-                (settings(MUCH, 1000, MUCH), "bytes-of-credential", false),
-                (settings(MUCH, MUCH, 1000), "bytes-of-run", false),
-            ] {
-                let world = World::with(settings, false, LISTED, everybody).await;
-                let mut tunnel = world.tunnel(TARGET).await.expect("allowed");
-                // There and back: all that may be.
-                assert!(echoes(&mut tunnel, &[1; 500]).await);
-                assert!(!echoes(&mut tunnel, &[1; 1]).await, "{reason}");
-                world.wait_for(&format!("ended {reason}")).await;
-                assert_eq!(world.tunnel(TARGET).await.is_ok(), again, "{reason}");
-            }
-        },
-    );
+    run(bytes_are_counted_for_connection_credential_and_run, async || {
+        let _catcher = Catcher::at(8080, &Manner::Echo);
+        let settings = |connection, of_credential, of_run| Settings {
+            bytes_of_connection: connection,
+            bytes_of_credential: of_credential,
+            bytes_of_run: of_run,
+            ..Settings::default()
+        };
+        const MUCH: u64 = 1 << 40;
+        for (settings, reason, again) in [
+            (settings(1000, MUCH, MUCH), "bytes-of-connection", true),
+            (settings(MUCH, 1000, MUCH), "bytes-of-credential", false),
+            (settings(MUCH, MUCH, 1000), "bytes-of-run", false),
+        ] {
+            let world = World::with(settings, false, LISTED, everybody).await;
+            let mut tunnel = world.tunnel(TARGET).await.expect("allowed");
+            // There and back: all that may be.
+            assert!(echoes(&mut tunnel, &[1; 500]).await);
+            assert!(!echoes(&mut tunnel, &[1; 1]).await, "{reason}");
+            world.wait_for(&format!("ended {reason}")).await;
+            assert_eq!(world.tunnel(TARGET).await.is_ok(), again, "{reason}");
+        }
+    });
 }
 
 #[test]
 fn silence_and_length_end_a_tunnel_and_bytes_keep_it() {
-    run(
-        silence_and_length_end_a_tunnel_and_bytes_keep_it,
-        async || {
-            let _catcher = Catcher::at(8080, &Manner::Echo);
-            // A machine that is too slow for a limit gets a longer one.
-            let mut in_time = false;
-            for idle_limit in growing(Duration::from_millis(200)) {
-                let idle = Settings {
-                    idle_limit,
-                    ..Settings::default()
-                };
-                let world = World::with(idle, false, LISTED, everybody).await;
-                let started = Instant::now();
-                let mut tunnel = world.tunnel(TARGET).await;
-                let echoed = match &mut tunnel {
-                    Ok(tunnel) => echoes(tunnel, b"x").await,
-                    Err(_) => false,
-                };
-                let (Ok(mut tunnel), true) = (tunnel, echoed) else {
-                    assert!(started.elapsed() >= idle_limit, "{:?}", world.outcomes());
-                    continue;
-                };
-                assert_eq!(read_all(&mut tunnel).await, b"");
-                world.wait_for("ended idle").await;
-                in_time = true;
-                break;
-            }
-            assert!(in_time);
+    run(silence_and_length_end_a_tunnel_and_bytes_keep_it, async || {
+        let _catcher = Catcher::at(8080, &Manner::Echo);
+        // A machine that is too slow for a limit gets a longer one.
+        let mut in_time = false;
+        for idle_limit in growing(Duration::from_millis(200)) {
+            let idle = Settings { idle_limit, ..Settings::default() };
+            let world = World::with(idle, false, LISTED, everybody).await;
+            let started = Instant::now();
+            let mut tunnel = world.tunnel(TARGET).await;
+            let echoed = match &mut tunnel {
+                Ok(tunnel) => echoes(tunnel, b"x").await,
+                Err(_) => false,
+            };
+            let (Ok(mut tunnel), true) = (tunnel, echoed) else {
+                assert!(started.elapsed() >= idle_limit, "{:?}", world.outcomes());
+                continue;
+            };
+            assert_eq!(read_all(&mut tunnel).await, b"");
+            world.wait_for("ended idle").await;
+            in_time = true;
+            break;
+        }
+        assert!(in_time);
 
-            let mut in_time = false;
-            for connection_limit in growing(Duration::from_millis(300)) {
-                let long = Settings {
-                    connection_limit,
-                    ..Settings::default()
-                };
-                let world = World::with(long, false, LISTED, everybody).await;
-                let started = Instant::now();
-                let Ok(mut tunnel) = world.tunnel(TARGET).await else {
-                    assert!(started.elapsed() >= connection_limit);
-                    continue;
-                };
-                while echoes(&mut tunnel, b"x").await {}
+        let mut in_time = false;
+        for connection_limit in growing(Duration::from_millis(300)) {
+            let long = Settings { connection_limit, ..Settings::default() };
+            let world = World::with(long, false, LISTED, everybody).await;
+            let started = Instant::now();
+            let Ok(mut tunnel) = world.tunnel(TARGET).await else {
                 assert!(started.elapsed() >= connection_limit);
-                world.wait_for("ended too-long").await;
-                in_time = true;
-                break;
-            }
-            assert!(in_time);
-        },
-    );
+                continue;
+            };
+            while echoes(&mut tunnel, b"x").await {}
+            assert!(started.elapsed() >= connection_limit);
+            world.wait_for("ended too-long").await;
+            in_time = true;
+            break;
+        }
+        assert!(in_time);
+    });
 }
 
 #[test]
@@ -140,10 +125,7 @@ fn heads_that_do_not_come_hold_nothing_open() {
     run(heads_that_do_not_come_hold_nothing_open, async || {
         // A machine that is too slow to say anything before the deadline gets a longer one.
         for head_deadline in growing(Duration::from_millis(200)) {
-            let settings = Settings {
-                head_deadline,
-                ..Settings::default()
-            };
+            let settings = Settings { head_deadline, ..Settings::default() };
             let world = World::with(settings, false, LISTED, everybody).await;
             let mut silent = TcpStream::connect(world.address).await.expect("it listens");
             assert_eq!(read_all(&mut silent).await, b"");
@@ -165,10 +147,7 @@ fn heads_that_do_not_come_hold_nothing_open() {
 fn nobody_at_the_other_end() {
     run(nobody_at_the_other_end, async || {
         let world = World::new(false, LISTED, everybody).await;
-        assert_eq!(
-            world.tunnel(TARGET).await.expect_err("refused"),
-            "connect-failed"
-        );
+        assert_eq!(world.tunnel(TARGET).await.expect_err("refused"), "connect-failed");
         assert_eq!(world.outcomes(), ["refused connect-failed"]);
     });
 }

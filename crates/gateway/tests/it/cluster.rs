@@ -84,18 +84,10 @@ impl World {
         let kinds = kinds.to_string_lossy().into_owned();
         let apply = ["apply", "--server-side", "--force-conflicts", "-f", &kinds];
         admin.run(&apply).expect("our kinds");
-        let wait = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "-f",
-            &kinds,
-        ];
+        let wait = ["wait", "--for=condition=Established", "--timeout=60s", "-f", &kinds];
         admin.run(&wait).expect("our kinds");
 
-        let namespace = cluster
-            .namespace(label, Security::Privileged)
-            .expect("a namespace");
+        let namespace = cluster.namespace(label, Security::Privileged).expect("a namespace");
         let name = namespace.name();
         for object in [
             json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "gateway" } }),
@@ -113,13 +105,8 @@ impl World {
             namespace.create(&object).expect("created");
         }
         let directory = tempfile::tempdir().expect("a directory");
-        let token = namespace
-            .kubectl()
-            .run(&["create", "token", "gateway"])
-            .expect("a token");
-        let ways = admin
-            .json(&["config", "view", "--raw"])
-            .expect("a kubeconfig");
+        let token = namespace.kubectl().run(&["create", "token", "gateway"]).expect("a token");
+        let ways = admin.json(&["config", "view", "--raw"]).expect("a kubeconfig");
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{ "name": "c", "cluster": ways["clusters"][0]["cluster"] }],
@@ -132,12 +119,7 @@ impl World {
         let (root, _, certificate, key) = certificate(&[HOST]);
         fs::write(at("tls.crt"), certificate).expect("written");
         fs::write(at("tls.key"), key).expect("written");
-        Some(Self {
-            admin,
-            namespace,
-            directory,
-            root,
-        })
+        Some(Self { admin, namespace, directory, root })
     }
 
     pub fn kubectl(&self, arguments: &[&str]) -> String {
@@ -164,15 +146,7 @@ impl World {
     /// Changes a status, as somebody who may.
     pub fn set_status(&self, kind: &str, name: &str, status: &Value) {
         let patch = json!({ "status": status }).to_string();
-        self.kubectl(&[
-            "patch",
-            kind,
-            name,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &patch,
-        ]);
+        self.kubectl(&["patch", kind, name, "--subresource=status", "--type=merge", "-p", &patch]);
     }
 
     /// A run with a plan and a pod that the status does not name yet.
@@ -200,12 +174,7 @@ impl World {
         let digest = RunPlan::digest_of(bytes.as_bytes());
         let status = json!({ "phase": "Pending", "planDigest": digest });
         self.set_status("agentrun", name, &status);
-        Run {
-            plan,
-            account,
-            pod,
-            pod_uid,
-        }
+        Run { plan, account, pod, pod_uid }
     }
 
     /// A run that is to be served.
@@ -263,9 +232,7 @@ impl World {
 
     pub fn gateway(&self, label: &str) -> Program {
         let program = self.unready_gateway(label);
-        assert!(blocking(|| wait_until(PATIENCE, || program
-            .log()
-            .contains("were listed"))));
+        assert!(blocking(|| wait_until(PATIENCE, || program.log().contains("were listed"))));
         program
     }
 
@@ -288,14 +255,8 @@ impl World {
             .spawn()
             .expect("it starts");
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut program = Program {
-            child,
-            log: path,
-            address: nowhere,
-            probes: nowhere,
-        };
-        let found =
-            blocking(|| wait_until(PATIENCE, || program.log().contains("listening for probes")));
+        let mut program = Program { child, log: path, address: nowhere, probes: nowhere };
+        let found = blocking(|| wait_until(PATIENCE, || program.log().contains("listening for probes")));
         assert!(found, "{}", program.log());
         program.address = program.listens("listening");
         program.probes = program.listens("listening for probes");
@@ -324,9 +285,7 @@ impl World {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let stream = TcpStream::connect(program.address).await?;
         let name = ServerName::try_from(HOST).expect("a name");
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
     /// A bridge whose run is served: waits until the gateway knows it. The connection is the run's from the start, so that it
@@ -347,12 +306,7 @@ impl World {
 
     /// How a report is answered once the API server has said whose the token is: on a busy machine the gateway does not wait
     /// for that as long as it takes. Each time with a connection of its own, because one that is nobody's is cut.
-    pub async fn told(
-        &self,
-        program: &Program,
-        token: &str,
-        report: &Report,
-    ) -> Result<u64, String> {
+    pub async fn told(&self, program: &Program, token: &str, report: &Report) -> Result<u64, String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let told = self.bridge(program, token).await.report(report).await;
@@ -368,11 +322,7 @@ impl World {
         let uid = run.plan.run.uid.as_str();
         let known = |line: &str| line.contains("a run is served") && line.contains(uid);
         let found = || program.log().lines().any(known);
-        assert!(
-            blocking(|| wait_until(PATIENCE, found)),
-            "{}",
-            program.log()
-        );
+        assert!(blocking(|| wait_until(PATIENCE, found)), "{}", program.log());
     }
 }
 
@@ -388,10 +338,7 @@ impl Drop for World {
 impl Run {
     pub fn reports(&self) -> Reporting {
         let bytes = self.plan.to_bytes().expect("JSON");
-        Reporting {
-            chain: Chain::new(RunPlan::digest_of(&bytes)),
-            number: 0,
-        }
+        Reporting { chain: Chain::new(RunPlan::digest_of(&bytes)), number: 0 }
     }
 
     /// The name of an object of the run.
@@ -407,13 +354,8 @@ impl Program {
 
     fn listens(&self, message: &str) -> SocketAddr {
         let log = self.log();
-        let lines = log
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        let line = lines
-            .into_iter()
-            .find(|it| it["message"] == message)
-            .expect("a line");
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let line = lines.into_iter().find(|it| it["message"] == message).expect("a line");
         let address = line["address"].as_str().expect("an address");
         let address = address.trim_start_matches("Some(").trim_end_matches(')');
         address.parse().expect("an address")
@@ -431,10 +373,7 @@ impl Program {
     pub async fn probe(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.probes).await.expect("it listens");
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
-        stream
-            .write_all(request.as_bytes())
-            .await
-            .expect("it reads");
+        stream.write_all(request.as_bytes()).await.expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("an answer");
         answer

@@ -66,11 +66,7 @@ impl Dns {
                 break (udp, tcp, address);
             }
         };
-        let dns = Self {
-            address,
-            answers,
-            asked: Arc::default(),
-        };
+        let dns = Self { address, answers, asked: Arc::default() };
         tokio::spawn(dns.clone().over_udp(udp));
         tokio::spawn(dns.clone().over_tcp(tcp));
         dns
@@ -116,10 +112,7 @@ impl Dns {
         let (name, kind, end) = parse(question);
         let before = {
             let mut asked = self.asked.lock().expect("not poisoned");
-            let before = asked
-                .iter()
-                .filter(|it| **it == (name.clone(), kind))
-                .count();
+            let before = asked.iter().filter(|it| **it == (name.clone(), kind)).count();
             asked.push((name.clone(), kind));
             before
         };
@@ -197,9 +190,7 @@ fn head(kind: u16) -> Vec<u8> {
 }
 
 fn records(name: &[u8], kind: u16, list: &[&str]) -> Vec<Vec<u8>> {
-    let parsed = list
-        .iter()
-        .map(|it| it.parse::<IpAddr>().expect("an address"));
+    let parsed = list.iter().map(|it| it.parse::<IpAddr>().expect("an address"));
     let bytes = parsed.filter_map(|address| match (address, kind) {
         (IpAddr::V4(it), A) => Some(it.octets().to_vec()),
         (IpAddr::V6(it), AAAA) => Some(it.octets().to_vec()),

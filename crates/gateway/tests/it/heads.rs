@@ -23,10 +23,7 @@ impl Outside for Recorder {
     type Stream = DuplexStream;
 
     async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
-        self.resolved
-            .lock()
-            .expect("not poisoned")
-            .push(name.to_owned());
+        self.resolved.lock().expect("not poisoned").push(name.to_owned());
         Ok(vec![IpAddr::from([1, 2, 3, 4])])
     }
 
@@ -41,28 +38,14 @@ impl Outside for Recorder {
 async fn sent(bytes: &[u8]) -> (String, Recorder) {
     let outside = Recorder::default();
     let gateway = Gateway::new(keys(), Settings::default(), outside.clone());
-    let planned = [credential(
-        "c",
-        false,
-        &[
-            "api.example.com 443",
-            "*.cdn.example.com 8080",
-            "10.0.0.7 5432",
-        ],
-    )];
-    gateway
-        .plans()
-        .add_credentials(RUN, &planned)
-        .expect("a plan");
+    let planned = [credential("c", false, &["api.example.com 443", "*.cdn.example.com 8080", "10.0.0.7 5432"])];
+    gateway.plans().add_credentials(RUN, &planned).expect("a plan");
     let (mut client, ours) = duplex(1 << 20);
     client.write_all(bytes).await.expect("room for it");
     client.shutdown().await.expect("it can be closed");
     gateway.serve(ours).await;
     let mut answer = Vec::new();
-    client
-        .read_to_end(&mut answer)
-        .await
-        .expect("it was closed");
+    client.read_to_end(&mut answer).await.expect("it was closed");
     (String::from_utf8_lossy(&answer).into_owned(), outside)
 }
 
@@ -70,10 +53,7 @@ impl Recorder {
     fn did(&self) -> (Vec<String>, Vec<String>) {
         let resolved = self.resolved.lock().expect("not poisoned").clone();
         let connected = self.connected.lock().expect("not poisoned");
-        (
-            resolved,
-            connected.iter().map(ToString::to_string).collect(),
-        )
+        (resolved, connected.iter().map(ToString::to_string).collect())
     }
 }
 
@@ -87,62 +67,18 @@ async fn heads_that_could_be_read_in_two_ways_connect_to_nobody() {
     let target = "CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n";
     let page = "GET http://x.cdn.example.com:8080/ HTTP/1.1\r\nHost: x.cdn.example.com:8080\r\n";
     for (what, head, status) in [
-        (
-            "bare line feed",
-            format!("{target}{auth}").replace("\r\n", "\n") + "\n",
-            "400",
-        ),
-        (
-            "folded line",
-            format!("{target}{auth}X: a\r\n b\r\n\r\n"),
-            "400",
-        ),
+        ("bare line feed", format!("{target}{auth}").replace("\r\n", "\n") + "\n", "400"),
+        ("folded line", format!("{target}{auth}X: a\r\n b\r\n\r\n"), "400"),
         ("NUL", format!("{target}{auth}X: \0\r\n\r\n"), "400"),
-        (
-            "space before colon",
-            format!("{target}{auth}X : y\r\n\r\n"),
-            "400",
-        ),
-        (
-            "two hosts",
-            format!("{target}{auth}Host: other\r\n\r\n"),
-            "400",
-        ),
-        (
-            "another host",
-            format!("{}{auth}\r\n", target.replace("Host: api", "Host: xpi")),
-            "400",
-        ),
-        (
-            "both lengths",
-            format!("{page}{auth}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
-            "400",
-        ),
-        (
-            "two lengths",
-            format!("{page}{auth}Content-Length: 1\r\nContent-Length: 1\r\n\r\n"),
-            "400",
-        ),
-        (
-            "odd encoding",
-            format!("{page}{auth}Transfer-Encoding: gzip, chunked\r\n\r\n"),
-            "400",
-        ),
-        (
-            "a tunnel with a body",
-            format!("{target}{auth}Content-Length: 3\r\n\r\nabc"),
-            "400",
-        ),
-        (
-            "a path",
-            format!("GET / HTTP/1.1\r\nHost: api.example.com\r\n{auth}\r\n"),
-            "400",
-        ),
-        (
-            "https",
-            format!("GET https://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\n{auth}\r\n"),
-            "400",
-        ),
+        ("space before colon", format!("{target}{auth}X : y\r\n\r\n"), "400"),
+        ("two hosts", format!("{target}{auth}Host: other\r\n\r\n"), "400"),
+        ("another host", format!("{}{auth}\r\n", target.replace("Host: api", "Host: xpi")), "400"),
+        ("both lengths", format!("{page}{auth}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"), "400"),
+        ("two lengths", format!("{page}{auth}Content-Length: 1\r\nContent-Length: 1\r\n\r\n"), "400"),
+        ("odd encoding", format!("{page}{auth}Transfer-Encoding: gzip, chunked\r\n\r\n"), "400"),
+        ("a tunnel with a body", format!("{target}{auth}Content-Length: 3\r\n\r\nabc"), "400"),
+        ("a path", format!("GET / HTTP/1.1\r\nHost: api.example.com\r\n{auth}\r\n"), "400"),
+        ("https", format!("GET https://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\n{auth}\r\n"), "400"),
         (
             "a user",
             format!(
@@ -150,31 +86,11 @@ async fn heads_that_could_be_read_in_two_ways_connect_to_nobody() {
             ),
             "400",
         ),
-        (
-            "two credentials",
-            format!("{target}{auth}{auth}\r\n"),
-            "407",
-        ),
-        (
-            "too many headers",
-            format!("{target}{auth}{}\r\n", "X: y\r\n".repeat(64)),
-            "431",
-        ),
-        (
-            "too long",
-            format!("{target}{auth}X: {}\r\n\r\n", "y".repeat(16 * 1024)),
-            "431",
-        ),
-        (
-            "another port",
-            format!("{}{auth}\r\n", target.replace("443", "80")),
-            "403",
-        ),
-        (
-            "another host",
-            format!("{}{auth}\r\n", target.replace("api", "apo")),
-            "403",
-        ),
+        ("two credentials", format!("{target}{auth}{auth}\r\n"), "407"),
+        ("too many headers", format!("{target}{auth}{}\r\n", "X: y\r\n".repeat(64)), "431"),
+        ("too long", format!("{target}{auth}X: {}\r\n\r\n", "y".repeat(16 * 1024)), "431"),
+        ("another port", format!("{}{auth}\r\n", target.replace("443", "80")), "403"),
+        ("another host", format!("{}{auth}\r\n", target.replace("api", "apo")), "403"),
     ] {
         let (answer, outside) = sent(head.as_bytes()).await;
         assert_eq!(answer.get(9..12), Some(status), "{what}: {answer}");
@@ -182,20 +98,12 @@ async fn heads_that_could_be_read_in_two_ways_connect_to_nobody() {
     }
     let (answer, outside) = sent(format!("{target}{auth}\r\n").as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert_eq!(
-        outside.did(),
-        (vec!["api.example.com".into()], vec!["1.2.3.4:443".into()])
-    );
+    assert_eq!(outside.did(), (vec!["api.example.com".into()], vec!["1.2.3.4:443".into()]));
 }
 
 #[tokio::test]
 async fn nothing_is_looked_at_before_the_credential() {
-    for line in [
-        "CONNECT api.example.com:443",
-        "CONNECT nonsense",
-        "GET /",
-        "GET http://169.254.169.254/",
-    ] {
+    for line in ["CONNECT api.example.com:443", "CONNECT nonsense", "GET /", "GET http://169.254.169.254/"] {
         let head = format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n");
         let (answer, outside) = sent(head.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 407 "), "{line}: {answer}");

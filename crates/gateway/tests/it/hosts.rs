@@ -69,123 +69,96 @@ const NEVER: &[&str] = &[
 
 #[test]
 fn e52_no_notation_of_a_private_or_special_address_gets_out() {
-    run(
-        e52_no_notation_of_a_private_or_special_address_gets_out,
-        async || {
-            let world = World::new(true, &[], everybody).await;
-            let catchers = [80, 8080].map(|port| Catcher::at(port, &Manner::Echo));
-            for host in NEVER {
-                for (line, host_header) in [
-                    (format!("CONNECT {host}:8080"), format!("{host}:8080")),
-                    (format!("GET http://{host}/"), (*host).to_owned()),
-                ] {
-                    let (_, answer) = world.ask(&line, &host_header).await;
-                    let status = answer.get(9..12).unwrap_or_default();
-                    assert!(["400", "403"].contains(&status), "{line}: {answer}");
-                }
-            }
-            for catcher in &catchers {
-                assert_eq!(catcher.caught().await, Vec::<String>::new());
-            }
-            assert_eq!(world.dns.asked(), Vec::<String>::new());
-            // And what is public does: the catchers catch.
-            for (host, at) in [
-                ("8.8.8.8", "8.8.8.8"),
-                ("[2606:4700::1]", "2606:4700::1"),
-                ("[::ffff:9.9.9.9]", "9.9.9.9"),
+    run(e52_no_notation_of_a_private_or_special_address_gets_out, async || {
+        let world = World::new(true, &[], everybody).await;
+        let catchers = [80, 8080].map(|port| Catcher::at(port, &Manner::Echo));
+        for host in NEVER {
+            for (line, host_header) in [
+                (format!("CONNECT {host}:8080"), format!("{host}:8080")),
+                (format!("GET http://{host}/"), (*host).to_owned()),
             ] {
-                let mut stream = world.tunnel(&format!("{host}:8080")).await.expect(host);
-                assert!(echoes(&mut stream, b"hello").await);
-                assert_eq!(
-                    catchers[1].caught().await.last().map(String::as_str),
-                    Some(at)
-                );
+                let (_, answer) = world.ask(&line, &host_header).await;
+                let status = answer.get(9..12).unwrap_or_default();
+                assert!(["400", "403"].contains(&status), "{line}: {answer}");
             }
-        },
-    );
+        }
+        for catcher in &catchers {
+            assert_eq!(catcher.caught().await, Vec::<String>::new());
+        }
+        assert_eq!(world.dns.asked(), Vec::<String>::new());
+        // And what is public does: the catchers catch.
+        for (host, at) in [("8.8.8.8", "8.8.8.8"), ("[2606:4700::1]", "2606:4700::1"), ("[::ffff:9.9.9.9]", "9.9.9.9")]
+        {
+            let mut stream = world.tunnel(&format!("{host}:8080")).await.expect(host);
+            assert!(echoes(&mut stream, b"hello").await);
+            assert_eq!(catchers[1].caught().await.last().map(String::as_str), Some(at));
+        }
+    });
 }
 
 #[test]
 fn a_plan_that_names_a_private_host_opens_exactly_that_one() {
-    run(
-        a_plan_that_names_a_private_host_opens_exactly_that_one,
-        async || {
-            fn answers(name: &str, _: usize) -> Answer {
-                match name {
-                    "db.team.svc.cluster.local" => addresses(&["10.1.2.3"]),
-                    "git.example.com" => addresses(&["10.9.9.9"]),
-                    "loop.team.svc.cluster.local" => addresses(&["127.0.0.1"]),
-                    "meta.team.svc.cluster.local" => addresses(&["169.254.169.254"]),
-                    _ => addresses(&["10.5.5.5"]),
-                }
+    run(a_plan_that_names_a_private_host_opens_exactly_that_one, async || {
+        fn answers(name: &str, _: usize) -> Answer {
+            match name {
+                "db.team.svc.cluster.local" => addresses(&["10.1.2.3"]),
+                "git.example.com" => addresses(&["10.9.9.9"]),
+                "loop.team.svc.cluster.local" => addresses(&["127.0.0.1"]),
+                "meta.team.svc.cluster.local" => addresses(&["169.254.169.254"]),
+                _ => addresses(&["10.5.5.5"]),
             }
-            let hosts = [
-                "10.0.0.7 5432",
-                "db.team.svc 5432",
-                "loop.team.svc",
-                "meta.team.svc",
-                "169.254.169.254",
-                "*.internal",
-                "git.example.com 22",
-                "10.9.9.9 22",
-            ];
-            let world = World::new(true, &hosts, answers).await;
-            let catcher = Catcher::at(5432, &Manner::Echo);
-            let ssh = Catcher::at(22, &Manner::Echo);
-            for (target, expected) in [
-                ("10.0.0.7:5432", "ok"),
-                ("10.0.0.7:5433", "not-in-plan"),
-                ("10.0.0.8:5432", "not-in-plan"),
-                ("[::ffff:10.0.0.7]:5432", "not-in-plan"),
-                ("db.team.svc:5432", "ok"),
-                ("loop.team.svc:5432", "address-not-allowed"),
-                ("meta.team.svc:5432", "metadata"),
-                ("169.254.169.254:5432", "metadata"),
-                // A domain opens no private address, and a public name none that the plan does not list itself.
-                ("db.internal:5432", "address-not-allowed"),
-                ("www.example.org:5432", "address-not-allowed"),
-                ("git.example.com:22", "ok"),
-                ("git.example.com:5432", "address-not-allowed"),
-            ] {
-                let got = world.tunnel(target).await;
-                assert_eq!(
-                    got.map_or_else(|it| it, |_| "ok".into()),
-                    expected,
-                    "{target}"
-                );
-            }
-            assert_eq!(catcher.caught().await, ["10.0.0.7", "10.1.2.3"]);
-            assert_eq!(ssh.caught().await, ["10.9.9.9"]);
-        },
-    );
+        }
+        let hosts = [
+            "10.0.0.7 5432",
+            "db.team.svc 5432",
+            "loop.team.svc",
+            "meta.team.svc",
+            "169.254.169.254",
+            "*.internal",
+            "git.example.com 22",
+            "10.9.9.9 22",
+        ];
+        let world = World::new(true, &hosts, answers).await;
+        let catcher = Catcher::at(5432, &Manner::Echo);
+        let ssh = Catcher::at(22, &Manner::Echo);
+        for (target, expected) in [
+            ("10.0.0.7:5432", "ok"),
+            ("10.0.0.7:5433", "not-in-plan"),
+            ("10.0.0.8:5432", "not-in-plan"),
+            ("[::ffff:10.0.0.7]:5432", "not-in-plan"),
+            ("db.team.svc:5432", "ok"),
+            ("loop.team.svc:5432", "address-not-allowed"),
+            ("meta.team.svc:5432", "metadata"),
+            ("169.254.169.254:5432", "metadata"),
+            // A domain opens no private address, and a public name none that the plan does not list itself.
+            ("db.internal:5432", "address-not-allowed"),
+            ("www.example.org:5432", "address-not-allowed"),
+            ("git.example.com:22", "ok"),
+            ("git.example.com:5432", "address-not-allowed"),
+        ] {
+            let got = world.tunnel(target).await;
+            assert_eq!(got.map_or_else(|it| it, |_| "ok".into()), expected, "{target}");
+        }
+        assert_eq!(catcher.caught().await, ["10.0.0.7", "10.1.2.3"]);
+        assert_eq!(ssh.caught().await, ["10.9.9.9"]);
+    });
 }
 
 #[test]
 fn this_machine_is_reached_where_that_is_set_and_planned() {
-    run(
-        this_machine_is_reached_where_that_is_set_and_planned,
-        async || {
-            let catcher = Catcher::at(11434, &Manner::Echo);
-            let hosts = ["localhost 11434"];
-            let closed = World::new(true, &hosts, everybody).await;
-            let refused = closed.tunnel("localhost:11434").await.expect_err("refused");
-            assert_eq!(refused, "address-not-allowed");
-            let settings = Settings {
-                loopback: Loopback::AsPlanned,
-                ..Settings::default()
-            };
-            let open = World::with(settings, true, &hosts, everybody).await;
-            assert!(open.tunnel("localhost:11434").await.is_ok());
-            for target in [
-                "localhost:80",
-                "127.0.0.1:11434",
-                "[::1]:11434",
-                "a.localhost:11434",
-            ] {
-                assert_eq!(open.tunnel(target).await.expect_err(target), "not-in-plan");
-            }
-            assert_eq!(catcher.caught().await, ["127.0.0.1"]);
-            assert_eq!(open.dns.asked(), Vec::<String>::new());
-        },
-    );
+    run(this_machine_is_reached_where_that_is_set_and_planned, async || {
+        let catcher = Catcher::at(11434, &Manner::Echo);
+        let hosts = ["localhost 11434"];
+        let closed = World::new(true, &hosts, everybody).await;
+        let refused = closed.tunnel("localhost:11434").await.expect_err("refused");
+        assert_eq!(refused, "address-not-allowed");
+        let settings = Settings { loopback: Loopback::AsPlanned, ..Settings::default() };
+        let open = World::with(settings, true, &hosts, everybody).await;
+        assert!(open.tunnel("localhost:11434").await.is_ok());
+        for target in ["localhost:80", "127.0.0.1:11434", "[::1]:11434", "a.localhost:11434"] {
+            assert_eq!(open.tunnel(target).await.expect_err(target), "not-in-plan");
+        }
+        assert_eq!(catcher.caught().await, ["127.0.0.1"]);
+        assert_eq!(open.dns.asked(), Vec::<String>::new());
+    });
 }

@@ -37,24 +37,12 @@ async fn world() -> (World, Catcher) {
 }
 
 /// Sends one request on a connection and reads its answer, by its length or chunks.
-async fn exchange(
-    stream: &mut TcpStream,
-    world: &World,
-    request: &str,
-    body: &[u8],
-) -> (String, Vec<u8>) {
+async fn exchange(stream: &mut TcpStream, world: &World, request: &str, body: &[u8]) -> (String, Vec<u8>) {
     let (line, fields) = request.split_once('|').unwrap_or((request, ""));
     let fields = fields.replace('|', "\r\n");
     let host = line.split('/').nth(2).expect("a host");
-    let fields = if fields.is_empty() {
-        fields
-    } else {
-        format!("{fields}\r\n")
-    };
-    let head = format!(
-        "{line} HTTP/1.1\r\nHost: {host}\r\n{}{fields}\r\n",
-        world.authorization()
-    );
+    let fields = if fields.is_empty() { fields } else { format!("{fields}\r\n") };
+    let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n{}{fields}\r\n", world.authorization());
     stream.write_all(head.as_bytes()).await.expect("it reads");
     let _ = stream.write_all(body).await;
     let mut head = read_head(stream).await;
@@ -62,9 +50,7 @@ async fn exchange(
         head = read_head(stream).await;
     }
     let mut body = Vec::new();
-    let length = head
-        .lines()
-        .find_map(|it| it.strip_prefix("Content-Length: "));
+    let length = head.lines().find_map(|it| it.strip_prefix("Content-Length: "));
     if let Some(length) = length {
         body = vec![0; length.parse().expect("a number")];
         stream.read_exact(&mut body).await.expect("all of it");
@@ -78,38 +64,25 @@ async fn exchange(
 
 #[test]
 fn answers_of_every_framing_come_through_on_one_connection() {
-    run(
-        answers_of_every_framing_come_through_on_one_connection,
-        async || {
-            let (world, catcher) = world().await;
-            let mut stream = TcpStream::connect(world.address).await.expect("it listens");
-            for (path, expected) in [
-                ("length", &b"hello"[..]),
-                ("chunks", b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"),
-                ("close", b"5\r\nhello\r\n0\r\n\r\n"),
-                ("early", b"hello"),
-            ] {
-                let line = format!("GET http://allowed.example.com/{path}");
-                let (head, body) = exchange(&mut stream, &world, &line, b"").await;
-                assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {head}");
-                assert!(
-                    head.contains("Connection: keep-alive\r\n"),
-                    "{path}: {head}"
-                );
-                assert_eq!(body, expected, "{path}");
-            }
-            // Each request had a decision and a connection of its own.
-            assert_eq!(catcher.caught().await.len(), 4);
-            assert_eq!(
-                world
-                    .outcomes()
-                    .iter()
-                    .filter(|it| it.starts_with("allowed"))
-                    .count(),
-                4
-            );
-        },
-    );
+    run(answers_of_every_framing_come_through_on_one_connection, async || {
+        let (world, catcher) = world().await;
+        let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+        for (path, expected) in [
+            ("length", &b"hello"[..]),
+            ("chunks", b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"),
+            ("close", b"5\r\nhello\r\n0\r\n\r\n"),
+            ("early", b"hello"),
+        ] {
+            let line = format!("GET http://allowed.example.com/{path}");
+            let (head, body) = exchange(&mut stream, &world, &line, b"").await;
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {head}");
+            assert!(head.contains("Connection: keep-alive\r\n"), "{path}: {head}");
+            assert_eq!(body, expected, "{path}");
+        }
+        // Each request had a decision and a connection of its own.
+        assert_eq!(catcher.caught().await.len(), 4);
+        assert_eq!(world.outcomes().iter().filter(|it| it.starts_with("allowed")).count(), 4);
+    });
 }
 
 #[test]
@@ -118,13 +91,7 @@ fn bodies_go_out_as_they_are_framed() {
         let (world, catcher) = world().await;
         let mut stream = TcpStream::connect(world.address).await.expect("it listens");
         let post = "POST http://allowed.example.com/echo";
-        let (_, body) = exchange(
-            &mut stream,
-            &world,
-            &format!("{post}|Content-Length: 5"),
-            b"hello",
-        )
-        .await;
+        let (_, body) = exchange(&mut stream, &world, &format!("{post}|Content-Length: 5"), b"hello").await;
         assert_eq!(body, b"hello");
         let (_, body) = exchange(
             &mut stream,
@@ -134,26 +101,15 @@ fn bodies_go_out_as_they_are_framed() {
         )
         .await;
         assert_eq!(body, b"5\r\nhello\r\n0\r\n\r\n");
-        let (_, body) = exchange(
-            &mut stream,
-            &world,
-            &format!("{post}|Expect: 100-continue|Content-Length: 5"),
-            b"later",
-        )
-        .await;
+        let (_, body) =
+            exchange(&mut stream, &world, &format!("{post}|Expect: 100-continue|Content-Length: 5"), b"later").await;
         assert_eq!(body, b"later");
         let much = vec![b'x'; 3 << 20];
         let line = format!("{post}|Content-Length: {}", much.len());
         let (_, body) = exchange(&mut stream, &world, &line, &much).await;
         assert!(body == much, "{} bytes", body.len());
         // What follows a body is a next head, and not a part of it.
-        let (head, _) = exchange(
-            &mut stream,
-            &world,
-            &format!("{post}|Content-Length: 0"),
-            b"",
-        )
-        .await;
+        let (head, _) = exchange(&mut stream, &world, &format!("{post}|Content-Length: 0"), b"").await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         for (body, what) in [
             (&b"5;x\r\nhello\r\n0\r\n\r\n"[..], "extension"),
@@ -163,18 +119,8 @@ fn bodies_go_out_as_they_are_framed() {
             (b"11111111111111111\r\n", "too large"),
         ] {
             let mut stream = TcpStream::connect(world.address).await.expect("it listens");
-            let (head, _) = exchange(
-                &mut stream,
-                &world,
-                &format!("{post}|Transfer-Encoding: chunked"),
-                body,
-            )
-            .await;
-            assert_eq!(
-                reason_of(&head).as_deref(),
-                Some("body-malformed"),
-                "{what}: {head}"
-            );
+            let (head, _) = exchange(&mut stream, &world, &format!("{post}|Transfer-Encoding: chunked"), body).await;
+            assert_eq!(reason_of(&head).as_deref(), Some("body-malformed"), "{what}: {head}");
         }
         assert!(!catcher.heard().contains("Proxy-"));
     });
@@ -182,131 +128,81 @@ fn bodies_go_out_as_they_are_framed() {
 
 #[test]
 fn e54_a_redirect_is_a_new_request_and_the_credential_goes_to_no_host() {
-    run(
-        e54_a_redirect_is_a_new_request_and_the_credential_goes_to_no_host,
-        async || {
-            let (world, catcher) = world().await;
-            let mut stream = TcpStream::connect(world.address).await.expect("it listens");
-            let line =
-                "GET http://allowed.example.com/redirect|X-Own: kept|Authorization: Bearer own";
-            let (head, _) = exchange(&mut stream, &world, line, b"").await;
-            assert!(head.starts_with("HTTP/1.1 302 Found\r\n"), "{head}");
-            assert!(
-                head.contains("Location: http://denied.example.com/secret\r\n"),
-                "{head}"
-            );
-            // As a client would follow it, on the same connection.
-            let (head, _) = exchange(
-                &mut stream,
-                &world,
-                "GET http://denied.example.com/secret",
-                b"",
-            )
-            .await;
-            assert_eq!(reason_of(&head).as_deref(), Some("not-in-plan"), "{head}");
-            assert_eq!(read_all(&mut stream).await, b"");
-            assert_eq!(catcher.caught().await.len(), 1);
-            let heard = catcher.heard();
-            assert!(
-                heard.contains("X-Own: kept") && heard.contains("Authorization: Bearer own"),
-                "{heard}"
-            );
-            assert!(
-                !heard.contains("Proxy-Authorization") && !heard.contains("Basic"),
-                "{heard}"
-            );
-            assert_eq!(world.dns.asked(), ["allowed.example.com"]);
-        },
-    );
+    run(e54_a_redirect_is_a_new_request_and_the_credential_goes_to_no_host, async || {
+        let (world, catcher) = world().await;
+        let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+        let line = "GET http://allowed.example.com/redirect|X-Own: kept|Authorization: Bearer own";
+        let (head, _) = exchange(&mut stream, &world, line, b"").await;
+        assert!(head.starts_with("HTTP/1.1 302 Found\r\n"), "{head}");
+        assert!(head.contains("Location: http://denied.example.com/secret\r\n"), "{head}");
+        // As a client would follow it, on the same connection.
+        let (head, _) = exchange(&mut stream, &world, "GET http://denied.example.com/secret", b"").await;
+        assert_eq!(reason_of(&head).as_deref(), Some("not-in-plan"), "{head}");
+        assert_eq!(read_all(&mut stream).await, b"");
+        assert_eq!(catcher.caught().await.len(), 1);
+        let heard = catcher.heard();
+        assert!(heard.contains("X-Own: kept") && heard.contains("Authorization: Bearer own"), "{heard}");
+        assert!(!heard.contains("Proxy-Authorization") && !heard.contains("Basic"), "{heard}");
+        assert_eq!(world.dns.asked(), ["allowed.example.com"]);
+    });
 }
 
 #[test]
 fn answers_that_could_be_read_in_two_ways_are_not_passed_on() {
-    run(
-        answers_that_could_be_read_in_two_ways_are_not_passed_on,
-        async || {
-            let (world, _catcher) = world().await;
-            for (path, reason) in [
-                ("upgrade", "answer-malformed"),
-                ("both", "answer-malformed"),
-                ("folded", "answer-malformed"),
-                ("not-http", "answer-malformed"),
-                ("none", "broken"),
-            ] {
-                let mut stream = TcpStream::connect(world.address).await.expect("it listens");
-                let line = format!("GET http://allowed.example.com/{path}");
-                let (head, _) = exchange(&mut stream, &world, &line, b"").await;
-                assert!(head.starts_with("HTTP/1.1 502 "), "{path}: {head}");
-                assert_eq!(reason_of(&head).as_deref(), Some(reason), "{path}");
-            }
-            // Too late to say so: the connection ends in the middle.
-            let (mut stream, head) = world
-                .ask(
-                    "GET http://allowed.example.com/odd-chunk",
-                    "allowed.example.com",
-                )
-                .await;
-            assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-            assert_eq!(read_all(&mut stream).await, b"");
-            world.wait_for("ended answer-malformed").await;
-        },
-    );
+    run(answers_that_could_be_read_in_two_ways_are_not_passed_on, async || {
+        let (world, _catcher) = world().await;
+        for (path, reason) in [
+            ("upgrade", "answer-malformed"),
+            ("both", "answer-malformed"),
+            ("folded", "answer-malformed"),
+            ("not-http", "answer-malformed"),
+            ("none", "broken"),
+        ] {
+            let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+            let line = format!("GET http://allowed.example.com/{path}");
+            let (head, _) = exchange(&mut stream, &world, &line, b"").await;
+            assert!(head.starts_with("HTTP/1.1 502 "), "{path}: {head}");
+            assert_eq!(reason_of(&head).as_deref(), Some(reason), "{path}");
+        }
+        // Too late to say so: the connection ends in the middle.
+        let (mut stream, head) = world.ask("GET http://allowed.example.com/odd-chunk", "allowed.example.com").await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert_eq!(read_all(&mut stream).await, b"");
+        world.wait_for("ended answer-malformed").await;
+    });
 }
 
 #[test]
 fn heads_only_and_old_clients() {
     run(heads_only_and_old_clients, async || {
         let (world, _catcher) = world().await;
-        let (mut stream, head) = world
-            .ask(
-                "HEAD http://allowed.example.com/length",
-                "allowed.example.com",
-            )
-            .await;
+        let (mut stream, head) = world.ask("HEAD http://allowed.example.com/length", "allowed.example.com").await;
         assert!(head.contains("Content-Length: 5\r\n"), "{head}");
         // No body came, so this is the next answer.
-        let (head, body) = exchange(
-            &mut stream,
-            &world,
-            "GET http://allowed.example.com/length",
-            b"",
-        )
-        .await;
-        assert!(
-            head.starts_with("HTTP/1.1 200 ") && body == b"hello",
-            "{head}"
-        );
+        let (head, body) = exchange(&mut stream, &world, "GET http://allowed.example.com/length", b"").await;
+        assert!(head.starts_with("HTTP/1.1 200 ") && body == b"hello", "{head}");
         let mut old = TcpStream::connect(world.address).await.expect("it listens");
-        let head = format!(
-            "GET http://allowed.example.com/chunks HTTP/1.0\r\n{}\r\n",
-            world.authorization()
-        );
+        let head = format!("GET http://allowed.example.com/chunks HTTP/1.0\r\n{}\r\n", world.authorization());
         old.write_all(head.as_bytes()).await.expect("it reads");
         let head = read_head(&mut old).await;
-        assert!(
-            !head.contains("chunked") && head.contains("Connection: close\r\n"),
-            "{head}"
-        );
+        assert!(!head.contains("chunked") && head.contains("Connection: close\r\n"), "{head}");
         assert_eq!(read_all(&mut old).await, b"hello");
     });
 }
 
 #[test]
 fn an_answer_may_come_before_the_request_has_ended() {
-    run(
-        an_answer_may_come_before_the_request_has_ended,
-        async || {
-            let world = World::new(false, &["allowed.example.com"], everybody).await;
-            let early = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno\n";
-            let _catcher = Catcher::at(80, &Manner::Greet(early));
-            let mut stream = TcpStream::connect(world.address).await.expect("it listens");
-            let line = "POST http://allowed.example.com/|Content-Length: 1000000";
-            let (head, body) = exchange(&mut stream, &world, line, b"the beginning").await;
-            assert!(head.starts_with("HTTP/1.1 413 Too Large\r\n"), "{head}");
-            assert_eq!(body, b"no\n");
-            // What is left of the body must not be taken for a request.
-            assert_eq!(read_all(&mut stream).await, b"");
-            world.wait_for("ended complete").await;
-        },
-    );
+    run(an_answer_may_come_before_the_request_has_ended, async || {
+        let world = World::new(false, &["allowed.example.com"], everybody).await;
+        let early = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno\n";
+        let _catcher = Catcher::at(80, &Manner::Greet(early));
+        let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+        let line = "POST http://allowed.example.com/|Content-Length: 1000000";
+        let (head, body) = exchange(&mut stream, &world, line, b"the beginning").await;
+        assert!(head.starts_with("HTTP/1.1 413 Too Large\r\n"), "{head}");
+        assert_eq!(body, b"no\n");
+        // What is left of the body must not be taken for a request.
+        assert_eq!(read_all(&mut stream).await, b"");
+        world.wait_for("ended complete").await;
+    });
 }

@@ -23,65 +23,45 @@ fn e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says() {
     if let Ok(given) = std::env::var(PRISONER) {
         return prisoner(&given);
     }
-    run(
-        e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says,
-        async || {
-            let world = World::new(false, &["db.example.com 5432"], everybody).await;
-            let catchers =
-                [53, 80, 443, 5432].map(|port| Catcher::at(port, &Manner::Greet(b"ready\n")));
-            let udp = UdpSocket::bind("0.0.0.0:53").expect("a socket");
-            udp.set_nonblocking(true).expect("it can be");
-            let directory = tempfile::tempdir().expect("a directory");
-            let socket = directory.path().join("gateway");
-            let listener = UnixListener::bind(&socket).expect("a listener");
-            let gateway = Arc::clone(&world.gateway);
-            tokio::spawn(async move { gateway.serve_unix(listener).await });
-            let credential = signed(RUN, "c", now() + 600);
-            let given = format!(
-                "{} {} {}",
-                socket.display(),
-                credential.user,
-                *credential.password
-            );
-            let name =
-                "inside::e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says";
-            let output = tokio::task::spawn_blocking(move || {
-                command("unshare")
-                    .args(["--net", "--map-root-user"])
-                    .arg(std::env::current_exe().expect("this program"))
-                    .args(["--exact", name, "--test-threads=1"])
-                    .env(PRISONER, given)
-                    .output()
-            });
-            let output = output.await.expect("it ran").expect("it starts");
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(
-                output.status.success() && text.contains("1 passed"),
-                "{text}"
-            );
-            let mut caught = Vec::new();
-            for catcher in &catchers {
-                caught.push(catcher.caught().await);
-            }
-            let nobody = Vec::<String>::new;
-            assert_eq!(
-                caught,
-                [nobody(), nobody(), nobody(), vec!["93.184.216.34".into()]]
-            );
-            assert!(udp.recv_from(&mut [0; 16]).is_err(), "a datagram got out");
-            // The second forwarder's host is not in the plan.
-            assert_eq!(
-                world
-                    .outcomes()
-                    .iter()
-                    .filter(|it| *it == "refused not-in-plan")
-                    .count(),
-                1,
-                "{:?}",
-                world.outcomes()
-            );
-        },
-    );
+    run(e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says, async || {
+        let world = World::new(false, &["db.example.com 5432"], everybody).await;
+        let catchers = [53, 80, 443, 5432].map(|port| Catcher::at(port, &Manner::Greet(b"ready\n")));
+        let udp = UdpSocket::bind("0.0.0.0:53").expect("a socket");
+        udp.set_nonblocking(true).expect("it can be");
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("gateway");
+        let listener = UnixListener::bind(&socket).expect("a listener");
+        let gateway = Arc::clone(&world.gateway);
+        tokio::spawn(async move { gateway.serve_unix(listener).await });
+        let credential = signed(RUN, "c", now() + 600);
+        let given = format!("{} {} {}", socket.display(), credential.user, *credential.password);
+        let name = "inside::e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says";
+        let output = tokio::task::spawn_blocking(move || {
+            command("unshare")
+                .args(["--net", "--map-root-user"])
+                .arg(std::env::current_exe().expect("this program"))
+                .args(["--exact", name, "--test-threads=1"])
+                .env(PRISONER, given)
+                .output()
+        });
+        let output = output.await.expect("it ran").expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        let mut caught = Vec::new();
+        for catcher in &catchers {
+            caught.push(catcher.caught().await);
+        }
+        let nobody = Vec::<String>::new;
+        assert_eq!(caught, [nobody(), nobody(), nobody(), vec!["93.184.216.34".into()]]);
+        assert!(udp.recv_from(&mut [0; 16]).is_err(), "a datagram got out");
+        // The second forwarder's host is not in the plan.
+        assert_eq!(
+            world.outcomes().iter().filter(|it| *it == "refused not-in-plan").count(),
+            1,
+            "{:?}",
+            world.outcomes()
+        );
+    });
 }
 
 /// What a command could try, and what it may do.
@@ -103,50 +83,29 @@ fn prisoner(given: &str) {
         let direct = TcpStream::connect_timeout(&target, Duration::from_secs(5));
         assert!(direct.is_err(), "TCP to {target}");
         if !target.ip().is_loopback() {
-            let own = if target.is_ipv4() {
-                "0.0.0.0:0"
-            } else {
-                "[::]:0"
-            };
+            let own = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let datagram = UdpSocket::bind(own).expect("a socket");
             for port in [53, 443] {
                 let target = SocketAddr::new(target.ip(), port);
-                assert!(
-                    datagram.send_to(b"secret", target).is_err(),
-                    "UDP to {target}"
-                );
+                assert!(datagram.send_to(b"secret", target).is_err(), "UDP to {target}");
             }
         }
     }
     assert!(std::net::ToSocketAddrs::to_socket_addrs("secret.evil.example:80").is_err());
-    for (protocol, kind) in [
-        (ipproto::ICMP, SocketType::RAW),
-        (ipproto::UDP, SocketType::RAW),
-        (ipproto::ICMP, SocketType::DGRAM),
-    ] {
-        let sent =
-            rustix::net::socket(AddressFamily::INET, kind, Some(protocol)).and_then(|socket| {
-                let target: SocketAddr = "8.8.8.8:0".parse().expect("an address");
-                rustix::net::sendto(
-                    &socket,
-                    &[8, 0, 0xf7, 0xff, 0, 0, 0, 0],
-                    SendFlags::empty(),
-                    &target,
-                )
-            });
+    for (protocol, kind) in
+        [(ipproto::ICMP, SocketType::RAW), (ipproto::UDP, SocketType::RAW), (ipproto::ICMP, SocketType::DGRAM)]
+    {
+        let sent = rustix::net::socket(AddressFamily::INET, kind, Some(protocol)).and_then(|socket| {
+            let target: SocketAddr = "8.8.8.8:0".parse().expect("an address");
+            rustix::net::sendto(&socket, &[8, 0, 0xf7, 0xff, 0, 0, 0, 0], SendFlags::empty(), &target)
+        });
         assert!(sent.is_err(), "{protocol:?} {kind:?}");
     }
 
     let words: Vec<&str> = given.split(' ').collect();
-    let credential = Credential {
-        user: words[1].to_owned(),
-        password: words[2].to_owned().into(),
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let credential = Credential { user: words[1].to_owned(), password: words[2].to_owned().into() };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let to = |host: &str| Forward {
         local: ([127, 0, 0, 1], 0).into(),
         host: Host::parse(host).expect("a host"),

@@ -1,10 +1,7 @@
 //! The gateway against real sockets, in network namespaces in which every address of the world is this machine's: what
 //! gets out anywhere is caught. Each test names one promise or one attack; `eNN` is its line in the list of hostile cases.
 
-#![expect(
-    clippy::expect_used,
-    reason = "helpers of tests are tests, which clippy does not see"
-)]
+#![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
 mod caps;
 mod cluster;

@@ -11,10 +11,7 @@ async fn outcome_of(answers: Answers) -> (String, Vec<String>) {
     let world = World::new(false, &["api.example.com 8080"], answers).await;
     let catcher = Catcher::at(8080, &Manner::Echo);
     let got = world.tunnel("api.example.com:8080").await;
-    (
-        got.map_or_else(|it| it, |_| "ok".into()),
-        catcher.caught().await,
-    )
+    (got.map_or_else(|it| it, |_| "ok".into()), catcher.caught().await)
 }
 
 fn refused(reason: &str) -> (String, Vec<String>) {
@@ -23,30 +20,24 @@ fn refused(reason: &str) -> (String, Vec<String>) {
 
 #[test]
 fn e53_a_name_that_changes_between_two_questions_is_checked_each_time() {
-    run(
-        e53_a_name_that_changes_between_two_questions_is_checked_each_time,
-        async || {
-            fn answers(_: &str, asked_before: usize) -> Answer {
-                match asked_before {
-                    0 => addresses(&["93.184.216.34"]),
-                    _ => addresses(&["169.254.169.254"]),
-                }
+    run(e53_a_name_that_changes_between_two_questions_is_checked_each_time, async || {
+        fn answers(_: &str, asked_before: usize) -> Answer {
+            match asked_before {
+                0 => addresses(&["93.184.216.34"]),
+                _ => addresses(&["169.254.169.254"]),
             }
-            let world = World::new(false, &["api.example.com 8080"], answers).await;
-            let catcher = Catcher::at(8080, &Manner::Echo);
-            // One question for one decision: what was checked is what is connected to.
-            let mut first = world.tunnel("api.example.com:8080").await.expect("public");
-            assert!(echoes(&mut first, b"one").await);
-            let second = world
-                .tunnel("api.example.com:8080")
-                .await
-                .expect_err("moved");
-            assert_eq!(second, "metadata");
-            // What was allowed goes on to where it was allowed to.
-            assert!(echoes(&mut first, b"two").await);
-            assert_eq!(catcher.caught().await, ["93.184.216.34"]);
-        },
-    );
+        }
+        let world = World::new(false, &["api.example.com 8080"], answers).await;
+        let catcher = Catcher::at(8080, &Manner::Echo);
+        // One question for one decision: what was checked is what is connected to.
+        let mut first = world.tunnel("api.example.com:8080").await.expect("public");
+        assert!(echoes(&mut first, b"one").await);
+        let second = world.tunnel("api.example.com:8080").await.expect_err("moved");
+        assert_eq!(second, "metadata");
+        // What was allowed goes on to where it was allowed to.
+        assert!(echoes(&mut first, b"two").await);
+        assert_eq!(catcher.caught().await, ["93.184.216.34"]);
+    });
 }
 
 #[test]
@@ -67,73 +58,59 @@ fn e53_another_name_that_is_public_is_fine() {
 
 #[test]
 fn e53_no_time_to_live_means_one_question_for_one_connection() {
-    run(
-        e53_no_time_to_live_means_one_question_for_one_connection,
-        async || {
-            // Every answer of the test's server lives for no time at all; a second question would give another address.
-            fn answers(_: &str, asked_before: usize) -> Answer {
-                match asked_before {
-                    0 => addresses(&["1.1.1.1"]),
-                    1 => addresses(&["2.2.2.2"]),
-                    _ => addresses(&["127.0.0.1"]),
-                }
+    run(e53_no_time_to_live_means_one_question_for_one_connection, async || {
+        // Every answer of the test's server lives for no time at all; a second question would give another address.
+        fn answers(_: &str, asked_before: usize) -> Answer {
+            match asked_before {
+                0 => addresses(&["1.1.1.1"]),
+                1 => addresses(&["2.2.2.2"]),
+                _ => addresses(&["127.0.0.1"]),
             }
-            let world = World::new(false, &["api.example.com 8080"], answers).await;
-            let catcher = Catcher::at(8080, &Manner::Echo);
-            assert!(world.tunnel("api.example.com:8080").await.is_ok());
-            assert!(world.tunnel("api.example.com:8080").await.is_ok());
-            assert!(world.tunnel("api.example.com:8080").await.is_err());
-            assert_eq!(catcher.caught().await, ["1.1.1.1", "2.2.2.2"]);
-        },
-    );
+        }
+        let world = World::new(false, &["api.example.com 8080"], answers).await;
+        let catcher = Catcher::at(8080, &Manner::Echo);
+        assert!(world.tunnel("api.example.com:8080").await.is_ok());
+        assert!(world.tunnel("api.example.com:8080").await.is_ok());
+        assert!(world.tunnel("api.example.com:8080").await.is_err());
+        assert_eq!(catcher.caught().await, ["1.1.1.1", "2.2.2.2"]);
+    });
 }
 
 #[test]
 fn e53_an_answer_is_good_for_one_decision_however_long_it_may_be_kept() {
-    run(
-        e53_an_answer_is_good_for_one_decision_however_long_it_may_be_kept,
-        async || {
-            fn answers(_: &str, asked_before: usize) -> Answer {
-                match asked_before {
-                    0 => Answer::Lasting(vec!["1.1.1.1"]),
-                    1 => Answer::Lasting(vec!["10.0.0.1"]),
-                    _ => Answer::Lasting(vec!["2.2.2.2"]),
-                }
+    run(e53_an_answer_is_good_for_one_decision_however_long_it_may_be_kept, async || {
+        fn answers(_: &str, asked_before: usize) -> Answer {
+            match asked_before {
+                0 => Answer::Lasting(vec!["1.1.1.1"]),
+                1 => Answer::Lasting(vec!["10.0.0.1"]),
+                _ => Answer::Lasting(vec!["2.2.2.2"]),
             }
-            let world = World::new(false, &["api.example.com 8080"], answers).await;
-            let catcher = Catcher::at(8080, &Manner::Echo);
-            assert!(world.tunnel("api.example.com:8080").await.is_ok());
-            assert!(world.tunnel("api.example.com:8080").await.is_err());
-            assert!(world.tunnel("api.example.com:8080").await.is_ok());
-            assert_eq!(catcher.caught().await, ["1.1.1.1", "2.2.2.2"]);
-        },
-    );
+        }
+        let world = World::new(false, &["api.example.com 8080"], answers).await;
+        let catcher = Catcher::at(8080, &Manner::Echo);
+        assert!(world.tunnel("api.example.com:8080").await.is_ok());
+        assert!(world.tunnel("api.example.com:8080").await.is_err());
+        assert!(world.tunnel("api.example.com:8080").await.is_ok());
+        assert_eq!(catcher.caught().await, ["1.1.1.1", "2.2.2.2"]);
+    });
 }
 
 #[test]
 fn e53_one_private_address_among_many_spoils_them_all() {
-    run(
-        e53_one_private_address_among_many_spoils_them_all,
-        async || {
-            let got =
-                outcome_of(|_, _| addresses(&["1.1.1.1", "2.2.2.2", "192.168.1.1", "3.3.3.3"]))
-                    .await;
-            assert_eq!(got, refused("address-not-allowed"));
-        },
-    );
+    run(e53_one_private_address_among_many_spoils_them_all, async || {
+        let got = outcome_of(|_, _| addresses(&["1.1.1.1", "2.2.2.2", "192.168.1.1", "3.3.3.3"])).await;
+        assert_eq!(got, refused("address-not-allowed"));
+    });
 }
 
 #[test]
 fn e53_one_private_address_of_the_other_family_spoils_them_all() {
-    run(
-        e53_one_private_address_of_the_other_family_spoils_them_all,
-        async || {
-            let got = outcome_of(|_, _| addresses(&["1.1.1.1", "fd00::1"])).await;
-            assert_eq!(got, refused("address-not-allowed"));
-            let mapped = outcome_of_second(|_, _| addresses(&["1.1.1.1", "::ffff:10.0.0.1"])).await;
-            assert_eq!(mapped, refused("address-not-allowed"));
-        },
-    );
+    run(e53_one_private_address_of_the_other_family_spoils_them_all, async || {
+        let got = outcome_of(|_, _| addresses(&["1.1.1.1", "fd00::1"])).await;
+        assert_eq!(got, refused("address-not-allowed"));
+        let mapped = outcome_of_second(|_, _| addresses(&["1.1.1.1", "::ffff:10.0.0.1"])).await;
+        assert_eq!(mapped, refused("address-not-allowed"));
+    });
 }
 
 /// At another port, for a second world in one namespace.
@@ -141,79 +118,60 @@ async fn outcome_of_second(answers: Answers) -> (String, Vec<String>) {
     let world = World::new(false, &["api.example.com 8081"], answers).await;
     let catcher = Catcher::at(8081, &Manner::Echo);
     let got = world.tunnel("api.example.com:8081").await;
-    (
-        got.map_or_else(|it| it, |_| "ok".into()),
-        catcher.caught().await,
-    )
+    (got.map_or_else(|it| it, |_| "ok".into()), catcher.caught().await)
 }
 
 #[test]
 fn e53_more_addresses_than_can_be_checked_are_refused() {
-    run(
-        e53_more_addresses_than_can_be_checked_are_refused,
-        async || {
-            let got = outcome_of(|_, _| {
-                Answer::Truncated(vec![
-                    "1.0.1.1", "1.0.1.2", "1.0.1.3", "1.0.1.4", "1.0.1.5", "1.0.1.6", "1.0.1.7",
-                    "1.0.1.8", "1.0.1.9", "1.0.1.10", "1.0.1.11", "1.0.1.12", "1.0.1.13",
-                    "1.0.1.14", "1.0.1.15", "1.0.1.16", "1.0.1.17", "1.0.1.18", "1.0.1.19",
-                    "1.0.1.20", "1.0.1.21", "1.0.1.22", "1.0.1.23", "1.0.1.24", "1.0.1.25",
-                    "1.0.1.26", "1.0.1.27", "1.0.1.28", "1.0.1.29", "1.0.1.30", "1.0.1.31",
-                    "1.0.1.32", "1.0.1.33",
-                ])
-            })
-            .await;
-            assert_eq!(got, refused("too-many-addresses"));
-        },
-    );
+    run(e53_more_addresses_than_can_be_checked_are_refused, async || {
+        let got = outcome_of(|_, _| {
+            Answer::Truncated(vec![
+                "1.0.1.1", "1.0.1.2", "1.0.1.3", "1.0.1.4", "1.0.1.5", "1.0.1.6", "1.0.1.7", "1.0.1.8", "1.0.1.9",
+                "1.0.1.10", "1.0.1.11", "1.0.1.12", "1.0.1.13", "1.0.1.14", "1.0.1.15", "1.0.1.16", "1.0.1.17",
+                "1.0.1.18", "1.0.1.19", "1.0.1.20", "1.0.1.21", "1.0.1.22", "1.0.1.23", "1.0.1.24", "1.0.1.25",
+                "1.0.1.26", "1.0.1.27", "1.0.1.28", "1.0.1.29", "1.0.1.30", "1.0.1.31", "1.0.1.32", "1.0.1.33",
+            ])
+        })
+        .await;
+        assert_eq!(got, refused("too-many-addresses"));
+    });
 }
 
 #[test]
 fn e53_names_that_no_plan_lists_are_never_asked_for() {
-    run(
-        e53_names_that_no_plan_lists_are_never_asked_for,
-        async || {
-            let world = World::new(
-                false,
-                &["api.example.com 443", "*.cdn.example.com 443"],
-                everybody,
-            )
-            .await;
-            let catcher = Catcher::at(443, &Manner::Echo);
-            for target in [
-                // Secrets in names, and resolvers over HTTPS.
-                "c2VjcmV0.evil.example:443",
-                "c2VjcmV0.api.example.com:443",
-                "dns.google:443",
-                "cloudflare-dns.com:443",
-                "8.8.8.8:443",
-                "1.1.1.1:853",
-                "8.8.8.8:53",
-                "api.example.com:53",
-                "cdn.example.com:443",
-            ] {
-                assert_eq!(world.tunnel(target).await.expect_err(target), "not-in-plan");
-                let url = format!("GET http://{target}/");
-                let (_, answer) = world.ask(&url, target).await;
-                assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
-            }
-            assert_eq!(world.dns.asked(), Vec::<String>::new());
-            assert!(world.tunnel("api.example.com:443").await.is_ok());
-            assert_eq!(world.dns.asked(), ["api.example.com"]);
-            assert_eq!(catcher.caught().await, ["93.184.216.34"]);
-        },
-    );
+    run(e53_names_that_no_plan_lists_are_never_asked_for, async || {
+        let world = World::new(false, &["api.example.com 443", "*.cdn.example.com 443"], everybody).await;
+        let catcher = Catcher::at(443, &Manner::Echo);
+        for target in [
+            // Secrets in names, and resolvers over HTTPS.
+            "c2VjcmV0.evil.example:443",
+            "c2VjcmV0.api.example.com:443",
+            "dns.google:443",
+            "cloudflare-dns.com:443",
+            "8.8.8.8:443",
+            "1.1.1.1:853",
+            "8.8.8.8:53",
+            "api.example.com:53",
+            "cdn.example.com:443",
+        ] {
+            assert_eq!(world.tunnel(target).await.expect_err(target), "not-in-plan");
+            let url = format!("GET http://{target}/");
+            let (_, answer) = world.ask(&url, target).await;
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        }
+        assert_eq!(world.dns.asked(), Vec::<String>::new());
+        assert!(world.tunnel("api.example.com:443").await.is_ok());
+        assert_eq!(world.dns.asked(), ["api.example.com"]);
+        assert_eq!(catcher.caught().await, ["93.184.216.34"]);
+    });
 }
 
 #[test]
 fn e53_an_answer_under_another_number_is_not_taken() {
-    run(
-        e53_an_answer_under_another_number_is_not_taken,
-        async || {
-            let got = outcome_of(|_, _| Answer::Spoofed(vec!["6.6.6.6"], vec!["1.2.3.4"])).await;
-            assert_eq!(got, ("ok".into(), vec!["1.2.3.4".into()]));
-        },
-    );
+    run(e53_an_answer_under_another_number_is_not_taken, async || {
+        let got = outcome_of(|_, _| Answer::Spoofed(vec!["6.6.6.6"], vec!["1.2.3.4"])).await;
+        assert_eq!(got, ("ok".into(), vec!["1.2.3.4".into()]));
+    });
 }
 
 #[test]
@@ -229,10 +187,7 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
             }
         }
         // Whoever answers has long enough; for the silent one nobody wants to wait.
-        let settings = |resolve_deadline| Settings {
-            resolve_deadline,
-            ..Settings::default()
-        };
+        let settings = |resolve_deadline| Settings { resolve_deadline, ..Settings::default() };
         let listed = &["*.example.com 8080"];
         let patient = World::with(settings(PATIENCE), false, listed, answers).await;
         let short = Duration::from_millis(300);
@@ -246,11 +201,7 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
             (&hasty, "silent", "resolve-timeout"),
         ] {
             let got = world.tunnel(&format!("{name}.example.com:8080")).await;
-            assert_eq!(
-                got.map_or_else(|it| it, |_| "ok".into()),
-                expected,
-                "{name}"
-            );
+            assert_eq!(got.map_or_else(|it| it, |_| "ok".into()), expected, "{name}");
         }
         assert_eq!(catcher.caught().await, ["1.2.3.4"]);
     });
@@ -258,21 +209,16 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
 
 #[test]
 fn names_of_services_are_completed_with_the_clusters_domain_and_no_others() {
-    run(
-        names_of_services_are_completed_with_the_clusters_domain_and_no_others,
-        async || {
-            let world = World::new(
-                false,
-                &["db.team.svc 8080", "api.example.com 8080", "intranet 8080"],
-                |_, _| addresses(&["10.0.0.1"]),
-            )
-            .await;
-            let _catcher = Catcher::at(8080, &Manner::Echo);
-            for target in ["db.team.svc:8080", "intranet:8080", "api.example.com:8080"] {
-                let _ = world.tunnel(target).await;
-            }
-            let asked = ["api.example.com", "db.team.svc.cluster.local", "intranet"];
-            assert_eq!(world.dns.asked(), asked);
-        },
-    );
+    run(names_of_services_are_completed_with_the_clusters_domain_and_no_others, async || {
+        let world = World::new(false, &["db.team.svc 8080", "api.example.com 8080", "intranet 8080"], |_, _| {
+            addresses(&["10.0.0.1"])
+        })
+        .await;
+        let _catcher = Catcher::at(8080, &Manner::Echo);
+        for target in ["db.team.svc:8080", "intranet:8080", "api.example.com:8080"] {
+            let _ = world.tunnel(target).await;
+        }
+        let asked = ["api.example.com", "db.team.svc.cluster.local", "intranet"];
+        assert_eq!(world.dns.asked(), asked);
+    });
 }

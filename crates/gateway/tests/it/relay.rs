@@ -42,12 +42,7 @@ fn much_comes_back_as_it_was_sent() {
         world.wait_for("ended closed").await;
         let mut watcher = world.gateway.events().subscribe(2);
         let ended = watcher.next().await.expect("it is kept");
-        let Outcome::Ended {
-            bytes_sent,
-            bytes_received,
-            ..
-        } = ended.outcome
-        else {
+        let Outcome::Ended { bytes_sent, bytes_received, .. } = ended.outcome else {
             panic!("{ended:?}");
         };
         assert_eq!((bytes_sent, bytes_received), (8 << 20, 8 << 20));
@@ -80,10 +75,7 @@ fn a_server_that_breaks_off_is_noticed() {
         let listener = TcpListener::bind("0.0.0.0:8080").await.expect("a listener");
         let mut tunnel = world.tunnel("api.example.com:8080").await.expect("allowed");
         let (mut server, _) = listener.accept().await.expect("a tunnel");
-        tunnel
-            .write_all(b"nobody reads this")
-            .await
-            .expect("it reads");
+        tunnel.write_all(b"nobody reads this").await.expect("it reads");
         assert_eq!(server.read_u8().await.ok(), Some(b'n'));
         // With unread bytes this is a reset.
         drop(server);

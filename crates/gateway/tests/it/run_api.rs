@@ -81,12 +81,7 @@ impl World {
         let gateway = gateway(desk.clone(), records, scheduler);
         let plan = plan(UID, change);
         gateway.plans().add(&plan).expect("a plan");
-        Self {
-            gateway,
-            desk,
-            directory,
-            plan,
-        }
+        Self { gateway, desk, directory, plan }
     }
 
     fn records(&self) -> Records {
@@ -120,10 +115,7 @@ impl World {
     }
 
     fn reports(&self) -> Reporting {
-        Reporting {
-            chain: Chain::new(self.plan_digest()),
-            number: 0,
-        }
+        Reporting { chain: Chain::new(self.plan_digest()), number: 0 }
     }
 
     async fn pending(&self, count: usize) {
@@ -148,10 +140,7 @@ impl World {
         while let Some(event) = watcher.try_next() {
             let event = event.expect("none was missed");
             let mut value = serde_json::to_value(&*event).expect("JSON");
-            value
-                .as_object_mut()
-                .expect("an object")
-                .remove("atMilliseconds");
+            value.as_object_mut().expect("an object").remove("atMilliseconds");
             events.push(value);
         }
         events
@@ -168,11 +157,7 @@ fn records(directory: &tempfile::TempDir) -> Records {
     Records::open(&directory.path().join("records")).expect("a directory")
 }
 
-fn gateway(
-    decider: impl Decider,
-    reporter: impl Reporter,
-    scheduler: impl Scheduler,
-) -> Arc<Gateway<Nowhere>> {
+fn gateway(decider: impl Decider, reporter: impl Reporter, scheduler: impl Scheduler) -> Arc<Gateway<Nowhere>> {
     gateway_with(Settings::default(), decider, reporter, scheduler)
 }
 
@@ -183,12 +168,7 @@ fn gateway_with(
     scheduler: impl Scheduler,
 ) -> Arc<Gateway<Nowhere>> {
     let gateway = Gateway::new(keys(), settings, Nowhere);
-    let api = RunApi {
-        identify: gateway.credentials(),
-        decider,
-        reporter,
-        scheduler,
-    };
+    let api = RunApi { identify: gateway.credentials(), decider, reporter, scheduler };
     gateway.serve_run_api(api).expect("the first");
     gateway
 }
@@ -213,10 +193,7 @@ impl Reporting {
     pub fn next(&mut self, receipts: u64) -> Report {
         let first_receipt = self.chain.len();
         let line = |number| {
-            let event = Event::Started {
-                run: UID.to_owned(),
-                by: format!("test {number}"),
-            };
+            let event = Event::Started { run: UID.to_owned(), by: format!("test {number}") };
             self.chain.add(number, event).expect("it fits").text
         };
         let receipts = (0..receipts).map(line).collect();
@@ -235,14 +212,8 @@ impl Reporting {
     }
 
     pub fn last(&mut self) -> Report {
-        let ending = Ending::Answered {
-            text: "the answer".to_owned(),
-        };
-        Report {
-            phase: Phase::Ended,
-            ending: Some(ending),
-            ..self.next(1)
-        }
+        let ending = Ending::Answered { text: "the answer".to_owned() };
+        Report { phase: Phase::Ended, ending: Some(ending), ..self.next(1) }
     }
 }
 
@@ -264,26 +235,14 @@ impl Drop for Connection {
 }
 
 impl Client {
-    pub async fn over(
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        token: &str,
-    ) -> Self {
-        let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .expect("a handshake");
+    pub async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, token: &str) -> Self {
+        let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("a handshake");
         let connection = tokio::spawn(connection);
-        Self {
-            sender,
-            token: token.to_owned(),
-            _connection: Arc::new(Connection(connection.abort_handle())),
-        }
+        Self { sender, token: token.to_owned(), _connection: Arc::new(Connection(connection.abort_handle())) }
     }
 
     pub fn with_token(&self, token: &str) -> Self {
-        Self {
-            token: token.to_owned(),
-            ..self.clone()
-        }
+        Self { token: token.to_owned(), ..self.clone() }
     }
 
     /// Status and body of the answer.

@@ -22,32 +22,15 @@ pub fn hello(name: Option<&str>, record: usize) -> Vec<u8> {
         let listed = [&[0][..], &long(name.as_bytes())].concat();
         extensions.extend([&[0, 0][..], &long(&long(&listed))].concat());
     }
-    let body = [
-        &[3, 3][..],
-        &[7; 32],
-        &[0],
-        &long(&[0x13, 1]),
-        &[1, 0],
-        &long(&extensions),
-    ]
-    .concat();
+    let body = [&[3, 3][..], &[7; 32], &[0], &long(&[0x13, 1]), &[1, 0], &long(&extensions)].concat();
     let length = u32::try_from(body.len()).expect("short").to_be_bytes();
     let message = [&[1][..], &length[1..], &body].concat();
-    let records = message
-        .chunks(record)
-        .flat_map(|it| [&[22, 3, 1][..], &long(it)].concat());
+    let records = message.chunks(record).flat_map(|it| [&[22, 3, 1][..], &long(it)].concat());
     records.collect()
 }
 
 /// A certificate for these names, and its key.
-pub fn certificate(
-    names: &[&str],
-) -> (
-    CertificateDer<'static>,
-    PrivateKeyDer<'static>,
-    String,
-    String,
-) {
+pub fn certificate(names: &[&str]) -> (CertificateDer<'static>, PrivateKeyDer<'static>, String, String) {
     let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
@@ -105,138 +88,86 @@ async fn handshake(connector: &TlsConnector, stream: TcpStream, name: &str) -> b
 
 #[test]
 fn the_server_of_a_tunnel_is_the_one_that_it_was_asked_for() {
-    run(
-        the_server_of_a_tunnel_is_the_one_that_it_was_asked_for,
-        async || {
-            let (certificate, key, ..) =
-                certificate(&["api.example.com", "other.example.com", "93.184.216.34"]);
-            server(certificate.clone(), key).await;
-            let world = World::new(
-                false,
-                &["api.example.com 443", "93.184.216.34 443"],
-                everybody,
-            )
-            .await;
-            let named = connector(certificate.clone(), true);
-            let nameless = connector(certificate, false);
-            let host = "api.example.com:443";
-            for (target, connector, name, expected) in [
-                (host, &named, "api.example.com", true),
-                (host, &named, "other.example.com", false),
-                (host, &nameless, "api.example.com", false),
-                // Clients send no name for an address.
-                ("93.184.216.34:443", &named, "93.184.216.34", true),
-                ("93.184.216.34:443", &named, "api.example.com", false),
-            ] {
-                let tunnel = world.tunnel(target).await.expect(target);
-                assert_eq!(
-                    handshake(connector, tunnel, name).await,
-                    expected,
-                    "{target} {name}"
-                );
-            }
-            for reason in ["ended other-server-name", "ended no-server-name"] {
-                world.wait_for(reason).await;
-            }
-        },
-    );
+    run(the_server_of_a_tunnel_is_the_one_that_it_was_asked_for, async || {
+        let (certificate, key, ..) = certificate(&["api.example.com", "other.example.com", "93.184.216.34"]);
+        server(certificate.clone(), key).await;
+        let world = World::new(false, &["api.example.com 443", "93.184.216.34 443"], everybody).await;
+        let named = connector(certificate.clone(), true);
+        let nameless = connector(certificate, false);
+        let host = "api.example.com:443";
+        for (target, connector, name, expected) in [
+            (host, &named, "api.example.com", true),
+            (host, &named, "other.example.com", false),
+            (host, &nameless, "api.example.com", false),
+            // Clients send no name for an address.
+            ("93.184.216.34:443", &named, "93.184.216.34", true),
+            ("93.184.216.34:443", &named, "api.example.com", false),
+        ] {
+            let tunnel = world.tunnel(target).await.expect(target);
+            assert_eq!(handshake(connector, tunnel, name).await, expected, "{target} {name}");
+        }
+        for reason in ["ended other-server-name", "ended no-server-name"] {
+            world.wait_for(reason).await;
+        }
+    });
 }
 
 #[test]
 fn nothing_of_a_tunnel_that_is_cut_reaches_the_server() {
-    run(
-        nothing_of_a_tunnel_that_is_cut_reaches_the_server,
-        async || {
-            let world = World::new(false, &["api.example.com"], everybody).await;
-            let https = Catcher::at(443, &Manner::Echo);
-            let other = Catcher::at(8443, &Manner::Echo);
-            let good = "api.example.com";
-            for (port, first, reason) in [
-                (443, b"GET / HTTP/1.1\r\n".to_vec(), "not-tls"),
-                (443, b"SSH-2.0-x\r\n".to_vec(), "not-tls"),
-                (
-                    443,
-                    hello(Some("evil.example.com"), 9999),
-                    "other-server-name",
-                ),
-                (
-                    443,
-                    hello(Some("api.example.com."), 9999),
-                    "other-server-name",
-                ),
-                (443, hello(None, 9999), "no-server-name"),
-                (443, hello(Some("evil.example.com"), 3), "other-server-name"),
-                (
-                    443,
-                    [&hello(Some(good), 9999)[..5], &[2; 40]].concat(),
-                    "hello-malformed",
-                ),
-                (
-                    8443,
-                    hello(Some("evil.example.com"), 9999),
-                    "other-server-name",
-                ),
-                (8443, hello(None, 1), "no-server-name"),
-            ] {
-                let mut tunnel = world
-                    .tunnel(&format!("{good}:{port}"))
-                    .await
-                    .expect("allowed");
-                tunnel.write_all(&first).await.expect("it reads");
-                assert_eq!(read_all(&mut tunnel).await, b"", "{reason}");
-                world.wait_for(&format!("ended {reason}")).await;
+    run(nothing_of_a_tunnel_that_is_cut_reaches_the_server, async || {
+        let world = World::new(false, &["api.example.com"], everybody).await;
+        let https = Catcher::at(443, &Manner::Echo);
+        let other = Catcher::at(8443, &Manner::Echo);
+        let good = "api.example.com";
+        for (port, first, reason) in [
+            (443, b"GET / HTTP/1.1\r\n".to_vec(), "not-tls"),
+            (443, b"SSH-2.0-x\r\n".to_vec(), "not-tls"),
+            (443, hello(Some("evil.example.com"), 9999), "other-server-name"),
+            (443, hello(Some("api.example.com."), 9999), "other-server-name"),
+            (443, hello(None, 9999), "no-server-name"),
+            (443, hello(Some("evil.example.com"), 3), "other-server-name"),
+            (443, [&hello(Some(good), 9999)[..5], &[2; 40]].concat(), "hello-malformed"),
+            (8443, hello(Some("evil.example.com"), 9999), "other-server-name"),
+            (8443, hello(None, 1), "no-server-name"),
+        ] {
+            let mut tunnel = world.tunnel(&format!("{good}:{port}")).await.expect("allowed");
+            tunnel.write_all(&first).await.expect("it reads");
+            assert_eq!(read_all(&mut tunnel).await, b"", "{reason}");
+            world.wait_for(&format!("ended {reason}")).await;
+        }
+        assert_eq!((https.heard(), other.heard()), (String::new(), String::new()));
+        // In whatever pieces a good one comes, all of it gets there.
+        for (port, record) in [(443, 9999), (443, 1), (8443, 7)] {
+            let mut tunnel = world.tunnel(&format!("{good}:{port}")).await.expect("allowed");
+            let bytes = hello(Some("API.example.com"), record);
+            for byte in &bytes[..bytes.len() - 1] {
+                tunnel.write_all(&[*byte]).await.expect("it reads");
             }
-            assert_eq!(
-                (https.heard(), other.heard()),
-                (String::new(), String::new())
-            );
-            // In whatever pieces a good one comes, all of it gets there.
-            for (port, record) in [(443, 9999), (443, 1), (8443, 7)] {
-                let mut tunnel = world
-                    .tunnel(&format!("{good}:{port}"))
-                    .await
-                    .expect("allowed");
-                let bytes = hello(Some("API.example.com"), record);
-                for byte in &bytes[..bytes.len() - 1] {
-                    tunnel.write_all(&[*byte]).await.expect("it reads");
-                }
-                tunnel
-                    .write_all(&bytes[bytes.len() - 1..])
-                    .await
-                    .expect("it reads");
-                let mut back = vec![0; bytes.len()];
-                tunnel.read_exact(&mut back).await.expect("an echo");
-                assert_eq!(back, bytes);
-                assert!(echoes(&mut tunnel, b"more").await);
-            }
-        },
-    );
+            tunnel.write_all(&bytes[bytes.len() - 1..]).await.expect("it reads");
+            let mut back = vec![0; bytes.len()];
+            tunnel.read_exact(&mut back).await.expect("an echo");
+            assert_eq!(back, bytes);
+            assert!(echoes(&mut tunnel, b"more").await);
+        }
+    });
 }
 
 #[test]
 fn other_protocols_pass_at_other_ports_whoever_speaks_first() {
-    run(
-        other_protocols_pass_at_other_ports_whoever_speaks_first,
-        async || {
-            let world = World::new(
-                false,
-                &["git.example.com 22", "db.example.com 5432"],
-                everybody,
-            )
-            .await;
-            let _ssh = Catcher::at(22, &Manner::Greet(b"SSH-2.0-server\r\n"));
-            let _db = Catcher::at(5432, &Manner::Echo);
-            let mut tunnel = world.tunnel("git.example.com:22").await.expect("allowed");
-            let mut greeting = [0; 16];
-            tunnel.read_exact(&mut greeting).await.expect("a greeting");
-            assert_eq!(&greeting, b"SSH-2.0-server\r\n");
-            assert!(echoes(&mut tunnel, b"SSH-2.0-client\r\n").await);
-            let mut tunnel = world.tunnel("db.example.com:5432").await.expect("allowed");
-            // What begins like TLS and goes on otherwise is held back until that is clear, and then passes.
-            tunnel.write_all(&[22]).await.expect("it reads");
-            assert!(echoes_after(&mut tunnel, &[22], &[0, 1, 2]).await);
-        },
-    );
+    run(other_protocols_pass_at_other_ports_whoever_speaks_first, async || {
+        let world = World::new(false, &["git.example.com 22", "db.example.com 5432"], everybody).await;
+        let _ssh = Catcher::at(22, &Manner::Greet(b"SSH-2.0-server\r\n"));
+        let _db = Catcher::at(5432, &Manner::Echo);
+        let mut tunnel = world.tunnel("git.example.com:22").await.expect("allowed");
+        let mut greeting = [0; 16];
+        tunnel.read_exact(&mut greeting).await.expect("a greeting");
+        assert_eq!(&greeting, b"SSH-2.0-server\r\n");
+        assert!(echoes(&mut tunnel, b"SSH-2.0-client\r\n").await);
+        let mut tunnel = world.tunnel("db.example.com:5432").await.expect("allowed");
+        // What begins like TLS and goes on otherwise is held back until that is clear, and then passes.
+        tunnel.write_all(&[22]).await.expect("it reads");
+        assert!(echoes_after(&mut tunnel, &[22], &[0, 1, 2]).await);
+    });
 }
 
 /// Sends more, and wants all of it back.

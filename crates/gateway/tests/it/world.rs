@@ -40,18 +40,11 @@ where
     if std::env::var_os(INSIDE).is_none() {
         return outside(name);
     }
-    for words in [
-        "link set lo up",
-        "route add local 0.0.0.0/0 dev lo",
-        "-6 route add local ::/0 dev lo",
-    ] {
+    for words in ["link set lo up", "route add local 0.0.0.0/0 dev lo", "-6 route add local ::/0 dev lo"] {
         let ip = command("ip").args(words.split(' ')).status();
         assert!(ip.expect("ip starts").success(), "ip {words}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let test = async {
         let done = tokio::time::timeout(3 * PATIENCE, body()).await;
         done.expect("the test ends");
@@ -60,9 +53,7 @@ where
 }
 
 fn outside(name: &str) {
-    let works = command("unshare")
-        .args(["--net", "--map-root-user", "ip", "link", "set", "lo", "up"])
-        .output();
+    let works = command("unshare").args(["--net", "--map-root-user", "ip", "link", "set", "lo", "up"]).output();
     if !works.is_ok_and(|it| it.status.success()) {
         return skips::record("no network namespaces, or no ip command");
     }
@@ -75,10 +66,7 @@ fn outside(name: &str) {
         .expect("it starts");
     let text = String::from_utf8_lossy(&test.stdout);
     let error = String::from_utf8_lossy(&test.stderr);
-    assert!(
-        test.status.success() && text.contains("1 passed"),
-        "inside: {text}\n{error}"
-    );
+    assert!(test.status.success() && text.contains("1 passed"), "inside: {text}\n{error}");
 }
 
 /// Addresses that no test asks for, one of each family.
@@ -106,12 +94,7 @@ pub struct Catcher {
 
 impl Catcher {
     pub fn at(port: u16, manner: &Manner) -> Self {
-        let catcher = Self {
-            port,
-            asked: Arc::default(),
-            caught: Arc::default(),
-            heard: Arc::default(),
-        };
+        let catcher = Self { port, asked: Arc::default(), caught: Arc::default(), heard: Arc::default() };
         for address in [format!("0.0.0.0:{port}"), format!("[::]:{port}")] {
             let address: SocketAddr = address.parse().expect("an address");
             let listener = listen(address).expect("a listener");
@@ -140,10 +123,7 @@ impl Catcher {
                 return stream.shutdown().await;
             }
             let heard = &bytes[..count];
-            self.heard
-                .lock()
-                .expect("not poisoned")
-                .extend_from_slice(heard);
+            self.heard.lock().expect("not poisoned").extend_from_slice(heard);
             match &manner {
                 Manner::Echo | Manner::Greet(_) => stream.write_all(heard).await?,
                 Manner::Http(answer) => {
@@ -192,9 +172,7 @@ fn is_whole(text: &str) -> bool {
     if head.contains("transfer-encoding: chunked") {
         return body.ends_with("0\r\n\r\n");
     }
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     length.is_none_or(|length| body.len() >= length.parse().expect("a number"))
 }
 
@@ -221,11 +199,7 @@ pub fn now() -> u64 {
 }
 
 pub fn signed(run: &str, name: &str, expires: u64) -> Credential {
-    let claims = Claims {
-        run: run.into(),
-        name: name.into(),
-        expires,
-    };
+    let claims = Claims { run: run.into(), name: name.into(), expires };
     keys().sign(&claims).expect("claims that fit")
 }
 
@@ -242,18 +216,12 @@ pub fn credential(name: &str, public: bool, hosts: &[&str]) -> GatewayCredential
             Some((host, port)) => (host, Some(port.parse().expect("a port"))),
             None => (*text, None),
         };
-        Destination {
-            host: host.to_owned(),
-            port,
-        }
+        Destination { host: host.to_owned(), port }
     };
     GatewayCredential {
         name: name.to_owned(),
         part: PartName(format!("part-of-{name}")),
-        reach: Reach {
-            public,
-            destinations: hosts.iter().map(destination).collect(),
-        },
+        reach: Reach { public, destinations: hosts.iter().map(destination).collect() },
     }
 }
 
@@ -295,10 +263,7 @@ impl World {
         };
         gateway.serve_run_api(api).expect("the first");
         let planned = [credential("c", public, hosts)];
-        gateway
-            .plans()
-            .add_credentials(RUN, &planned)
-            .expect("a plan");
+        gateway.plans().add_credentials(RUN, &planned).expect("a plan");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let address = listener.local_addr().expect("an address");
         let serving = Arc::clone(&gateway);
@@ -308,11 +273,7 @@ impl World {
                 tokio::spawn(async move { gateway.serve(stream).await });
             }
         });
-        Self {
-            gateway,
-            address,
-            dns,
-        }
+        Self { gateway, address, dns }
     }
 
     pub fn authorization(&self) -> String {
@@ -351,9 +312,8 @@ impl World {
 
     /// Waits until an event of this outcome is there.
     pub async fn wait_for(&self, outcome: &str) {
-        let waited = tokio::task::block_in_place(|| {
-            wait_until(PATIENCE, || self.outcomes().iter().any(|it| it == outcome))
-        });
+        let waited =
+            tokio::task::block_in_place(|| wait_until(PATIENCE, || self.outcomes().iter().any(|it| it == outcome)));
         assert!(waited, "{outcome} is not among {:?}", self.outcomes());
     }
 }
@@ -370,9 +330,7 @@ fn short(event: &Event) -> String {
 
 /// The reason that an answer of the gateway's own gives, if it is one.
 pub fn reason_of(answer: &str) -> Option<String> {
-    let line = answer
-        .lines()
-        .find_map(|it| it.strip_prefix("Sympozium-Reason: "));
+    let line = answer.lines().find_map(|it| it.strip_prefix("Sympozium-Reason: "));
     line.map(str::to_owned)
 }
 

@@ -32,9 +32,7 @@ pub enum UnusableKeys {
     #[error("it has more than {MAX_KEYS} keys")]
     TooMany,
     /// Not `ID KEY`.
-    #[error(
-        "line {0} is not an id of lower-case letters, digits and `-`, a space, and 64 hexadecimal digits"
-    )]
+    #[error("line {0} is not an id of lower-case letters, digits and `-`, a space, and 64 hexadecimal digits")]
     Line(usize),
     /// One id for two keys.
     #[error("line {0} has the id of a key before it")]
@@ -51,9 +49,7 @@ impl KeyRing {
         if !is_key_id(id) {
             return Err(UnusableKeys::Line(1));
         }
-        Ok(Self {
-            keys: vec![(id.to_owned(), Zeroizing::new(key))],
-        })
+        Ok(Self { keys: vec![(id.to_owned(), Zeroizing::new(key))] })
     }
 
     /// Reads keys: one a line, its id, a space, 64 hexadecimal digits. Blank lines and those that start with `#` say

@@ -7,20 +7,13 @@ fn ring() -> KeyRing {
 }
 
 fn claims() -> Claims {
-    Claims {
-        run: "0b9d2f1e-6f1c-4c57-9d0a-5a3a0f9f2a11".into(),
-        name: "skill-k8s.ops".into(),
-        expires: 2_000_000_000,
-    }
+    Claims { run: "0b9d2f1e-6f1c-4c57-9d0a-5a3a0f9f2a11".into(), name: "skill-k8s.ops".into(), expires: 2_000_000_000 }
 }
 
 #[test]
 fn what_was_signed_is_verified_until_it_expires() {
     let signed = ring().sign(&claims()).unwrap();
-    assert_eq!(
-        signed.user,
-        "k1.0b9d2f1e-6f1c-4c57-9d0a-5a3a0f9f2a11.skill-k8s.ops.2000000000"
-    );
+    assert_eq!(signed.user, "k1.0b9d2f1e-6f1c-4c57-9d0a-5a3a0f9f2a11.skill-k8s.ops.2000000000");
     let verify = |now| ring().verify(&signed.user, &signed.password, now);
     assert_eq!(verify(0), Ok(claims()));
     assert_eq!(verify(1_999_999_999), Ok(claims()));
@@ -51,10 +44,7 @@ fn every_changed_bit_of_name_or_password_is_noticed() {
         ring().verify(&user, &signed.password, 0).unwrap_err();
     }
     for password in flipped(&signed.password) {
-        assert_eq!(
-            ring().verify(&signed.user, &password, 0),
-            Err(Refused::Forged)
-        );
+        assert_eq!(ring().verify(&signed.user, &password, 0), Err(Refused::Forged));
     }
 }
 
@@ -68,21 +58,12 @@ fn a_code_is_good_for_its_own_claims_and_key_only() {
         "k1.0b9d2f1e-6f1c-4c57-9d0a-5a3a0f9f2a11.skill-k8s.ops.2000000001",
     ];
     for user in others {
-        assert_eq!(
-            ring().verify(user, &signed.password, 0),
-            Err(Refused::Forged)
-        );
+        assert_eq!(ring().verify(user, &signed.password, 0), Err(Refused::Forged));
     }
     let other_key = KeyRing::single("k1", [8; KEY_BYTES]).unwrap();
-    assert_eq!(
-        other_key.verify(&signed.user, &signed.password, 0),
-        Err(Refused::Forged)
-    );
+    assert_eq!(other_key.verify(&signed.user, &signed.password, 0), Err(Refused::Forged));
     let other_id = KeyRing::single("k2", [7; KEY_BYTES]).unwrap();
-    assert_eq!(
-        other_id.verify(&signed.user, &signed.password, 0),
-        Err(Refused::UnknownKey)
-    );
+    assert_eq!(other_id.verify(&signed.user, &signed.password, 0), Err(Refused::UnknownKey));
 }
 
 #[test]
@@ -113,10 +94,7 @@ fn keys_that_cannot_be_used_are_refused_without_repeating_them() {
         (format!("k1 {}", "zz".repeat(32)), UnusableKeys::Line(1)),
         (format!("k1 {key}\n\nk1 {key}"), UnusableKeys::Twice(3)),
         ("#".repeat(16 * 1024 + 1), UnusableKeys::TooLong),
-        (
-            (0..9).map(|it| format!("k{it} {key}\n")).collect(),
-            UnusableKeys::TooMany,
-        ),
+        ((0..9).map(|it| format!("k{it} {key}\n")).collect(), UnusableKeys::TooMany),
     ] {
         let found = KeyRing::parse(&text).unwrap_err();
         assert_eq!(found, error);
@@ -130,20 +108,13 @@ fn secrets_are_not_printed() {
     let signed = ring().sign(&claims()).unwrap();
     assert!(!format!("{signed:?}").contains(signed.password.as_str()));
     let url = signed.proxy_url("127.0.0.1:3128");
-    assert_eq!(
-        *url,
-        format!("http://{}:{}@127.0.0.1:3128", signed.user, *signed.password)
-    );
+    assert_eq!(*url, format!("http://{}:{}@127.0.0.1:3128", signed.user, *signed.password));
 }
 
 #[test]
 fn claims_that_do_not_fit_are_not_signed() {
     let with = |run: &str, name: &str, expires| {
-        let claims = Claims {
-            run: run.into(),
-            name: name.into(),
-            expires,
-        };
+        let claims = Claims { run: run.into(), name: name.into(), expires };
         ring().sign(&claims).map(|_| ())
     };
     assert_eq!(with("a", "b", 99_999_999_999), Ok(()));
@@ -153,11 +124,7 @@ fn claims_that_do_not_fit_are_not_signed() {
     assert_eq!(with(&"a".repeat(65), "b", 1), Err(Unsignable::Run));
     assert_eq!(with("a", "b:c", 1), Err(Unsignable::Name));
     assert_eq!(with("a", &"b".repeat(273), 1), Err(Unsignable::Name));
-    let longest = Claims {
-        run: "a".repeat(MAX_RUN_BYTES),
-        name: "b".repeat(MAX_NAME_BYTES),
-        expires: 99_999_999_999,
-    };
+    let longest = Claims { run: "a".repeat(MAX_RUN_BYTES), name: "b".repeat(MAX_NAME_BYTES), expires: 99_999_999_999 };
     let ring = KeyRing::single(&"k".repeat(MAX_KEY_ID_BYTES), [1; KEY_BYTES]).unwrap();
     let signed = ring.sign(&longest).unwrap();
     assert_eq!(signed.user.len(), MAX_USER_BYTES);
@@ -187,11 +154,7 @@ fn malformed_names_are_refused_before_anything_is_computed() {
         "k1.a.b.111111111111",
         &long,
     ] {
-        assert_eq!(
-            ring().verify(user, &password, 0),
-            Err(Refused::Malformed),
-            "{user:?}"
-        );
+        assert_eq!(ring().verify(user, &password, 0), Err(Refused::Malformed), "{user:?}");
     }
     for password in ["", "0", &"0".repeat(63), &"0".repeat(65)] {
         let refused = ring().verify("k1.a.b.1", password, 0);

@@ -59,11 +59,7 @@ pub struct Claimed {
 impl Claimed {
     pub(super) fn new(volume: &Volume, id: &RequestId, mine: &Mine) -> Self {
         mine.lock().insert(id.clone());
-        Self {
-            volume: volume.clone(),
-            id: id.clone(),
-            mine: mine.clone(),
-        }
+        Self { volume: volume.clone(), id: id.clone(), mine: mine.clone() }
     }
 
     /// Which request.
@@ -78,9 +74,7 @@ impl Claimed {
     /// When it is for another request, too large, or cannot be written.
     pub fn answer(&self, result: &ExecResult) -> Result<(), AnswerError> {
         let json = checked(&self.id, result)?;
-        Ok(self
-            .volume
-            .write(&names::result(&self.id), &json, Existing::Replace)?)
+        Ok(self.volume.write(&names::result(&self.id), &json, Existing::Replace)?)
     }
 
     /// Gives the request back, to be claimed again by whoever lists the directory next. An executor that has seen the
@@ -113,12 +107,7 @@ pub struct Abandoned {
 impl Abandoned {
     pub(super) fn new(volume: &Volume, id: &RequestId, mine: &Mine) -> Self {
         mine.lock().insert(id.clone());
-        Self {
-            volume: volume.clone(),
-            id: id.clone(),
-            mine: mine.clone(),
-            answered: AtomicBool::new(false),
-        }
+        Self { volume: volume.clone(), id: id.clone(), mine: mine.clone(), answered: AtomicBool::new(false) }
     }
 
     /// Which request.
@@ -133,12 +122,8 @@ impl Abandoned {
     /// As [`Claimed::answer`].
     pub fn answer(&self, result: &ExecResult) -> Result<(), AnswerError> {
         let json = checked(&self.id, result)?;
-        match self
-            .volume
-            .write(&names::result(&self.id), &json, Existing::Keep)
-        {
-            Err(VolumeError::Write { source, .. })
-                if source.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {}
+        match self.volume.write(&names::result(&self.id), &json, Existing::Keep) {
+            Err(VolumeError::Write { source, .. }) if source.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {}
             written => written?,
         }
         self.answered.store(true, Ordering::Relaxed);
@@ -157,10 +142,7 @@ impl Drop for Abandoned {
 
 fn checked(claimed: &RequestId, result: &ExecResult) -> Result<Vec<u8>, AnswerError> {
     if result.id != *claimed {
-        return Err(AnswerError::OtherId {
-            given: result.id.clone(),
-            claimed: claimed.clone(),
-        });
+        return Err(AnswerError::OtherId { given: result.id.clone(), claimed: claimed.clone() });
     }
     Ok(result.to_json()?)
 }

@@ -100,10 +100,7 @@ mod tests {
         assert_eq!(later.growing_since(&id(1)), None);
         assert_eq!(later.due(now), None);
         assert_eq!(later.first(), Some(at(1)));
-        assert_eq!(
-            later.due(at(5)),
-            Some((id(2), Reason::Growing { since: now }))
-        );
+        assert_eq!(later.due(at(5)), Some((id(2), Reason::Growing { since: now })));
         assert_eq!(later.due(at(5)), Some((id(1), Reason::Leased)));
         assert_eq!(later.due(at(5)), None);
         assert!(!later.contains(&id(1)));
@@ -117,10 +114,7 @@ mod tests {
             assert!(later.insert(&id(number), now, Reason::Leased));
         }
         assert!(!later.insert(&id(MAX_LATER), now, Reason::Leased));
-        assert!(
-            later.insert(&id(7), now, Reason::Leased),
-            "it has its place"
-        );
+        assert!(later.insert(&id(7), now, Reason::Leased), "it has its place");
         later.remove(&id(0));
         assert!(later.insert(&id(MAX_LATER), now, Reason::Leased));
     }

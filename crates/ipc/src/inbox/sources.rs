@@ -114,11 +114,7 @@ impl Sources {
     }
 
     /// The next name, or `None` when there is none for now.
-    pub(super) fn next(
-        &mut self,
-        volume: &Volume,
-        now: Instant,
-    ) -> Result<Option<(Candidate, Origin)>, VolumeError> {
+    pub(super) fn next(&mut self, volume: &Volume, now: Instant) -> Result<Option<(Candidate, Origin)>, VolumeError> {
         if self.announced.is_empty() {
             self.read_events(now);
         }
@@ -138,13 +134,7 @@ impl Sources {
 
     /// Takes one batch of events; only names of requests are kept.
     fn read_events(&mut self, now: Instant) {
-        let Self {
-            watch,
-            root_watch,
-            announced,
-            check_tools,
-            ..
-        } = self;
+        let Self { watch, root_watch, announced, check_tools, .. } = self;
         let mut overflow = false;
         watch.read(|notice| match notice {
             Notice::Name(watch, name) if Some(watch) == *root_watch => {
@@ -214,8 +204,5 @@ fn candidate(name: &[u8]) -> Option<Candidate> {
 }
 
 fn list_error(error: Errno) -> VolumeError {
-    VolumeError::Look {
-        name: names::TOOLS.to_owned(),
-        source: error.into(),
-    }
+    VolumeError::Look { name: names::TOOLS.to_owned(), source: error.into() }
 }

@@ -30,11 +30,7 @@ pub(super) struct Fields<'a, const N: usize> {
 
 impl<'a, const N: usize> Fields<'a, N> {
     /// Splits an object. No field costs memory here, and unknown ones are never looked into.
-    pub(super) fn split(
-        bytes: &'a [u8],
-        names: &'static [&'static str; N],
-        max_depth: usize,
-    ) -> Result<Self, Damage> {
+    pub(super) fn split(bytes: &'a [u8], names: &'static [&'static str; N], max_depth: usize) -> Result<Self, Damage> {
         // All of it, because the parser does not look into text that it skips.
         let text = std::str::from_utf8(bytes).map_err(|error| match error.error_len() {
             None => Damage::EndsEarly,
@@ -45,26 +41,18 @@ impl<'a, const N: usize> Fields<'a, N> {
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let split = deserializer
-            .deserialize_map(Split {
-                names,
-                life: PhantomData,
-            })
+            .deserialize_map(Split { names, life: PhantomData })
             .and_then(|split| deserializer.end().map(|()| split))
             .map_err(|error| match error.classify() {
                 serde_json::error::Category::Eof => Damage::EndsEarly,
                 // A number that was cut behind its sign is a wrong number to the parser.
-                serde_json::error::Category::Syntax if is_at_end(&error, bytes) => {
-                    Damage::EndsEarly
-                }
+                serde_json::error::Category::Syntax if is_at_end(&error, bytes) => Damage::EndsEarly,
                 serde_json::error::Category::Data => Damage::NotAnObject,
                 _ => Damage::NotJson(error.to_string()),
             })?;
         match split.twice {
             Some(name) => Err(Damage::Twice(name)),
-            None => Ok(Self {
-                names,
-                values: split.values,
-            }),
+            None => Ok(Self { names, values: split.values }),
         }
     }
 
@@ -77,9 +65,7 @@ impl<'a, const N: usize> Fields<'a, N> {
 
     /// A field's value; `Err` when it is of another type.
     pub(super) fn get<T: Deserialize<'a>>(&self, name: &str) -> Result<Option<T>, ()> {
-        self.raw(name)
-            .map(|text| serde_json::from_str(text).map_err(drop))
-            .transpose()
+        self.raw(name).map(|text| serde_json::from_str(text).map_err(drop)).transpose()
     }
 }
 
@@ -87,8 +73,7 @@ impl<'a, const N: usize> Fields<'a, N> {
 fn is_at_end(error: &serde_json::Error, bytes: &[u8]) -> bool {
     let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
     let last = bytes.rsplit(|byte| *byte == b'\n').next();
-    error.line() == lines
-        && last.is_some_and(|last| error.column() >= last.len() && last.ends_with(b"-"))
+    error.line() == lines && last.is_some_and(|last| error.column() >= last.len() && last.ends_with(b"-"))
 }
 
 /// How deep brackets are nested, told without building anything. Damaged text gives some number too; the parser
@@ -130,10 +115,7 @@ impl<'a, const N: usize> Visitor<'a> for Split<'a, N> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = SplitFields {
-            values: [None; N],
-            twice: None,
-        };
+        let mut fields = SplitFields { values: [None; N], twice: None };
         while let Some(at) = map.next_key_seed(Key(self.names))? {
             let Some(at) = at else {
                 map.next_value::<IgnoredAny>()?;

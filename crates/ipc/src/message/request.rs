@@ -167,9 +167,7 @@ const TARGET: &str = "target";
 const ARGV: &str = "argv";
 const STDIN: &str = "stdin";
 const META: &str = "_meta";
-const NAMES: &[&str; 9] = &[
-    ID, COMMAND, ARGS, WORK_DIR, TIMEOUT, TARGET, ARGV, STDIN, META,
-];
+const NAMES: &[&str; 9] = &[ID, COMMAND, ARGS, WORK_DIR, TIMEOUT, TARGET, ARGV, STDIN, META];
 
 impl ExecRequest {
     /// A request for a shell command, with every other field left out.
@@ -201,23 +199,14 @@ impl ExecRequest {
     pub(crate) fn draft(bytes: &[u8], file_id: &RequestId) -> Draft {
         if bytes.len() > MAX_REQUEST_BYTES {
             let bytes = bytes.len() as u64;
-            return Draft {
-                target: None,
-                request: Err(RequestProblem::TooLarge { bytes }),
-            };
+            return Draft { target: None, request: Err(RequestProblem::TooLarge { bytes }) };
         }
         match Fields::split(bytes, NAMES, MAX_DEPTH) {
             Ok(fields) => {
                 let target = fields.get::<String>(TARGET).ok().flatten();
-                Draft {
-                    target,
-                    request: Self::from_fields(&fields, file_id),
-                }
+                Draft { target, request: Self::from_fields(&fields, file_id) }
             }
-            Err(damage) => Draft {
-                target: None,
-                request: Err(damage.into()),
-            },
+            Err(damage) => Draft { target: None, request: Err(damage.into()) },
         }
     }
 
@@ -232,12 +221,10 @@ impl ExecRequest {
         if command.is_empty() && argv.is_empty() {
             return Err(RequestProblem::Missing(COMMAND));
         }
-        let timeout = fields
-            .get::<i64>(TIMEOUT)
-            .map_err(|()| RequestProblem::WrongType {
-                field: TIMEOUT,
-                expected: "a whole number of seconds, without quotes or fraction",
-            })?;
+        let timeout = fields.get::<i64>(TIMEOUT).map_err(|()| RequestProblem::WrongType {
+            field: TIMEOUT,
+            expected: "a whole number of seconds, without quotes or fraction",
+        })?;
         let request = Self {
             id: file_id.clone(),
             command,
@@ -251,11 +238,7 @@ impl ExecRequest {
         };
         let line = request.shell_line().len();
         if line > MAX_WORD_BYTES {
-            return Err(RequestProblem::TooLong {
-                field: ARGS,
-                bytes: line,
-                limit: MAX_WORD_BYTES,
-            });
+            return Err(RequestProblem::TooLong { field: ARGS, bytes: line, limit: MAX_WORD_BYTES });
         }
         Ok(request)
     }
@@ -276,8 +259,7 @@ impl ExecRequest {
             stdin: self.stdin.as_deref(),
             meta: self.meta.as_ref(),
         };
-        let json = serde_json::to_vec(&wire)
-            .map_err(|error| RequestProblem::NotJson(error.to_string()))?;
+        let json = serde_json::to_vec(&wire).map_err(|error| RequestProblem::NotJson(error.to_string()))?;
         Self::parse(&json, &self.id)?;
         Ok(json)
     }
@@ -338,25 +320,16 @@ fn targets(target: Option<&str>, pack: Option<&str>) -> bool {
 pub(crate) fn normalised(name: &str) -> String {
     // `char::is_ascii_whitespace` leaves out the vertical tab, which `[:space:]` holds.
     let is_space = |letter: &char| matches!(letter, ' ' | '\t'..='\r');
-    name.chars()
-        .filter(|letter| !is_space(letter))
-        .map(|letter| letter.to_ascii_lowercase())
-        .collect()
+    name.chars().filter(|letter| !is_space(letter)).map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
 fn text(fields: &Fields<'_, 9>, field: &'static str) -> Result<Option<String>, RequestProblem> {
     let expected = "a string";
-    fields
-        .get(field)
-        .map_err(|()| RequestProblem::WrongType { field, expected })
+    fields.get(field).map_err(|()| RequestProblem::WrongType { field, expected })
 }
 
 /// A text that becomes part of a command line or of a path.
-fn argument(
-    fields: &Fields<'_, 9>,
-    field: &'static str,
-    limit: usize,
-) -> Result<Option<String>, RequestProblem> {
+fn argument(fields: &Fields<'_, 9>, field: &'static str, limit: usize) -> Result<Option<String>, RequestProblem> {
     let text = text(fields, field)?;
     if let Some(text) = &text {
         usable(text, field, limit)?;
@@ -366,11 +339,7 @@ fn argument(
 
 fn usable(text: &str, field: &'static str, limit: usize) -> Result<(), RequestProblem> {
     if text.len() > limit {
-        return Err(RequestProblem::TooLong {
-            field,
-            bytes: text.len(),
-            limit,
-        });
+        return Err(RequestProblem::TooLong { field, bytes: text.len(), limit });
     }
     if text.contains('\0') {
         return Err(RequestProblem::Nul(field));
@@ -380,15 +349,10 @@ fn usable(text: &str, field: &'static str, limit: usize) -> Result<(), RequestPr
 
 fn words(fields: &Fields<'_, 9>, field: &'static str) -> Result<Vec<String>, RequestProblem> {
     let expected = "a list of strings";
-    let words: Option<Words> = fields
-        .get(field)
-        .map_err(|()| RequestProblem::WrongType { field, expected })?;
+    let words: Option<Words> = fields.get(field).map_err(|()| RequestProblem::WrongType { field, expected })?;
     let words = words.map(|words| words.0).unwrap_or_default();
     if words.len() > MAX_ARGUMENTS {
-        return Err(RequestProblem::TooMany {
-            field,
-            limit: MAX_ARGUMENTS,
-        });
+        return Err(RequestProblem::TooMany { field, limit: MAX_ARGUMENTS });
     }
     for word in &words {
         usable(word, field, MAX_WORD_BYTES)?;
@@ -399,17 +363,10 @@ fn words(fields: &Fields<'_, 9>, field: &'static str) -> Result<Vec<String>, Req
 fn meta(fields: &Fields<'_, 9>) -> Result<Option<Map<String, Value>>, RequestProblem> {
     let bytes = fields.raw(META).map_or(0, str::len);
     if bytes > MAX_META_BYTES {
-        return Err(RequestProblem::TooLong {
-            field: META,
-            bytes,
-            limit: MAX_META_BYTES,
-        });
+        return Err(RequestProblem::TooLong { field: META, bytes, limit: MAX_META_BYTES });
     }
     let expected = "an object";
-    fields.get(META).map_err(|()| RequestProblem::WrongType {
-        field: META,
-        expected,
-    })
+    fields.get(META).map_err(|()| RequestProblem::WrongType { field: META, expected })
 }
 
 /// A list of strings that stops growing one entry beyond [`MAX_ARGUMENTS`]: a million empty strings take 24 times the

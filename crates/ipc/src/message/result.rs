@@ -149,24 +149,15 @@ impl ExecResult {
         }
         let timed_out = fields
             .get(TIMED_OUT)
-            .map_err(|()| ResultProblem::WrongType {
-                field: TIMED_OUT,
-                expected: "true or false",
-            })?;
-        let small = fields
-            .raw(META)
-            .is_some_and(|text| text.len() <= MAX_META_BYTES);
+            .map_err(|()| ResultProblem::WrongType { field: TIMED_OUT, expected: "true or false" })?;
+        let small = fields.raw(META).is_some_and(|text| text.len() <= MAX_META_BYTES);
         Ok(Self {
             id: id.clone(),
             exit_code: required(&fields, EXIT_CODE, "a whole number")?,
             stdout: required(&fields, STDOUT, "a string")?,
             stderr: required(&fields, STDERR, "a string")?,
             timed_out: timed_out.unwrap_or(false),
-            meta: if small {
-                fields.get(META).ok().flatten()
-            } else {
-                None
-            },
+            meta: if small { fields.get(META).ok().flatten() } else { None },
         })
     }
 
@@ -180,10 +171,7 @@ impl ExecResult {
             stdout: String::new(),
             stderr: message.into(),
             timed_out: false,
-            meta: Some(ResultMeta {
-                outcome: Some(outcome.to_owned()),
-                ..ResultMeta::default()
-            }),
+            meta: Some(ResultMeta { outcome: Some(outcome.to_owned()), ..ResultMeta::default() }),
         }
     }
 
@@ -200,8 +188,7 @@ impl ExecResult {
             timed_out: self.timed_out,
             meta: self.meta.as_ref(),
         };
-        let json =
-            serde_json::to_vec(&wire).map_err(|error| ResultProblem::NotJson(error.to_string()))?;
+        let json = serde_json::to_vec(&wire).map_err(|error| ResultProblem::NotJson(error.to_string()))?;
         if json.len() > MAX_RESULT_BYTES {
             let bytes = json.len() as u64;
             return Err(ResultProblem::TooLarge { bytes });
@@ -223,10 +210,7 @@ fn required<'a, T: Deserialize<'a>>(
     field: &'static str,
     expected: &'static str,
 ) -> Result<T, ResultProblem> {
-    fields
-        .get(field)
-        .map_err(|()| ResultProblem::WrongType { field, expected })?
-        .ok_or(ResultProblem::Missing(field))
+    fields.get(field).map_err(|()| ResultProblem::WrongType { field, expected })?.ok_or(ResultProblem::Missing(field))
 }
 
 #[derive(Serialize)]

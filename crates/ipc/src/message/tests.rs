@@ -66,77 +66,38 @@ fn unknown_fields_are_ignored_and_null_is_absent() {
     for nothing in [r#"{"id":"1","command":null}"#, r#"{"id":"1","command":""}"#] {
         assert_eq!(parse(nothing), Err(RequestProblem::Missing("command")));
     }
-    assert_eq!(
-        parse(r#"{"id":null,"command":"x"}"#),
-        Err(RequestProblem::Missing("id"))
-    );
+    assert_eq!(parse(r#"{"id":null,"command":"x"}"#), Err(RequestProblem::Missing("id")));
 }
 
 #[test]
 fn damage_is_named() {
     let problem = |text: &str| parse(text).unwrap_err();
     assert_eq!(problem(""), RequestProblem::EndsEarly);
-    assert_eq!(
-        problem(r#"{"id":"1","command":"rm -rf /tmp/a"#),
-        RequestProblem::EndsEarly
-    );
-    assert_eq!(
-        problem(r#"{"id":"1","command":"true""#),
-        RequestProblem::EndsEarly
-    );
+    assert_eq!(problem(r#"{"id":"1","command":"rm -rf /tmp/a"#), RequestProblem::EndsEarly);
+    assert_eq!(problem(r#"{"id":"1","command":"true""#), RequestProblem::EndsEarly);
     assert_eq!(problem("[]"), RequestProblem::NotAnObject);
     assert_eq!(problem("3"), RequestProblem::NotAnObject);
     assert!(matches!(problem("{]"), RequestProblem::NotJson(_)));
-    assert!(matches!(
-        problem(r#"{"id":"1","command":"a"} x"#),
-        RequestProblem::NotJson(_)
-    ));
+    assert!(matches!(problem(r#"{"id":"1","command":"a"} x"#), RequestProblem::NotJson(_)));
     let ignored = b"{\"id\":\"1\",\"command\":\"a\",\"new\":\"\xff\"}";
-    assert!(matches!(
-        ExecRequest::parse(ignored, &id("1")),
-        Err(RequestProblem::NotJson(_))
-    ));
+    assert!(matches!(ExecRequest::parse(ignored, &id("1")), Err(RequestProblem::NotJson(_))));
     let cut = "{\"id\":\"1\",\"command\":\"é".as_bytes();
-    assert_eq!(
-        ExecRequest::parse(&cut[..cut.len() - 1], &id("1")),
-        Err(RequestProblem::EndsEarly)
-    );
+    assert_eq!(ExecRequest::parse(&cut[..cut.len() - 1], &id("1")), Err(RequestProblem::EndsEarly));
     let invalid = b"{\"id\":\"1\",\"command\":\"\xff\"}";
-    assert!(matches!(
-        ExecRequest::parse(invalid, &id("1")),
-        Err(RequestProblem::NotJson(_))
-    ));
-    assert_eq!(
-        problem(r#"{"id":"1","command":"a","command":"b"}"#),
-        RequestProblem::Twice("command")
-    );
+    assert!(matches!(ExecRequest::parse(invalid, &id("1")), Err(RequestProblem::NotJson(_))));
+    assert_eq!(problem(r#"{"id":"1","command":"a","command":"b"}"#), RequestProblem::Twice("command"));
     // A key may be spelt with escapes and is the same key.
-    assert_eq!(
-        problem(r#"{"id":"1","command":"a","comm\u0061nd":"b"}"#),
-        RequestProblem::Twice("command")
-    );
+    assert_eq!(problem(r#"{"id":"1","command":"a","comm\u0061nd":"b"}"#), RequestProblem::Twice("command"));
 }
 
 #[test]
 fn the_id_must_be_there_and_be_that_of_the_file() {
     let problem = |text: &str| parse(text).unwrap_err();
     assert_eq!(problem(r#"{"command":"a"}"#), RequestProblem::Missing("id"));
-    assert_eq!(
-        problem(r#"{"id":"2","command":"a"}"#),
-        RequestProblem::OtherId
-    );
-    assert_eq!(
-        problem(r#"{"id":"../x","command":"a"}"#),
-        RequestProblem::Id(IdProblem::Start)
-    );
+    assert_eq!(problem(r#"{"id":"2","command":"a"}"#), RequestProblem::OtherId);
+    assert_eq!(problem(r#"{"id":"../x","command":"a"}"#), RequestProblem::Id(IdProblem::Start));
     let expected = "a string";
-    assert_eq!(
-        problem(r#"{"id":1,"command":"a"}"#),
-        RequestProblem::WrongType {
-            field: "id",
-            expected
-        }
-    );
+    assert_eq!(problem(r#"{"id":1,"command":"a"}"#), RequestProblem::WrongType { field: "id", expected });
 }
 
 #[test]
@@ -154,56 +115,24 @@ fn fields_of_another_type_are_refused_by_name() {
         ("_meta", json!([]), "an object"),
     ];
     for (field, value, expected) in cases {
-        assert_eq!(
-            with(field, &value),
-            Err(RequestProblem::WrongType { field, expected })
-        );
+        assert_eq!(with(field, &value), Err(RequestProblem::WrongType { field, expected }));
     }
     let lone = r#"{"id":"1","command":"\ud800"}"#;
     let expected = "a string";
-    assert_eq!(
-        parse(lone),
-        Err(RequestProblem::WrongType {
-            field: "command",
-            expected
-        })
-    );
+    assert_eq!(parse(lone), Err(RequestProblem::WrongType { field: "command", expected }));
 }
 
 #[test]
 fn a_timeout_is_a_whole_number() {
     for seconds in [i64::MIN, -1, 0, 1, 30, 120, i64::MAX] {
-        let expected = ExecRequest {
-            timeout: Some(seconds),
-            ..plain()
-        };
+        let expected = ExecRequest { timeout: Some(seconds), ..plain() };
         assert_eq!(with("timeout", &json!(seconds)), Ok(expected));
     }
-    for text in [
-        "30.0",
-        "1e1",
-        "\"30\"",
-        "true",
-        "[]",
-        "9223372036854775808",
-        "-0.0",
-    ] {
+    for text in ["30.0", "1e1", "\"30\"", "true", "[]", "9223372036854775808", "-0.0"] {
         let text = format!(r#"{{"id":"1","command":"true","timeout":{text}}}"#);
         let problem = parse(&text).unwrap_err();
-        assert!(
-            matches!(
-                problem,
-                RequestProblem::WrongType {
-                    field: "timeout",
-                    ..
-                }
-            ),
-            "{text}: {problem}"
-        );
-        assert!(
-            problem.to_string().contains("whole number of seconds"),
-            "{problem}"
-        );
+        assert!(matches!(problem, RequestProblem::WrongType { field: "timeout", .. }), "{text}: {problem}");
+        assert!(problem.to_string().contains("whole number of seconds"), "{problem}");
     }
 }
 
@@ -211,9 +140,7 @@ fn a_timeout_is_a_whole_number() {
 fn the_effective_timeout_follows_the_rule_of_the_scripts() {
     let after = |timeout, max| {
         let request = ExecRequest { timeout, ..plain() };
-        request
-            .effective_timeout(Duration::from_secs(max))
-            .as_secs()
+        request.effective_timeout(Duration::from_secs(max)).as_secs()
     };
     let table = [
         (None, 120, 30),
@@ -238,44 +165,23 @@ fn every_bound_holds_on_both_sides() {
     let limit = MAX_WORD_BYTES;
     let word = |bytes| json!("x".repeat(bytes));
     assert!(with("command", &word(limit)).is_ok());
-    let too_long = |field, bytes, limit| {
-        Err(RequestProblem::TooLong {
-            field,
-            bytes,
-            limit,
-        })
-    };
-    assert_eq!(
-        with("command", &word(limit + 1)),
-        too_long("command", limit + 1, limit)
-    );
+    let too_long = |field, bytes, limit| Err(RequestProblem::TooLong { field, bytes, limit });
+    assert_eq!(with("command", &word(limit + 1)), too_long("command", limit + 1, limit));
     // `true`, a space and two quotes.
     assert!(with("args", &json!(["x".repeat(limit - 7)])).is_ok());
-    assert_eq!(
-        with("args", &json!(["x".repeat(limit - 6)])),
-        too_long("args", limit + 1, limit)
-    );
+    assert_eq!(with("args", &json!(["x".repeat(limit - 6)])), too_long("args", limit + 1, limit));
     assert!(with("argv", &json!(["x".repeat(limit)])).is_ok());
-    assert_eq!(
-        with("argv", &json!(["x".repeat(limit + 1)])),
-        too_long("argv", limit + 1, limit)
-    );
+    assert_eq!(with("argv", &json!(["x".repeat(limit + 1)])), too_long("argv", limit + 1, limit));
     assert!(with("workDir", &word(MAX_WORK_DIR_BYTES)).is_ok());
     let (bytes, limit) = (MAX_WORK_DIR_BYTES + 1, MAX_WORK_DIR_BYTES);
-    assert_eq!(
-        with("workDir", &word(bytes)),
-        too_long("workDir", bytes, limit)
-    );
+    assert_eq!(with("workDir", &word(bytes)), too_long("workDir", bytes, limit));
 
     for field in ["args", "argv"] {
         assert!(with(field, &json!(vec![""; MAX_ARGUMENTS])).is_ok());
         for count in [MAX_ARGUMENTS + 1, 200_000] {
             assert_eq!(
                 with(field, &json!(vec![""; count])),
-                Err(RequestProblem::TooMany {
-                    field,
-                    limit: MAX_ARGUMENTS
-                })
+                Err(RequestProblem::TooMany { field, limit: MAX_ARGUMENTS })
             );
         }
     }
@@ -289,14 +195,8 @@ fn every_bound_holds_on_both_sides() {
     for field in ["command", "workDir"] {
         assert_eq!(with(field, &json!("a\0b")), Err(RequestProblem::Nul(field)));
     }
-    assert_eq!(
-        with("args", &json!(["a\0b"])),
-        Err(RequestProblem::Nul("args"))
-    );
-    assert!(
-        with("stdin", &json!("a\0b")).is_ok(),
-        "input may hold anything"
-    );
+    assert_eq!(with("args", &json!(["a\0b"])), Err(RequestProblem::Nul("args")));
+    assert!(with("stdin", &json!("a\0b")).is_ok(), "input may hold anything");
 }
 
 #[test]
@@ -305,63 +205,31 @@ fn size_and_depth_of_a_file_are_bounded() {
     let padded = |bytes: usize| text.to_owned() + &" ".repeat(bytes - text.len());
     assert_eq!(parse(&padded(MAX_REQUEST_BYTES)), Ok(plain()));
     let bytes = MAX_REQUEST_BYTES as u64 + 1;
-    assert_eq!(
-        parse(&padded(MAX_REQUEST_BYTES + 1)),
-        Err(RequestProblem::TooLarge { bytes })
-    );
+    assert_eq!(parse(&padded(MAX_REQUEST_BYTES + 1)), Err(RequestProblem::TooLarge { bytes }));
 
     let nested = |depth: usize| {
         let (open, close) = ("[".repeat(depth), "]".repeat(depth));
-        parse(&format!(
-            r#"{{"id":"1","command":"true","new":{open}{close}}}"#
-        ))
+        parse(&format!(r#"{{"id":"1","command":"true","new":{open}{close}}}"#))
     };
     assert_eq!(nested(MAX_DEPTH - 1), Ok(plain()));
     assert_eq!(nested(MAX_DEPTH), Err(RequestProblem::TooDeep));
     assert_eq!(nested(400_000), Err(RequestProblem::TooDeep));
     let brackets = json!("[".repeat(100) + "\\\"[");
-    assert!(
-        with("stdin", &brackets).is_ok(),
-        "brackets in text nest nothing"
-    );
+    assert!(with("stdin", &brackets).is_ok(), "brackets in text nest nothing");
 }
 
 #[test]
 fn a_target_is_compared_as_the_script_does() {
-    let may = |target: Option<&str>, pack| {
-        ExecRequest {
-            target: target.map(str::to_owned),
-            ..plain()
-        }
-        .targets(pack)
-    };
+    let may = |target: Option<&str>, pack| ExecRequest { target: target.map(str::to_owned), ..plain() }.targets(pack);
     let mine = Some("My-Skill");
-    for target in [
-        "my-skill",
-        "MY-SKILL",
-        " my - skill\n",
-        "\tm\x0by-\x0c skill\r",
-        "",
-        " \n",
-    ] {
+    for target in ["my-skill", "MY-SKILL", " my - skill\n", "\tm\x0by-\x0c skill\r", "", " \n"] {
         assert!(may(Some(target), mine), "{target:?}");
     }
     assert!(may(None, mine));
     // Another name, a Cyrillic `у`, a Kelvin sign, a non-breaking space, a dotless i, full width.
-    for target in [
-        "other",
-        "my-skill2",
-        "mу-skill",
-        "my-s\u{212a}ill",
-        "my-skill\u{a0}",
-        "my-skıll",
-        "ｍy-skill",
-    ] {
+    for target in ["other", "my-skill2", "mу-skill", "my-s\u{212a}ill", "my-skill\u{a0}", "my-skıll", "ｍy-skill"] {
         assert!(!may(Some(target), mine), "{target:?}");
-        assert!(
-            may(Some(target), None) && may(Some(target), Some("")),
-            "no pack takes anything"
-        );
+        assert!(may(Some(target), None) && may(Some(target), Some("")), "no pack takes anything");
     }
     assert!(!may(Some("x"), Some(" ")), "a blank pack is a pack");
     assert!(may(Some("É"), Some("É")) && !may(Some("É"), Some("é")));
@@ -373,32 +241,18 @@ fn the_addressee_of_a_bad_request_is_known() {
     let other = draft(r#"{"id":"2","target":"b","args":3}"#);
     assert!(other.request.is_err());
     assert!(other.targets(Some("b")) && !other.targets(Some("a")));
-    assert!(
-        draft("{").targets(Some("a")),
-        "nobody knows, so anybody may refuse it"
-    );
+    assert!(draft("{").targets(Some("a")), "nobody knows, so anybody may refuse it");
 }
 
 #[test]
 fn the_shell_line_is_the_command_and_quoted_words() {
     let line = |command: &str, args: &[&str]| {
         let args = args.iter().map(|word| (*word).to_owned()).collect();
-        ExecRequest {
-            args,
-            ..ExecRequest::new(id("1"), command)
-        }
-        .shell_line()
+        ExecRequest { args, ..ExecRequest::new(id("1"), command) }.shell_line()
     };
     assert_eq!(line("echo  hi\n", &[]), "echo  hi\n");
-    assert_eq!(
-        line("echo", &["a b", "", "it's", "$x"]),
-        r"echo 'a b' '' 'it'\''s' '$x'"
-    );
-    assert_eq!(
-        line("echo\n\n", &["a"]),
-        "echo 'a'",
-        "a newline would end the command before its words"
-    );
+    assert_eq!(line("echo", &["a b", "", "it's", "$x"]), r"echo 'a b' '' 'it'\''s' '$x'");
+    assert_eq!(line("echo\n\n", &["a"]), "echo 'a'", "a newline would end the command before its words");
 }
 
 #[test]
@@ -417,10 +271,7 @@ fn a_result_is_written_in_the_documented_order() {
         r#"{"id":"1718100000000000000","exitCode":0,"stdout":"Analysis complete: 3 issues found.","stderr":"","timedOut":false}"#
     );
     result.meta = Some(ResultMeta {
-        truncated: Some(Truncated {
-            stdout: true,
-            stderr: false,
-        }),
+        truncated: Some(Truncated { stdout: true, stderr: false }),
         duration_millis: Some(7),
         isolation: Some(json!({"profile": "container"})),
         outcome: None,
@@ -428,10 +279,7 @@ fn a_result_is_written_in_the_documented_order() {
     assert!(text(&result).ends_with(
         r#","timedOut":false,"_meta":{"truncated":{"stdout":true,"stderr":false},"durationMillis":7,"isolation":{"profile":"container"}}}"#
     ));
-    assert_eq!(
-        ExecResult::parse(&result.to_json().unwrap(), &result.id),
-        Ok(result)
-    );
+    assert_eq!(ExecResult::parse(&result.to_json().unwrap(), &result.id), Ok(result));
 }
 
 fn parse_result(text: &str) -> Result<ExecResult, ResultProblem> {
@@ -449,64 +297,22 @@ fn a_result_is_hostile_input() {
         meta: None,
     };
     let whole = r#"{"id":"1","exitCode":3,"stdout":"a","stderr":"b""#;
-    assert_eq!(
-        parse_result(&format!("{whole}}}")),
-        Ok(good.clone()),
-        "timedOut may be missing"
-    );
-    for meta in [
-        "null",
-        "3",
-        "{\"outcome\":1}",
-        &format!("\"{}\"", "x".repeat(MAX_META_BYTES)),
-    ] {
-        assert_eq!(
-            parse_result(&format!("{whole},\"_meta\":{meta}}}")),
-            Ok(good.clone())
-        );
+    assert_eq!(parse_result(&format!("{whole}}}")), Ok(good.clone()), "timedOut may be missing");
+    for meta in ["null", "3", "{\"outcome\":1}", &format!("\"{}\"", "x".repeat(MAX_META_BYTES))] {
+        assert_eq!(parse_result(&format!("{whole},\"_meta\":{meta}}}")), Ok(good.clone()));
     }
     let wrong = |field, expected| ResultProblem::WrongType { field, expected };
     let cases = [
-        (
-            r#"{"exitCode":3,"stdout":"a","stderr":"b"}"#,
-            ResultProblem::Missing("id"),
-        ),
-        (
-            r#"{"id":"2","exitCode":3,"stdout":"a","stderr":"b"}"#,
-            ResultProblem::OtherId,
-        ),
-        (
-            r#"{"id":"1","stdout":"a","stderr":"b"}"#,
-            ResultProblem::Missing("exitCode"),
-        ),
-        (
-            r#"{"id":"1","exitCode":3,"stderr":"b"}"#,
-            ResultProblem::Missing("stdout"),
-        ),
-        (
-            r#"{"id":"1","exitCode":3,"stdout":"a"}"#,
-            ResultProblem::Missing("stderr"),
-        ),
-        (
-            r#"{"id":"1","exitCode":"3","stdout":"a","stderr":"b"}"#,
-            wrong("exitCode", "a whole number"),
-        ),
-        (
-            r#"{"id":"1","exitCode":3.5,"stdout":"a","stderr":"b"}"#,
-            wrong("exitCode", "a whole number"),
-        ),
-        (
-            r#"{"id":"1","exitCode":3,"stdout":["a"],"stderr":"b"}"#,
-            wrong("stdout", "a string"),
-        ),
-        (
-            r#"{"id":"1","exitCode":3,"stdout":"a","stderr":"b","timedOut":"no"}"#,
-            wrong("timedOut", "true or false"),
-        ),
-        (
-            r#"{"id":"1","exitCode":3,"exitCode":0,"stdout":"a","stderr":"b"}"#,
-            ResultProblem::Twice("exitCode"),
-        ),
+        (r#"{"exitCode":3,"stdout":"a","stderr":"b"}"#, ResultProblem::Missing("id")),
+        (r#"{"id":"2","exitCode":3,"stdout":"a","stderr":"b"}"#, ResultProblem::OtherId),
+        (r#"{"id":"1","stdout":"a","stderr":"b"}"#, ResultProblem::Missing("exitCode")),
+        (r#"{"id":"1","exitCode":3,"stderr":"b"}"#, ResultProblem::Missing("stdout")),
+        (r#"{"id":"1","exitCode":3,"stdout":"a"}"#, ResultProblem::Missing("stderr")),
+        (r#"{"id":"1","exitCode":"3","stdout":"a","stderr":"b"}"#, wrong("exitCode", "a whole number")),
+        (r#"{"id":"1","exitCode":3.5,"stdout":"a","stderr":"b"}"#, wrong("exitCode", "a whole number")),
+        (r#"{"id":"1","exitCode":3,"stdout":["a"],"stderr":"b"}"#, wrong("stdout", "a string")),
+        (r#"{"id":"1","exitCode":3,"stdout":"a","stderr":"b","timedOut":"no"}"#, wrong("timedOut", "true or false")),
+        (r#"{"id":"1","exitCode":3,"exitCode":0,"stdout":"a","stderr":"b"}"#, ResultProblem::Twice("exitCode")),
         (whole, Damage::EndsEarly.into()),
         ("[]", Damage::NotAnObject.into()),
     ];
@@ -515,10 +321,7 @@ fn a_result_is_hostile_input() {
     }
     let bytes = MAX_RESULT_BYTES as u64 + 1;
     let large = vec![b' '; MAX_RESULT_BYTES + 1];
-    assert_eq!(
-        ExecResult::parse(&large, &id("1")),
-        Err(ResultProblem::TooLarge { bytes })
-    );
+    assert_eq!(ExecResult::parse(&large, &id("1")), Err(ResultProblem::TooLarge { bytes }));
     assert!(parse_result(&format!("{whole},\"x\":{}", "[".repeat(500_000))).is_err());
 }
 
@@ -527,15 +330,9 @@ fn two_outputs_of_the_worst_bytes_fit_into_a_result() {
     let output = "\u{1}".repeat(51_200);
     let mut result = ExecResult::failed(id("1"), "refused", output.clone());
     result.stdout = output;
-    assert_eq!(
-        ExecResult::parse(&result.to_json().unwrap(), &id("1")),
-        Ok(result.clone())
-    );
+    assert_eq!(ExecResult::parse(&result.to_json().unwrap(), &id("1")), Ok(result.clone()));
     result.stdout = "x".repeat(MAX_RESULT_BYTES);
-    assert!(matches!(
-        result.to_json(),
-        Err(ResultProblem::TooLarge { .. })
-    ));
+    assert!(matches!(result.to_json(), Err(ResultProblem::TooLarge { .. })));
 }
 
 #[test]
@@ -555,44 +352,28 @@ fn others_tell_a_timeout_by_their_exit_code() {
 
 fn any_request() -> impl Strategy<Value = ExecRequest> {
     let text = || "[^\0]{0,20}";
-    let meta = option::of(proptest::collection::btree_map(
-        ".{0,5}",
-        any::<i32>(),
-        0..4,
-    ));
+    let meta = option::of(proptest::collection::btree_map(".{0,5}", any::<i32>(), 0..4));
     let words = || vec(text(), 0..4);
     (
         ("[A-Za-z0-9_]{1,20}", text(), words(), option::of(text())),
-        (
-            option::of(any::<i64>()),
-            option::of(".{0,9}"),
-            words(),
-            option::of(".{0,40}"),
-            meta,
-        ),
+        (option::of(any::<i64>()), option::of(".{0,9}"), words(), option::of(".{0,40}"), meta),
     )
-        .prop_map(
-            |((id, command, args, work_dir), (timeout, target, argv, stdin, meta))| {
-                let meta = meta.map(|meta| {
-                    meta.into_iter()
-                        .map(|(key, value)| (key, json!(value)))
-                        .collect()
-                });
-                let id = RequestId::parse(&id).unwrap();
-                let nothing = command.is_empty() && argv.is_empty();
-                ExecRequest {
-                    id,
-                    command: if nothing { "true".to_owned() } else { command },
-                    args,
-                    work_dir,
-                    timeout,
-                    target,
-                    argv,
-                    stdin,
-                    meta,
-                }
-            },
-        )
+        .prop_map(|((id, command, args, work_dir), (timeout, target, argv, stdin, meta))| {
+            let meta = meta.map(|meta| meta.into_iter().map(|(key, value)| (key, json!(value))).collect());
+            let id = RequestId::parse(&id).unwrap();
+            let nothing = command.is_empty() && argv.is_empty();
+            ExecRequest {
+                id,
+                command: if nothing { "true".to_owned() } else { command },
+                args,
+                work_dir,
+                timeout,
+                target,
+                argv,
+                stdin,
+                meta,
+            }
+        })
 }
 
 proptest! {

@@ -35,10 +35,7 @@ pub enum TooLong {
 impl Chain {
     /// The chain of a run with this plan.
     pub fn new(plan: Digest) -> Self {
-        Self {
-            next: 0,
-            head: plan,
-        }
+        Self { next: 0, head: plan }
     }
 
     /// The hash of a line: the head of the chain that ends with it.
@@ -76,10 +73,8 @@ impl Chain {
         let bytes = canonical(&receipt)?;
         let length = bytes.len();
         let head = of_canonical(DOMAIN, &bytes);
-        let text = String::from_utf8(bytes)
-            .ok()
-            .filter(|text| text.len() <= MAX_LINE_BYTES)
-            .ok_or(TooLong::Bytes(length))?;
+        let text =
+            String::from_utf8(bytes).ok().filter(|text| text.len() <= MAX_LINE_BYTES).ok_or(TooLong::Bytes(length))?;
         self.next += 1;
         self.head = head.clone();
         Ok(Line { text, head })

@@ -214,19 +214,8 @@ impl Event {
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
-            Self::Started { run, by } => Self::Started {
-                run: shortened(&run),
-                by: shortened(&by),
-            },
-            Self::Called {
-                call,
-                tool,
-                pack,
-                arguments,
-                gate,
-                decided,
-                reason,
-            } => Self::Called {
+            Self::Started { run, by } => Self::Started { run: shortened(&run), by: shortened(&by) },
+            Self::Called { call, tool, pack, arguments, gate, decided, reason } => Self::Called {
                 call: number(call),
                 tool: shortened(&tool),
                 pack: pack.as_deref().map(shortened),
@@ -235,43 +224,18 @@ impl Event {
                 decided,
                 reason: reason.as_deref().map(shortened),
             },
-            Self::Asked {
-                call,
-                action,
-                approval,
-            } => Self::Asked {
-                call: number(call),
-                action,
-                approval: shortened(&approval),
-            },
-            Self::Answered {
-                call,
-                action,
-                decided,
-                by,
-            } => Self::Answered {
-                call: number(call),
-                action,
-                decided,
-                by: by.as_deref().map(shortened),
-            },
-            Self::Acted {
-                call,
-                by,
-                action,
-                outcome,
-                output,
-                duration_ms,
-                isolation,
-            } => Self::Acted {
+            Self::Asked { call, action, approval } => {
+                Self::Asked { call: number(call), action, approval: shortened(&approval) }
+            }
+            Self::Answered { call, action, decided, by } => {
+                Self::Answered { call: number(call), action, decided, by: by.as_deref().map(shortened) }
+            }
+            Self::Acted { call, by, action, outcome, output, duration_ms, isolation } => Self::Acted {
                 call: number(call),
                 by,
                 action,
                 outcome: outcome.bounded(),
-                output: Transferred {
-                    bytes: number(output.bytes),
-                    ..output
-                },
+                output: Transferred { bytes: number(output.bytes), ..output },
                 duration_ms: number(duration_ms),
                 isolation: isolation.map(IsolationSeen::bounded),
             },
@@ -294,10 +258,7 @@ impl Event {
                 duration_ms: number(duration_ms),
                 error: error.as_deref().map(shortened),
             },
-            Self::Ended { outcome, result } => Self::Ended {
-                outcome: outcome.bounded(),
-                result,
-            },
+            Self::Ended { outcome, result } => Self::Ended { outcome: outcome.bounded(), result },
         }
     }
 }
@@ -305,9 +266,7 @@ impl Event {
 impl Outcome {
     fn bounded(self) -> Self {
         match self {
-            Self::Failed { why } => Self::Failed {
-                why: shortened(&why),
-            },
+            Self::Failed { why } => Self::Failed { why: shortened(&why) },
             other => other,
         }
     }
@@ -334,15 +293,10 @@ fn number(number: u64) -> u64 {
 /// A text of others as a receipt may hold it: cut, and without characters that could move a cursor or reverse a line.
 pub fn shortened(text: &str) -> String {
     const CUT: char = '…';
-    let plain = |letter: char| {
-        letter.is_ascii_graphic() || letter.is_alphanumeric() || [' ', CUT].contains(&letter)
-    };
+    let plain = |letter: char| letter.is_ascii_graphic() || letter.is_alphanumeric() || [' ', CUT].contains(&letter);
     let mut letters = text.chars();
-    let mut short: String = letters
-        .by_ref()
-        .take(MAX_TEXT)
-        .map(|letter| if plain(letter) { letter } else { '\u{fffd}' })
-        .collect();
+    let mut short: String =
+        letters.by_ref().take(MAX_TEXT).map(|letter| if plain(letter) { letter } else { '\u{fffd}' }).collect();
     if letters.next().is_some() {
         short.pop();
         short.push(CUT);

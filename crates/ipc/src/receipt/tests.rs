@@ -31,29 +31,21 @@ fn event(number: u64) -> Event {
             by: Actor::Skill,
             action: hash,
             outcome: Outcome::Exited { code: 3 },
-            output: Transferred {
-                bytes: 12,
-                truncated: false,
-            },
+            output: Transferred { bytes: 12, truncated: false },
             duration_ms: 7,
             isolation: Some(IsolationSeen {
                 profile: "container".to_owned(),
                 guarantees: vec!["filesystem".to_owned()],
             }),
         },
-        _ => Event::Ended {
-            outcome: Outcome::Done,
-            result: Some(hash),
-        },
+        _ => Event::Ended { outcome: Outcome::Done, result: Some(hash) },
     }
 }
 
 /// So many lines, and the head after each.
 fn lines(count: u64) -> (Vec<String>, Chain) {
     let mut chain = Chain::new(plan());
-    let lines = (0..count)
-        .map(|number| chain.add(number, event(number)).expect("it fits").text)
-        .collect();
+    let lines = (0..count).map(|number| chain.add(number, event(number)).expect("it fits").text).collect();
     (lines, chain)
 }
 
@@ -89,13 +81,7 @@ fn a_chain_is_read_in_pieces_and_a_wrong_line_changes_nothing() {
         verifier.read(line).expect("it follows");
     }
     let before = verifier.clone();
-    assert_eq!(
-        verifier.read(&lines[2]),
-        Err(Problem::Number {
-            expected: 3,
-            found: 2
-        })
-    );
+    assert_eq!(verifier.read(&lines[2]), Err(Problem::Number { expected: 3, found: 2 }));
     assert_eq!(verifier.read("{}"), Err(Problem::Form));
     assert_eq!(verifier, before);
     let mut later = Verifier::resume(verifier.lines(), verifier.head().clone());
@@ -117,10 +103,7 @@ fn the_chain_of_another_plan_does_not_hold() {
 
 #[test]
 fn texts_of_others_are_cut_and_cannot_move_a_cursor() {
-    assert_eq!(
-        shortened("a\u{1b}[2J\u{202e}\nb"),
-        "a\u{fffd}[2J\u{fffd}\u{fffd}b"
-    );
+    assert_eq!(shortened("a\u{1b}[2J\u{202e}\nb"), "a\u{fffd}[2J\u{fffd}\u{fffd}b");
     let long = shortened(&"w".repeat(MAX_TEXT + 1));
     assert_eq!(long.chars().count(), MAX_TEXT);
     assert!(long.ends_with("w…"));
@@ -132,10 +115,7 @@ fn texts_of_others_are_cut_and_cannot_move_a_cursor() {
 fn hostile(kind: u8, number: u64, text: &str) -> Event {
     let (text, hash) = (text.to_owned(), plan());
     match kind {
-        0 => Event::Started {
-            run: text.clone(),
-            by: text,
-        },
+        0 => Event::Started { run: text.clone(), by: text },
         1 => Event::Called {
             call: number,
             tool: text.clone(),
@@ -145,31 +125,16 @@ fn hostile(kind: u8, number: u64, text: &str) -> Event {
             decided: Decided::Waiting,
             reason: Some(text),
         },
-        2 => Event::Asked {
-            call: number,
-            action: hash,
-            approval: text,
-        },
-        3 => Event::Answered {
-            call: number,
-            action: hash,
-            decided: Decided::Allowed,
-            by: Some(text),
-        },
+        2 => Event::Asked { call: number, action: hash, approval: text },
+        3 => Event::Answered { call: number, action: hash, decided: Decided::Allowed, by: Some(text) },
         4 => Event::Acted {
             call: number,
             by: Actor::Skill,
             action: hash,
             outcome: Outcome::Failed { why: text.clone() },
-            output: Transferred {
-                bytes: number,
-                truncated: true,
-            },
+            output: Transferred { bytes: number, truncated: true },
             duration_ms: number,
-            isolation: Some(IsolationSeen {
-                profile: text.clone(),
-                guarantees: vec![text; 40],
-            }),
+            isolation: Some(IsolationSeen { profile: text.clone(), guarantees: vec![text; 40] }),
         },
         5 => Event::Model {
             request: number,
@@ -181,10 +146,7 @@ fn hostile(kind: u8, number: u64, text: &str) -> Event {
             duration_ms: number,
             error: Some(text),
         },
-        _ => Event::Ended {
-            outcome: Outcome::Failed { why: text },
-            result: Some(hash),
-        },
+        _ => Event::Ended { outcome: Outcome::Failed { why: text }, result: Some(hash) },
     }
 }
 

@@ -101,10 +101,7 @@ impl Verifier {
             _ => return Err(Problem::Writing),
         }
         if receipt.number != self.next {
-            return Err(Problem::Number {
-                expected: self.next,
-                found: receipt.number,
-            });
+            return Err(Problem::Number { expected: self.next, found: receipt.number });
         }
         if receipt.previous != self.head {
             return Err(Problem::Previous);
@@ -135,13 +132,9 @@ pub fn verify<'l>(
     }
     let head = verifier.head;
     match reported {
-        Some(expected) if *expected != head => Err(Broken {
-            line: receipts.len() + 1,
-            problem: Problem::Head {
-                expected: expected.clone(),
-                found: head,
-            },
-        }),
+        Some(expected) if *expected != head => {
+            Err(Broken { line: receipts.len() + 1, problem: Problem::Head { expected: expected.clone(), found: head } })
+        }
         _ => Ok(Verified { receipts, head }),
     }
 }

@@ -109,8 +109,5 @@ pub enum VolumeError {
 }
 
 pub(super) fn look_error(name: &str, error: Errno) -> VolumeError {
-    VolumeError::Look {
-        name: name.to_owned(),
-        source: error.into(),
-    }
+    VolumeError::Look { name: name.to_owned(), source: error.into() }
 }

@@ -98,11 +98,7 @@ pub(super) fn open_problem(error: Errno, tools: BorrowedFd<'_>, name: &str) -> R
     }
 }
 
-pub(super) fn read_all(
-    file: BorrowedFd<'_>,
-    stat: &Stat,
-    cap: usize,
-) -> Result<Vec<u8>, ReadProblem> {
+pub(super) fn read_all(file: BorrowedFd<'_>, stat: &Stat, cap: usize) -> Result<Vec<u8>, ReadProblem> {
     let kind = FileKind::of(stat.st_mode);
     if kind != FileKind::File {
         return Err(ReadProblem::Kind(kind));
@@ -126,9 +122,7 @@ pub(super) fn read_all(
             Err(error) => return Err(ReadProblem::Unreadable(error)),
         }
         if content.len() > cap {
-            return Err(ReadProblem::TooLarge {
-                bytes: content.len() as u64,
-            });
+            return Err(ReadProblem::TooLarge { bytes: content.len() as u64 });
         }
     }
 }
@@ -145,25 +139,18 @@ pub(super) fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn place(
-    directory: BorrowedFd<'_>,
-    temporary: &str,
-    name: &str,
-    existing: Existing,
-) -> Result<(), Errno> {
+pub(super) fn place(directory: BorrowedFd<'_>, temporary: &str, name: &str, existing: Existing) -> Result<(), Errno> {
     if existing == Existing::Replace {
         return rustix::fs::renameat(directory, temporary, directory, name);
     }
     let flags = RenameFlags::NOREPLACE;
     match rustix::fs::renameat_with(directory, temporary, directory, name, flags) {
         // Network file systems and gVisor do not know the flag. A look leaves a gap, but it is small.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => rustix::fs::renameat(directory, temporary, directory, name),
-                Ok(_) => Err(Errno::EXIST),
-                Err(error) => Err(error),
-            }
-        }
+        Err(Errno::INVAL | Errno::NOSYS) => match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => rustix::fs::renameat(directory, temporary, directory, name),
+            Ok(_) => Err(Errno::EXIST),
+            Err(error) => Err(error),
+        },
         placed => placed,
     }
 }
@@ -173,8 +160,7 @@ pub(super) fn random() -> Result<[u8; 16], Errno> {
     let mut filled = 0;
     while filled < bytes.len() {
         let flags = rustix::rand::GetRandomFlags::empty();
-        filled +=
-            rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
+        filled += rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
     }
     Ok(bytes)
 }

@@ -28,9 +28,7 @@ fn again(prefix: &[&str], body: impl FnOnce()) {
     }
     let program = std::env::current_exe().expect("a test has a program");
     let thread = std::thread::current();
-    let test = thread
-        .name()
-        .expect("the harness names the thread after the test");
+    let test = thread.name().expect("the harness names the thread after the test");
     let mut words: Vec<_> = prefix.iter().map(Into::into).collect();
     words.push(program.into_os_string());
     let output = command(&words[0])
@@ -39,11 +37,7 @@ fn again(prefix: &[&str], body: impl FnOnce()) {
         .env(ENTERED, "1")
         .output()
         .expect("the test can be started again");
-    let text =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let text = text.concat();
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use sympozium_ipc::inbox::GRACE;
-use sympozium_ipc::{
-    Arrival, ExecRequest, ExecResult, Inbox, InboxSettings, RequestId, Volume, WatchMode, names,
-};
+use sympozium_ipc::{Arrival, ExecRequest, ExecResult, Inbox, InboxSettings, RequestId, Volume, WatchMode, names};
 use sympozium_testkit::wait_until;
 use tempfile::TempDir;
 
@@ -24,9 +22,7 @@ impl Fixture {
     pub fn new() -> Self {
         // In memory, as the volumes of a pod are, where there is such a place.
         let memory = tempfile::tempdir_in("/dev/shm");
-        let directory = memory
-            .or_else(|_| tempfile::tempdir())
-            .expect("there is room");
+        let directory = memory.or_else(|_| tempfile::tempdir()).expect("there is room");
         let volume = Volume::open(directory.path()).expect("it can be opened");
         Self { volume, directory }
     }
@@ -57,10 +53,7 @@ impl Fixture {
 
     pub fn claim_as_somebody(&self, number: u64) {
         let claim = self.tools(&names::claim(&id(number)));
-        fs::DirBuilder::new()
-            .mode(0o750)
-            .create(claim)
-            .expect("nobody has");
+        fs::DirBuilder::new().mode(0o750).create(claim).expect("nobody has");
     }
 
     pub fn has_claim(&self, number: u64) -> bool {
@@ -73,35 +66,19 @@ impl Fixture {
 
     pub fn inbox_of(&self, pack: &str) -> Inbox {
         let pack = Some(pack.to_owned());
-        Inbox::new(
-            &self.volume,
-            InboxSettings {
-                pack,
-                ..InboxSettings::default()
-            },
-        )
+        Inbox::new(&self.volume, InboxSettings { pack, ..InboxSettings::default() })
     }
 
     /// An inbox that waits for nobody's answer.
     pub fn impatient(&self) -> Inbox {
         let none = Duration::ZERO;
-        let settings = InboxSettings {
-            max_timeout: none,
-            lease_grace: none,
-            ..InboxSettings::default()
-        };
+        let settings = InboxSettings { max_timeout: none, lease_grace: none, ..InboxSettings::default() };
         Inbox::new(&self.volume, settings)
     }
 
     pub fn polling(&self) -> Inbox {
         let watch = WatchMode::Polling;
-        Inbox::new(
-            &self.volume,
-            InboxSettings {
-                watch,
-                ..InboxSettings::default()
-            },
-        )
+        Inbox::new(&self.volume, InboxSettings { watch, ..InboxSettings::default() })
     }
 
     pub fn result(&self, number: u64) -> Option<ExecResult> {
@@ -112,15 +89,8 @@ impl Fixture {
     /// The names in `tools`, sorted.
     pub fn listing(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path(names::TOOLS)).expect("it is there");
-        let mut names: Vec<_> = entries
-            .map(|entry| {
-                entry
-                    .expect("it is readable")
-                    .file_name()
-                    .to_string_lossy()
-                    .into_owned()
-            })
-            .collect();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.expect("it is readable").file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
     }
@@ -131,9 +101,7 @@ pub fn id(number: u64) -> RequestId {
 }
 
 pub fn json(number: u64, command: &str) -> Vec<u8> {
-    ExecRequest::new(id(number), command)
-        .to_json()
-        .expect("it is a good request")
+    ExecRequest::new(id(number), command).to_json().expect("it is a good request")
 }
 
 pub fn ok(number: u64, stdout: &str) -> ExecResult {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode};
 use sympozium_ipc::{
-    Arrival, ExecResult, FileKind, Inbox, InboxSettings, RequestProblem, Requester, ResultProblem,
-    Volume, WatchMode, names,
+    Arrival, ExecResult, FileKind, Inbox, InboxSettings, RequestProblem, Requester, ResultProblem, Volume, WatchMode,
+    names,
 };
 use sympozium_testkit::as_user::is_root;
 use sympozium_testkit::skip;
@@ -36,12 +36,7 @@ fn plant(fixture: &Fixture, name: &str, kind: FileKind) {
     }
 }
 
-const PLANTED: [FileKind; 4] = [
-    FileKind::Link,
-    FileKind::Directory,
-    FileKind::Fifo,
-    FileKind::Socket,
-];
+const PLANTED: [FileKind; 4] = [FileKind::Link, FileKind::Directory, FileKind::Fifo, FileKind::Socket];
 
 #[test]
 fn a_request_that_is_no_file_is_refused_and_never_waited_for() {
@@ -56,9 +51,7 @@ fn a_request_that_is_no_file_is_refused_and_never_waited_for() {
         for (number, kind) in PLANTED.into_iter().enumerate() {
             let number = number as u64;
             plant(&fixture, &names::request(&id(number)), kind);
-            let Some(Arrival::Refused(claimed, problem)) = pull(&mut inbox) else {
-                panic!("{kind}")
-            };
+            let Some(Arrival::Refused(claimed, problem)) = pull(&mut inbox) else { panic!("{kind}") };
             assert_eq!(problem, RequestProblem::NotAFile(kind));
             claimed.answer(&ok(number, "")).expect("there is room");
             assert_eq!(fixture.result(number), Some(ok(number, "")));
@@ -75,23 +68,11 @@ fn a_device_is_refused() {
     let zero = rustix::fs::makedev(1, 5);
     for name in ["exec-request-1.json", "exec-result-2.json"] {
         let path = fixture.tools(name);
-        rustix::fs::mknodat(
-            CWD,
-            path,
-            FileType::CharacterDevice,
-            Mode::from(0o666),
-            zero,
-        )
-        .expect("root may");
+        rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, Mode::from(0o666), zero).expect("root may");
     }
-    let Some(Arrival::Refused(_, problem)) = pull(&mut fixture.inbox()) else {
-        panic!("it is no file")
-    };
+    let Some(Arrival::Refused(_, problem)) = pull(&mut fixture.inbox()) else { panic!("it is no file") };
     assert_eq!(problem, RequestProblem::NotAFile(FileKind::Device));
-    assert_eq!(
-        requester(&fixture).take(&id(2)),
-        Err(ResultProblem::NotAFile(FileKind::Device))
-    );
+    assert_eq!(requester(&fixture).take(&id(2)), Err(ResultProblem::NotAFile(FileKind::Device)));
 }
 
 #[test]
@@ -102,10 +83,7 @@ fn a_result_that_is_no_file_is_an_error_and_everything_is_cleared_away() {
         fixture.ask(number, "x");
         fixture.claim_as_somebody(number);
         plant(&fixture, &names::result(&id(number)), kind);
-        assert_eq!(
-            requester(&fixture).take(&id(number)),
-            Err(ResultProblem::NotAFile(kind))
-        );
+        assert_eq!(requester(&fixture).take(&id(number)), Err(ResultProblem::NotAFile(kind)));
         assert_eq!(fixture.listing(), [""; 0], "{kind}");
     }
     assert!(fs::metadata("/proc/self/environ").is_ok());
@@ -115,16 +93,11 @@ fn a_result_that_is_no_file_is_an_error_and_everything_is_cleared_away() {
 fn a_directory_in_the_place_of_a_result_stops_the_answer_and_nothing_is_left() {
     let fixture = Fixture::new();
     fixture.ask(1, "x");
-    let Some(Arrival::Request(claimed, _)) = pull(&mut fixture.inbox()) else {
-        panic!("it lay there")
-    };
+    let Some(Arrival::Request(claimed, _)) = pull(&mut fixture.inbox()) else { panic!("it lay there") };
     fs::create_dir(fixture.tools("exec-result-1.json")).expect("it is free");
     let error = claimed.answer(&ok(1, "")).expect_err("it is in the way");
     assert_eq!(error.to_string(), "cannot write exec-result-1.json");
-    assert_eq!(
-        fixture.listing(),
-        [".claim-1", "exec-request-1.json", "exec-result-1.json"]
-    );
+    assert_eq!(fixture.listing(), [".claim-1", "exec-request-1.json", "exec-result-1.json"]);
 }
 
 #[test]
@@ -132,26 +105,11 @@ fn a_link_in_the_place_of_a_result_is_replaced_and_not_followed() {
     let fixture = Fixture::new();
     fs::write(fixture.path("precious"), "kept").expect("there is room");
     fixture.ask(1, "x");
-    let Some(Arrival::Request(claimed, _)) = pull(&mut fixture.inbox()) else {
-        panic!("it lay there")
-    };
-    symlink(
-        fixture.path("precious"),
-        fixture.tools("exec-result-1.json"),
-    )
-    .expect("it is free");
+    let Some(Arrival::Request(claimed, _)) = pull(&mut fixture.inbox()) else { panic!("it lay there") };
+    symlink(fixture.path("precious"), fixture.tools("exec-result-1.json")).expect("it is free");
     claimed.answer(&ok(1, "hi")).expect("there is room");
-    assert_eq!(
-        fs::read_to_string(fixture.path("precious")).expect("it is there"),
-        "kept"
-    );
-    assert!(
-        fixture
-            .tools("exec-result-1.json")
-            .symlink_metadata()
-            .expect("it is there")
-            .is_file()
-    );
+    assert_eq!(fs::read_to_string(fixture.path("precious")).expect("it is there"), "kept");
+    assert!(fixture.tools("exec-result-1.json").symlink_metadata().expect("it is there").is_file());
     assert_eq!(fixture.result(1), Some(ok(1, "hi")));
 }
 
@@ -162,18 +120,10 @@ fn forged_and_malformed_results_are_errors_and_are_cleared_away() {
     let whole = ok(1, "whole").to_json().expect("it is good");
     let cases: [(&[u8], Expected); 4] = [
         (&other, |problem| *problem == ResultProblem::OtherId),
-        (&whole[..20], |problem| {
-            matches!(problem, ResultProblem::NotJson(_))
-        }),
+        (&whole[..20], |problem| matches!(problem, ResultProblem::NotJson(_))),
         (b"", |problem| matches!(problem, ResultProblem::NotJson(_))),
         (b"{\"id\":\"1\",\"exitCode\":\"0\"}", |problem| {
-            matches!(
-                problem,
-                ResultProblem::WrongType {
-                    field: "exitCode",
-                    ..
-                }
-            )
+            matches!(problem, ResultProblem::WrongType { field: "exitCode", .. })
         }),
     ];
     for (content, expected) in cases {
@@ -184,15 +134,8 @@ fn forged_and_malformed_results_are_errors_and_are_cleared_away() {
         assert_eq!(fixture.listing(), [""; 0]);
     }
     fs::write(fixture.path("elsewhere"), &whole).expect("there is room");
-    fs::hard_link(
-        fixture.path("elsewhere"),
-        fixture.tools("exec-result-1.json"),
-    )
-    .expect("it is free");
-    assert_eq!(
-        requester(&fixture).take(&id(1)),
-        Err(ResultProblem::HardLinked { links: 2 })
-    );
+    fs::hard_link(fixture.path("elsewhere"), fixture.tools("exec-result-1.json")).expect("it is free");
+    assert_eq!(requester(&fixture).take(&id(1)), Err(ResultProblem::HardLinked { links: 2 }));
     assert!(fixture.path("elsewhere").exists());
 }
 
@@ -204,14 +147,9 @@ fn huge_files_are_refused_unread() {
         let file = File::create(fixture.tools(name)).expect("there is room");
         file.set_len(bytes).expect("holes cost nothing");
     }
-    let Some(Arrival::Refused(_, problem)) = pull(&mut fixture.inbox()) else {
-        panic!("too large")
-    };
+    let Some(Arrival::Refused(_, problem)) = pull(&mut fixture.inbox()) else { panic!("too large") };
     assert_eq!(problem, RequestProblem::TooLarge { bytes });
-    assert_eq!(
-        requester(&fixture).take(&id(2)),
-        Err(ResultProblem::TooLarge { bytes })
-    );
+    assert_eq!(requester(&fixture).take(&id(2)), Err(ResultProblem::TooLarge { bytes }));
 }
 
 #[test]
@@ -229,18 +167,11 @@ fn bad_names_are_reported_once_and_nothing_else_is_done() {
     ];
     let mut inbox = fixture.inbox();
     for name in names {
-        fs::write(
-            fixture.tools("").join(OsStr::from_bytes(name)),
-            json(1, "x"),
-        )
-        .expect("there is room");
+        fs::write(fixture.tools("").join(OsStr::from_bytes(name)), json(1, "x")).expect("there is room");
         let given = pull(&mut inbox).expect("it is for the log");
         let text = describe(&given);
         assert!(matches!(given, Arrival::Ignored { .. }), "{text}");
-        assert!(
-            text.starts_with(&format!("ignored {}: the request id ", name.escape_ascii())),
-            "{text}"
-        );
+        assert!(text.starts_with(&format!("ignored {}: the request id ", name.escape_ascii())), "{text}");
         // It was announced twice: made, and closed.
         assert!(pull(&mut inbox).is_none());
     }
@@ -251,8 +182,7 @@ fn bad_names_are_reported_once_and_nothing_else_is_done() {
 fn the_number_of_reports_is_bounded() {
     let fixture = Fixture::new();
     for number in 0..1_100 {
-        fs::write(fixture.tools(&format!("exec-request-a b{number}.json")), "")
-            .expect("there is room");
+        fs::write(fixture.tools(&format!("exec-request-a b{number}.json")), "").expect("there is room");
     }
     let mut inbox = fixture.inbox();
     let mut reports = 0;
@@ -277,24 +207,14 @@ fn squatted_claims_are_answered_after_the_lease_and_never_run() {
     let mut given = Vec::new();
     while let Some(arrival) = pull(&mut inbox) {
         given.push(describe(&arrival));
-        let Arrival::Abandoned(abandoned) = arrival else {
-            panic!("{given:?}")
-        };
+        let Arrival::Abandoned(abandoned) = arrival else { panic!("{given:?}") };
         let result = ExecResult::failed(abandoned.id().clone(), "ambiguous", "");
         abandoned.answer(&result).expect("there is room");
     }
     given.sort();
-    assert_eq!(
-        given,
-        ["abandoned 1", "abandoned 2", "abandoned 3", "abandoned 4"]
-    );
+    assert_eq!(given, ["abandoned 1", "abandoned 2", "abandoned 3", "abandoned 4"]);
     for number in 1..=4 {
-        assert!(
-            requester(&fixture)
-                .take(&id(number))
-                .expect("it is good")
-                .is_some()
-        );
+        assert!(requester(&fixture).take(&id(number)).expect("it is good").is_some());
     }
     assert_eq!(fixture.listing(), [""; 0]);
     assert!(fs::metadata("/tmp").is_ok());
@@ -330,18 +250,12 @@ fn a_request_that_never_stops_changing_is_refused_in_the_end() {
     let path = fixture.tools("exec-request-1.json");
     fs::write(&path, "{").expect("there is room");
     let mut arrival = None;
-    assert!(sympozium_testkit::wait_until(
-        crate::fixture::DEADLINE,
-        || {
-            fs::write(&path, "{").expect("there is room");
-            arrival = pull(&mut inbox);
-            arrival.is_some()
-        }
-    ));
-    assert!(matches!(
-        arrival,
-        Some(Arrival::Refused(_, RequestProblem::EndsEarly))
-    ));
+    assert!(sympozium_testkit::wait_until(crate::fixture::DEADLINE, || {
+        fs::write(&path, "{").expect("there is room");
+        arrival = pull(&mut inbox);
+        arrival.is_some()
+    }));
+    assert!(matches!(arrival, Some(Arrival::Refused(_, RequestProblem::EndsEarly))));
 }
 
 #[test]
@@ -354,17 +268,9 @@ fn temporary_files_are_new_private_to_the_group_and_have_names_nobody_can_prepar
         symlink(fixture.path("precious"), fixture.tools(name)).expect("it is free");
     }
     fixture.ask(1, "x");
-    let Some(Arrival::Request(claimed, _)) = pull(&mut fixture.inbox()) else {
-        panic!("it lay there")
-    };
+    let Some(Arrival::Request(claimed, _)) = pull(&mut fixture.inbox()) else { panic!("it lay there") };
     claimed.answer(&ok(1, "hi")).expect("there is room");
-    assert_eq!(
-        fs::read_to_string(fixture.path("precious")).expect("it is there"),
-        "kept"
-    );
-    let mode = fs::metadata(fixture.tools("exec-result-1.json"))
-        .expect("it is there")
-        .permissions()
-        .mode();
+    assert_eq!(fs::read_to_string(fixture.path("precious")).expect("it is there"), "kept");
+    let mode = fs::metadata(fixture.tools("exec-result-1.json")).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777 & !0o640, 0, "{mode:o}");
 }

@@ -7,9 +7,7 @@ use sympozium_ipc::inbox::GRACE;
 use sympozium_ipc::{Arrival, ExecRequest, ExecResult, RequestProblem, names};
 use sympozium_testkit::growing;
 
-use crate::fixture::{
-    Fixture, await_arrival, describe, id, json, not_given_at_once, ok, pull, stays_empty,
-};
+use crate::fixture::{Fixture, await_arrival, describe, id, json, not_given_at_once, ok, pull, stays_empty};
 
 /// Callers move these between threads.
 const _: () = {
@@ -36,24 +34,13 @@ fn what_lies_there_at_the_start_and_what_comes_later_is_given_once() {
     assert_eq!(describe(&second), "run 2: second");
     assert!(pull(&mut inbox).is_none());
 
-    let Arrival::Request(claimed, _) = first else {
-        panic!("it is a request")
-    };
+    let Arrival::Request(claimed, _) = first else { panic!("it is a request") };
     claimed.answer(&ok(1, "hi")).expect("there is room");
     assert_eq!(fixture.result(1), Some(ok(1, "hi")));
     drop(claimed);
     assert!(stays_empty(&mut inbox, Duration::from_millis(50)));
-    assert!(
-        fixture.inbox().next().expect("it is fine").is_none(),
-        "nor to anybody else"
-    );
-    let expected = [
-        ".claim-1",
-        ".claim-2",
-        "exec-request-1.json",
-        "exec-request-2.json",
-        "exec-result-1.json",
-    ];
+    assert!(fixture.inbox().next().expect("it is fine").is_none(), "nor to anybody else");
+    let expected = [".claim-1", ".claim-2", "exec-request-1.json", "exec-request-2.json", "exec-result-1.json"];
     assert_eq!(fixture.listing(), expected);
 }
 
@@ -68,39 +55,24 @@ fn a_request_is_given_as_it_was_sent() {
         stdin: Some("in\0put".to_owned()),
         ..ExecRequest::new(id(1), "cat")
     };
-    fixture.put(
-        &names::request(&id(1)),
-        request.to_json().expect("it is good"),
-    );
+    fixture.put(&names::request(&id(1)), request.to_json().expect("it is good"));
     let mut inbox = fixture.inbox_of("pack");
-    let Some(Arrival::Request(claimed, given)) = pull(&mut inbox) else {
-        panic!("it is for us")
-    };
+    let Some(Arrival::Request(claimed, given)) = pull(&mut inbox) else { panic!("it is for us") };
     assert_eq!((claimed.id(), *given), (&id(1), request));
 }
 
 #[test]
 fn a_request_for_another_pack_is_left_unclaimed_even_when_it_is_malformed() {
     let fixture = Fixture::new();
-    fixture.put(
-        "exec-request-1.json",
-        r#"{"id":"1","command":"x","target":"other"}"#,
-    );
-    fixture.put(
-        "exec-request-2.json",
-        r#"{"id":"2","args":"nonsense","target":"other"}"#,
-    );
+    fixture.put("exec-request-1.json", r#"{"id":"1","command":"x","target":"other"}"#);
+    fixture.put("exec-request-2.json", r#"{"id":"2","args":"nonsense","target":"other"}"#);
     let mut ours = fixture.inbox_of("ours");
     assert!(pull(&mut ours).is_none());
     assert!(!fixture.has_claim(1) && !fixture.has_claim(2));
     let mut others = fixture.inbox_of("OTHER");
-    let mut given =
-        [pull(&mut others), pull(&mut others)].map(|given| describe(&given.expect("two")));
+    let mut given = [pull(&mut others), pull(&mut others)].map(|given| describe(&given.expect("two")));
     given.sort();
-    assert_eq!(
-        given,
-        ["refuse 2: the field `command` is missing", "run 1: x"]
-    );
+    assert_eq!(given, ["refuse 2: the field `command` is missing", "run 1: x"]);
 }
 
 #[test]
@@ -111,25 +83,14 @@ fn every_malformed_request_is_claimed_and_refused_at_once() {
         ("{]", "the request is not JSON: "),
         ("[]", "the request must be a JSON object"),
         (r#"{"command":"x"}"#, "the field `id` is missing"),
-        (
-            r#"{"id":"other","command":"x"}"#,
-            "the field `id` does not equal",
-        ),
-        (
-            r#"{"id":"4","command":"x","timeout":"5"}"#,
-            "the field `timeout` must be a whole number",
-        ),
-        (
-            r#"{"id":"5","command":"x","command":"y"}"#,
-            "the field `command` is there more than once",
-        ),
+        (r#"{"id":"other","command":"x"}"#, "the field `id` does not equal"),
+        (r#"{"id":"4","command":"x","timeout":"5"}"#, "the field `timeout` must be a whole number"),
+        (r#"{"id":"5","command":"x","command":"y"}"#, "the field `command` is there more than once"),
     ];
     for (number, (content, expected)) in cases.into_iter().enumerate() {
         let number = number as u64;
         fixture.put(&names::request(&id(number)), content);
-        let Some(Arrival::Refused(claimed, problem)) = pull(&mut inbox) else {
-            panic!("{content}")
-        };
+        let Some(Arrival::Refused(claimed, problem)) = pull(&mut inbox) else { panic!("{content}") };
         assert!(problem.to_string().starts_with(expected), "{problem}");
         assert!(fixture.has_claim(number));
         let result = ExecResult::failed(id(number), "refused", problem.to_string());
@@ -168,10 +129,7 @@ fn a_half_written_request_is_waited_for_and_then_run_whole() {
             assert!(inbox.wake_at().expect("it goes on") <= soon);
         }
         fs::write(&path, &whole).expect("there is room");
-        assert_eq!(
-            describe(&await_arrival(&mut inbox)),
-            "run 1: echo one; echo two"
-        );
+        assert_eq!(describe(&await_arrival(&mut inbox)), "run 1: echo one; echo two");
         true
     };
     assert!((0..50).any(|_| is_waited_for()));
@@ -183,9 +141,7 @@ fn a_request_that_stays_incomplete_is_refused() {
         let incomplete = r#"{"id":"1","command":"rm -rf /tmp/scr"#;
         fixture.put("exec-request-1.json", incomplete);
     });
-    let Arrival::Refused(_, problem) = await_arrival(&mut inbox) else {
-        panic!("it never ran")
-    };
+    let Arrival::Refused(_, problem) = await_arrival(&mut inbox) else { panic!("it never ran") };
     assert_eq!(problem, RequestProblem::EndsEarly);
     assert!(fixture.has_claim(1));
 }
@@ -202,14 +158,8 @@ fn a_second_name_is_waited_for_and_then_refused() {
     assert_eq!(describe(&await_arrival(&mut inbox)), "run 1: linked");
 
     fs::write(fixture.path("elsewhere"), json(2, "shared")).expect("there is room");
-    fs::hard_link(
-        fixture.path("elsewhere"),
-        fixture.tools("exec-request-2.json"),
-    )
-    .expect("it is free");
-    let Arrival::Refused(_, problem) = await_arrival(&mut inbox) else {
-        panic!("it never ran")
-    };
+    fs::hard_link(fixture.path("elsewhere"), fixture.tools("exec-request-2.json")).expect("it is free");
+    let Arrival::Refused(_, problem) = await_arrival(&mut inbox) else { panic!("it never ran") };
     assert_eq!(problem, RequestProblem::HardLinked { links: 2 });
 }
 
@@ -218,14 +168,9 @@ fn an_answer_is_for_its_own_request_only() {
     let fixture = Fixture::new();
     fixture.ask(1, "x");
     let mut inbox = fixture.inbox();
-    let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else {
-        panic!("it lay there")
-    };
+    let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else { panic!("it lay there") };
     let error = claimed.answer(&ok(2, "")).expect_err("it is for another");
-    assert_eq!(
-        error.to_string(),
-        "the result is for 2, and the claim for 1"
-    );
+    assert_eq!(error.to_string(), "the result is for 2, and the claim for 1");
     let mut large = ok(1, "");
     large.stdout = "x".repeat(2 << 20);
     claimed.answer(&large).expect_err("it is too large");
@@ -237,15 +182,10 @@ fn a_request_that_is_given_back_can_be_had_again() {
     let fixture = Fixture::new();
     fixture.ask(1, "x");
     let mut inbox = fixture.inbox();
-    let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else {
-        panic!("it lay there")
-    };
+    let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else { panic!("it lay there") };
     claimed.release();
     assert!(!fixture.has_claim(1));
-    assert_eq!(
-        describe(&pull(&mut fixture.inbox()).expect("it is free")),
-        "run 1: x"
-    );
+    assert_eq!(describe(&pull(&mut fixture.inbox()).expect("it is free")), "run 1: x");
 }
 
 #[test]
@@ -258,9 +198,7 @@ fn a_claim_is_left_alone_for_its_lease_and_reported_once_after_it() {
 
     let mut first = fixture.impatient();
     let mut second = fixture.impatient();
-    let Some(Arrival::Abandoned(abandoned)) = pull(&mut first) else {
-        panic!("its lease is over")
-    };
+    let Some(Arrival::Abandoned(abandoned)) = pull(&mut first) else { panic!("its lease is over") };
     assert!(pull(&mut second).is_none(), "one reports it");
     assert!(pull(&mut first).is_none(), "once");
     let ambiguous = ExecResult::failed(id(1), "ambiguous", "nobody knows");
@@ -275,26 +213,11 @@ fn a_late_answer_of_the_holder_is_not_replaced_by_the_report() {
     let fixture = Fixture::new();
     fixture.ask(1, "x");
     fixture.claim_as_somebody(1);
-    let Some(Arrival::Abandoned(abandoned)) = pull(&mut fixture.impatient()) else {
-        panic!("lease")
-    };
-    fixture.put(
-        "exec-result-1.json",
-        ok(1, "late").to_json().expect("it is good"),
-    );
-    abandoned
-        .answer(&ExecResult::failed(id(1), "ambiguous", ""))
-        .expect("that is fine");
+    let Some(Arrival::Abandoned(abandoned)) = pull(&mut fixture.impatient()) else { panic!("lease") };
+    fixture.put("exec-result-1.json", ok(1, "late").to_json().expect("it is good"));
+    abandoned.answer(&ExecResult::failed(id(1), "ambiguous", "")).expect("that is fine");
     assert_eq!(fixture.result(1), Some(ok(1, "late")));
-    assert_eq!(
-        fixture.listing(),
-        [
-            ".claim-1",
-            ".lapsed-1",
-            "exec-request-1.json",
-            "exec-result-1.json"
-        ]
-    );
+    assert_eq!(fixture.listing(), [".claim-1", ".lapsed-1", "exec-request-1.json", "exec-result-1.json"]);
 }
 
 #[test]
@@ -308,15 +231,10 @@ fn our_own_claims_are_never_abandoned_and_those_we_drop_are() {
     assert!(pull(&mut inbox).is_none());
     drop(claimed);
     fixture.ask(1, "x");
-    let Some(Arrival::Abandoned(abandoned)) = pull(&mut inbox) else {
-        panic!("nobody answers")
-    };
+    let Some(Arrival::Abandoned(abandoned)) = pull(&mut inbox) else { panic!("nobody answers") };
     drop(abandoned);
     fixture.ask(1, "x");
-    assert_eq!(
-        describe(&pull(&mut inbox).expect("nor did the reporter")),
-        "abandoned 1"
-    );
+    assert_eq!(describe(&pull(&mut inbox).expect("nor did the reporter")), "abandoned 1");
 }
 
 #[test]
@@ -326,11 +244,7 @@ fn a_claim_that_vanished_is_reported_and_not_run() {
         fixture.ask(1, "x");
         let claimed = Instant::now();
         fixture.claim_as_somebody(1);
-        let settings = sympozium_ipc::InboxSettings {
-            max_timeout: Duration::ZERO,
-            lease_grace,
-            ..Default::default()
-        };
+        let settings = sympozium_ipc::InboxSettings { max_timeout: Duration::ZERO, lease_grace, ..Default::default() };
         let mut inbox = sympozium_ipc::Inbox::new(&fixture.volume, settings);
         let arrival = pull(&mut inbox);
         if claimed.elapsed() >= lease_grace {

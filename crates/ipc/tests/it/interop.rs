@@ -12,10 +12,7 @@ use sympozium_testkit::{command, skip, wait_until};
 use crate::fixture::{DEADLINE, Fixture, id, pull};
 
 fn has(program: &str) -> bool {
-    command(program)
-        .arg("--version")
-        .output()
-        .is_ok_and(|output| output.status.success())
+    command(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// A child that does not outlive its test.
@@ -51,16 +48,11 @@ fn our_executor_serves_a_shell_script() {
     let fixture = Fixture::new();
     let mut inbox = fixture.inbox();
     let mut client = command("sh");
-    client
-        .args(["-c", CLIENT, "client"])
-        .arg(fixture.tools(""))
-        .stdout(Stdio::piped());
+    client.args(["-c", CLIENT, "client"]).arg(fixture.tools("")).stdout(Stdio::piped());
     let mut client = Running(client.spawn().expect("there is a shell"));
     assert!(wait_until(DEADLINE, || {
         while let Some(arrival) = pull(&mut inbox) {
-            let Arrival::Request(claimed, request) = arrival else {
-                panic!("{arrival:?}")
-            };
+            let Arrival::Request(claimed, request) = arrival else { panic!("{arrival:?}") };
             claimed.answer(&run(&request)).expect("there is room");
         }
         client.0.try_wait().expect("it can be asked").is_some()
@@ -70,25 +62,15 @@ fn our_executor_serves_a_shell_script() {
     std::io::Read::read_to_string(&mut pipe, &mut stdout).expect("it is text");
     assert!(client.0.wait().expect("it has ended").success());
     let expected: String = (0..20)
-        .map(|i| {
-            format!(
-                r#"{{"id":"c-{i}","exitCode":0,"stdout":"{i} a b\n","stderr":"","timedOut":false}}"#
-            ) + "\n"
-        })
+        .map(|i| format!(r#"{{"id":"c-{i}","exitCode":0,"stdout":"{i} a b\n","stderr":"","timedOut":false}}"#) + "\n")
         .collect();
     assert_eq!(stdout, expected);
 }
 
 /// As plain an executor as there can be, for tests.
 fn run(request: &ExecRequest) -> ExecResult {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command("sh")
-        .args(["-c", &request.shell_line()])
-        .output()
-        .expect("there is a shell");
+    let Output { status, stdout, stderr } =
+        command("sh").args(["-c", &request.shell_line()]).output().expect("there is a shell");
     ExecResult {
         id: request.id.clone(),
         exit_code: status.code().map_or(-1, i64::from),
@@ -107,11 +89,7 @@ fn seed_executor(fixture: &Fixture, pack: &str) -> Running {
     let path = fixture.path("tool-executor.sh");
     fs::write(&path, script.replace("/ipc/", &format!("{root}/"))).expect("there is room");
     let mut executor = command("bash");
-    executor
-        .arg(path)
-        .env("SYMPOZIUM_SKILL_PACK", pack)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    executor.arg(path).env("SYMPOZIUM_SKILL_PACK", pack).stdout(Stdio::null()).stderr(Stdio::null());
     Running(executor.spawn().expect("there is a bash"))
 }
 
@@ -142,33 +120,17 @@ fn our_requester_drives_the_documented_script() {
         work_dir: Some("/tmp".to_owned()),
         ..ExecRequest::new(id(1), "pwd; echo 'é\"\\' >&2; exit 3")
     };
-    assert_eq!(
-        ask(&mut requester, &request),
-        result(1, 3, "/tmp", "é\"\\", false)
-    );
-    let slow = ExecRequest {
-        timeout: Some(1),
-        ..ExecRequest::new(id(2), "sleep 20")
-    };
+    assert_eq!(ask(&mut requester, &request), result(1, 3, "/tmp", "é\"\\", false));
+    let slow = ExecRequest { timeout: Some(1), ..ExecRequest::new(id(2), "sleep 20") };
     assert_eq!(ask(&mut requester, &slow), result(2, 124, "", "", true));
-    let other = ExecRequest {
-        target: Some("other".to_owned()),
-        ..ExecRequest::new(id(3), "true")
-    };
+    let other = ExecRequest { target: Some("other".to_owned()), ..ExecRequest::new(id(3), "true") };
     requester.submit(&other).expect("there is room");
     let next = ExecRequest::new(id(4), "echo hi");
     assert_eq!(ask(&mut requester, &next), result(4, 0, "hi", "", false));
     // The script may have claimed what it saw in its list after that was taken; it finds no request then and gives up.
     let left = fixture.listing();
-    let left: Vec<_> = left
-        .iter()
-        .filter(|name| !name.starts_with(".claim-"))
-        .collect();
-    assert_eq!(
-        left,
-        ["exec-request-3.json"],
-        "that one is for somebody else"
-    );
+    let left: Vec<_> = left.iter().filter(|name| !name.starts_with(".claim-")).collect();
+    assert_eq!(left, ["exec-request-3.json"], "that one is for somebody else");
 
     fixture.volume.write_done().expect("there is room");
     let mut status = None;
@@ -197,9 +159,7 @@ fn our_executor_and_the_documented_script_share_a_volume() {
     assert!(
         wait_until(4 * DEADLINE, || {
             while next < COUNT && waiting.len() < 6 {
-                requester
-                    .submit(&ExecRequest::new(id(next), &line))
-                    .expect("there is room");
+                requester.submit(&ExecRequest::new(id(next), &line)).expect("there is room");
                 waiting.push(next);
                 next += 1;
             }
@@ -210,27 +170,19 @@ fn our_executor_and_the_documented_script_share_a_volume() {
                 ours += 1;
                 claimed.answer(&run(&request)).expect("there is room");
             }
-            waiting.retain(|number| {
-                match requester.take(&id(*number)).expect("results are good") {
-                    Some(result) => {
-                        assert_eq!((result.exit_code, result.stderr.as_str()), (0, ""));
-                        taken += 1;
-                        false
-                    }
-                    None => true,
+            waiting.retain(|number| match requester.take(&id(*number)).expect("results are good") {
+                Some(result) => {
+                    assert_eq!((result.exit_code, result.stderr.as_str()), (0, ""));
+                    taken += 1;
+                    false
                 }
+                None => true,
             });
             taken == COUNT
         }),
         "{taken} of {COUNT}"
     );
-    assert_eq!(
-        fs::read_to_string(log)
-            .expect("it was written")
-            .lines()
-            .count() as u64,
-        COUNT
-    );
+    assert_eq!(fs::read_to_string(log).expect("it was written").lines().count() as u64, COUNT);
     assert!(ours > 0 && ours < COUNT, "both took part: {ours}");
 }
 

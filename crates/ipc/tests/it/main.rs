@@ -1,9 +1,6 @@
 //! The protocol on real directories, with the other side played by scripts, by plain file operations, or by ourselves.
 
-#![expect(
-    clippy::expect_used,
-    reason = "helpers of tests are tests, which clippy does not see"
-)]
+#![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
 mod alone;
 mod fixture;

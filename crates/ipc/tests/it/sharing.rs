@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sympozium_ipc::{
-    Abandoned, Arrival, Claimed, ExecRequest, ExecResult, Inbox, Requester, WatchMode,
-};
+use sympozium_ipc::{Abandoned, Arrival, Claimed, ExecRequest, ExecResult, Inbox, Requester, WatchMode};
 
 use crate::fixture::{Fixture, id, ok, pull};
 
@@ -62,10 +60,7 @@ struct World {
 impl World {
     fn new(impatient: bool) -> Self {
         let fixture = Fixture::new();
-        let executors = [(); 2].map(|()| Executor {
-            inbox: Self::inbox(&fixture, impatient),
-            held: Vec::new(),
-        });
+        let executors = [(); 2].map(|()| Executor { inbox: Self::inbox(&fixture, impatient), held: Vec::new() });
         Self {
             requester: Requester::open(&fixture.volume, WatchMode::Automatic),
             executors,
@@ -79,20 +74,14 @@ impl World {
     }
 
     fn inbox(fixture: &Fixture, impatient: bool) -> Inbox {
-        if impatient {
-            fixture.impatient()
-        } else {
-            fixture.inbox()
-        }
+        if impatient { fixture.impatient() } else { fixture.inbox() }
     }
 
     fn step(&mut self, step: Step) {
         match step {
             Step::Submit(number) => {
                 if self.submitted.insert(number) {
-                    self.requester
-                        .submit(&ExecRequest::new(id(number), "x"))
-                        .expect("there is room");
+                    self.requester.submit(&ExecRequest::new(id(number), "x")).expect("there is room");
                 }
             }
             Step::Pull(which) => {
@@ -103,9 +92,7 @@ impl World {
                 if !held.is_empty() {
                     match held.remove(0) {
                         Held::Run(claimed) => claimed.answer(&result(claimed.id().as_str(), "ran")),
-                        Held::Report(abandoned) => {
-                            abandoned.answer(&result(abandoned.id().as_str(), "lost"))
-                        }
+                        Held::Report(abandoned) => abandoned.answer(&result(abandoned.id().as_str(), "lost")),
                     }
                     .expect("there is room");
                 }
@@ -226,11 +213,7 @@ fn executors_that_race_run_each_request_once_while_it_is_being_taken() {
                     match pull(&mut inbox) {
                         Some(Arrival::Request(claimed, _)) => {
                             let id = claimed.id().as_str();
-                            *runs
-                                .lock()
-                                .expect("nobody panics")
-                                .entry(id.to_owned())
-                                .or_default() += 1;
+                            *runs.lock().expect("nobody panics").entry(id.to_owned()).or_default() += 1;
                             claimed.answer(&result(id, "ran")).expect("there is room");
                         }
                         Some(other) => panic!("{other:?}"),
@@ -246,21 +229,17 @@ fn executors_that_race_run_each_request_once_while_it_is_being_taken() {
         let mut waiting = BTreeSet::new();
         while taken < COUNT && std::time::Instant::now() < end {
             while next < COUNT && waiting.len() < 16 {
-                requester
-                    .submit(&ExecRequest::new(id(next), "x"))
-                    .expect("there is room");
+                requester.submit(&ExecRequest::new(id(next), "x")).expect("there is room");
                 waiting.insert(next);
                 next += 1;
             }
-            waiting.retain(|number| {
-                match requester.take(&id(*number)).expect("results are good") {
-                    Some(_) => {
-                        taken += 1;
-                        end = std::time::Instant::now() + crate::fixture::DEADLINE;
-                        false
-                    }
-                    None => true,
+            waiting.retain(|number| match requester.take(&id(*number)).expect("results are good") {
+                Some(_) => {
+                    taken += 1;
+                    end = std::time::Instant::now() + crate::fixture::DEADLINE;
+                    false
                 }
+                None => true,
             });
             std::thread::yield_now();
         }

@@ -7,9 +7,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_remount};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sympozium_ipc::inbox::{AnswerError, Ignored};
-use sympozium_ipc::{
-    Arrival, ExecRequest, ExecResult, PollReason, Requester, Volume, VolumeError, WatchMode,
-};
+use sympozium_ipc::{Arrival, ExecRequest, ExecResult, PollReason, Requester, Volume, VolumeError, WatchMode};
 use sympozium_testkit::wait_until;
 
 use crate::alone;
@@ -24,14 +22,7 @@ fn errno(error: &VolumeError) -> Option<i32> {
 
 /// A volume on a file system of its own, of 64 KiB.
 fn small_volume(directory: &std::path::Path) -> Volume {
-    mount(
-        "tmpfs",
-        directory,
-        "tmpfs",
-        MountFlags::empty(),
-        Some(c"size=64k"),
-    )
-    .expect("root may");
+    mount("tmpfs", directory, "tmpfs", MountFlags::empty(), Some(c"size=64k")).expect("root may");
     Volume::open(directory).expect("it can be opened")
 }
 
@@ -42,13 +33,9 @@ fn a_full_volume_gives_an_error_and_no_partial_file_and_works_again_when_there_i
         let volume = small_volume(directory.path());
         let tools = directory.path().join("tools");
         let requester = Requester::open(&volume, WatchMode::Automatic);
-        requester
-            .submit(&ExecRequest::new(id(1), "x"))
-            .expect("there is room");
+        requester.submit(&ExecRequest::new(id(1), "x")).expect("there is room");
         let mut inbox = sympozium_ipc::Inbox::new(&volume, Default::default());
-        let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else {
-            panic!("it lay there")
-        };
+        let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else { panic!("it lay there") };
 
         // Writing until nothing goes in any more leaves a file that fills the volume.
         let filler = directory.path().join("filler");
@@ -61,13 +48,7 @@ fn a_full_volume_gives_an_error_and_no_partial_file_and_works_again_when_there_i
         let names = || {
             let mut names: Vec<_> = fs::read_dir(&tools)
                 .expect("it is there")
-                .map(|entry| {
-                    entry
-                        .expect("it is readable")
-                        .file_name()
-                        .into_string()
-                        .expect("text")
-                })
+                .map(|entry| entry.expect("it is readable").file_name().into_string().expect("text"))
                 .collect();
             names.sort();
             names
@@ -86,39 +67,24 @@ fn a_volume_that_becomes_read_only_is_reported_once_and_tried_again() {
         let volume = small_volume(directory.path());
         let requester = Requester::open(&volume, WatchMode::Automatic);
         for number in [1, 2] {
-            requester
-                .submit(&ExecRequest::new(id(number), "x"))
-                .expect("there is room");
+            requester.submit(&ExecRequest::new(id(number), "x")).expect("there is room");
         }
         let mut inbox = sympozium_ipc::Inbox::new(&volume, Default::default());
-        let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else {
-            panic!("it lay there")
-        };
+        let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else { panic!("it lay there") };
         let result = ExecResult::failed(claimed.id().clone(), "refused", "");
         mount_remount(directory.path(), MountFlags::RDONLY, c"").expect("root may");
 
-        let AnswerError::Volume(error) = claimed.answer(&result).expect_err("it is read-only")
-        else {
+        let AnswerError::Volume(error) = claimed.answer(&result).expect_err("it is read-only") else {
             panic!("it is the volume");
         };
         assert_eq!(errno(&error), Some(Errno::ROFS.raw_os_error()));
-        let Some(Arrival::Ignored { reason, .. }) = pull(&mut inbox) else {
-            panic!("it cannot be claimed")
-        };
+        let Some(Arrival::Ignored { reason, .. }) = pull(&mut inbox) else { panic!("it cannot be claimed") };
         assert_eq!(reason, Ignored::NotClaimed(Errno::ROFS));
-        assert_eq!(
-            reason.to_string(),
-            "it cannot be claimed: the volume is read-only"
-        );
+        assert_eq!(reason.to_string(), "it cannot be claimed: the volume is read-only");
         let before = std::time::Instant::now();
         assert!(pull(&mut inbox).is_none(), "said once");
-        assert!(
-            inbox.wake_at().expect("it goes on") > before + Duration::from_millis(10),
-            "no busy loop"
-        );
-        requester
-            .submit(&ExecRequest::new(id(3), "x"))
-            .expect_err("it is read-only");
+        assert!(inbox.wake_at().expect("it goes on") > before + Duration::from_millis(10), "no busy loop");
+        requester.submit(&ExecRequest::new(id(3), "x")).expect_err("it is read-only");
 
         mount_remount(directory.path(), MountFlags::empty(), c"").expect("root may");
         let mut second = None;
@@ -140,19 +106,9 @@ fn without_descriptors_the_directory_is_polled_and_nothing_is_lost() {
         drop(file);
         fixture.ask(1, "x");
         // The lowest free number is the first that is forbidden.
-        setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: Some(next),
-                maximum: whole.maximum,
-            },
-        )
-        .expect("lower");
+        setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: whole.maximum }).expect("lower");
         let mut inbox = fixture.inbox();
-        assert_eq!(
-            inbox.take_notice(),
-            Some(PollReason::Unavailable(Errno::MFILE))
-        );
+        assert_eq!(inbox.take_notice(), Some(PollReason::Unavailable(Errno::MFILE)));
         assert!(inbox.descriptor().is_none());
         assert!(pull(&mut inbox).is_none(), "it cannot even be listed");
         setrlimit(Resource::Nofile, whole).expect("back");

@@ -35,10 +35,7 @@ fn tools_is_made_for_both_sides() {
     for open in WAYS {
         let directory = tempfile::tempdir().expect("there is room");
         open(directory.path()).expect("it can be opened");
-        let mode = fs::metadata(directory.path().join("tools"))
-            .expect("it was made")
-            .permissions()
-            .mode();
+        let mode = fs::metadata(directory.path().join("tools")).expect("it was made").permissions().mode();
         assert_eq!(mode & 0o7777, 0o770);
         open(directory.path()).expect("a second time too");
     }
@@ -59,38 +56,23 @@ fn tools_must_be_a_directory_of_the_volume() {
     fs::remove_file(&tools).expect("it is there");
     make_fifo(&tools);
     assert_eq!(kind_of_tools(directory.path()), [FileKind::Fifo; 2]);
-    let error = Volume::open(directory.path())
-        .expect_err("it is a FIFO")
-        .to_string();
-    assert!(
-        error.ends_with("/tools must be a directory of the volume itself, and is a FIFO"),
-        "{error}"
-    );
+    let error = Volume::open(directory.path()).expect_err("it is a FIFO").to_string();
+    assert!(error.ends_with("/tools must be a directory of the volume itself, and is a FIFO"), "{error}");
 }
 
 #[test]
 fn mount_points_do_not_count_as_the_volume() {
     alone::with_mounts(|| {
         let directory = tempfile::tempdir().expect("there is room");
-        let (tools, done) = (
-            directory.path().join("tools"),
-            directory.path().join("done"),
-        );
+        let (tools, done) = (directory.path().join("tools"), directory.path().join("done"));
         let volumes = WAYS.map(|open| open(directory.path()).expect("nothing is mounted yet"));
         fs::write(&done, "").expect("there is room");
-        assert!(
-            volumes
-                .iter()
-                .all(|volume| volume.done().expect("it can be seen") == Done::Yes)
-        );
+        assert!(volumes.iter().all(|volume| volume.done().expect("it can be seen") == Done::Yes));
         // Of the same file system, so that the device does not tell.
         fs::write(directory.path().join("other"), "").expect("there is room");
         mount_bind(directory.path().join("other"), &done).expect("root may");
         for volume in &volumes {
-            assert_eq!(
-                volume.done().expect("it can be seen"),
-                Done::Foreign(FileKind::MountPoint)
-            );
+            assert_eq!(volume.done().expect("it can be seen"), Done::Foreign(FileKind::MountPoint));
         }
         mount("tmpfs", &tools, "tmpfs", MountFlags::empty(), None).expect("root may");
         assert_eq!(kind_of_tools(directory.path()), [FileKind::MountPoint; 2]);
@@ -100,10 +82,7 @@ fn mount_points_do_not_count_as_the_volume() {
 #[test]
 fn a_directory_that_is_not_there_is_named() {
     let error = Volume::open(Path::new("/nonexistent/ipc")).expect_err("there is none");
-    assert_eq!(
-        error.to_string(),
-        "cannot open the IPC directory /nonexistent/ipc"
-    );
+    assert_eq!(error.to_string(), "cannot open the IPC directory /nonexistent/ipc");
     assert!(error.source().is_some());
 }
 
@@ -127,19 +106,12 @@ fn only_a_regular_file_is_done() {
     fs::remove_file(&done).expect("it is there");
     fs::create_dir(&done).expect("it is free");
     assert_eq!(look(), [Done::Foreign(FileKind::Directory); 2]);
-    fixture
-        .volume
-        .write_done()
-        .expect_err("a directory is in the way");
+    fixture.volume.write_done().expect_err("a directory is in the way");
     fs::remove_dir(&done).expect("it is there");
     fixture.volume.write_done().expect("the way is free");
     assert_eq!(look(), [Done::Yes; 2]);
     assert_eq!(fs::read_to_string(done).expect("it is there"), "done\n");
-    assert_eq!(
-        fs::read_dir(fixture.path("")).expect("it is there").count(),
-        2,
-        "nothing else is left"
-    );
+    assert_eq!(fs::read_dir(fixture.path("")).expect("it is there").count(), 2, "nothing else is left");
 }
 
 #[test]
@@ -148,10 +120,7 @@ fn done_replaces_a_link_and_leaves_what_it_points_at() {
     fs::write(fixture.path("precious"), "kept").expect("there is room");
     symlink(fixture.path("precious"), fixture.path("done")).expect("it is free");
     fixture.volume.write_done().expect("there is room");
-    assert_eq!(
-        fs::read_to_string(fixture.path("precious")).expect("it is there"),
-        "kept"
-    );
+    assert_eq!(fs::read_to_string(fixture.path("precious")).expect("it is there"), "kept");
     assert_eq!(fixture.volume.done().expect("it can be seen"), Done::Yes);
 }
 
@@ -162,15 +131,8 @@ fn done_is_noticed_by_event_and_by_polling() {
         let mut watch = DoneWatch::new(&fixture.volume, mode);
         assert_eq!(watch.descriptor().is_some(), mode == WatchMode::Automatic);
         fs::create_dir(fixture.path("done")).expect("it is free");
-        assert_eq!(
-            watch.check().expect("it can be seen"),
-            DoneCheck::Foreign(FileKind::Directory)
-        );
-        assert_eq!(
-            watch.check().expect("it can be seen"),
-            DoneCheck::Running,
-            "said once"
-        );
+        assert_eq!(watch.check().expect("it can be seen"), DoneCheck::Foreign(FileKind::Directory));
+        assert_eq!(watch.check().expect("it can be seen"), DoneCheck::Running, "said once");
         fs::remove_dir(fixture.path("done")).expect("it is there");
         let first = watch.wake_at();
         fixture.volume.write_done().expect("there is room");
@@ -185,9 +147,6 @@ fn done_is_noticed_by_event_and_by_polling() {
 pub fn readable(descriptor: rustix::fd::BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut descriptors = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut descriptors, Some(&now)).expect("it can be asked") == 1
 }

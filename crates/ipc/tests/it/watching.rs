@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags};
 use sympozium_ipc::inbox::GRACE;
-use sympozium_ipc::{
-    Arrival, Inbox, InboxError, InboxSettings, PollReason, VolumeError, WatchMode, names,
-};
+use sympozium_ipc::{Arrival, Inbox, InboxError, InboxSettings, PollReason, VolumeError, WatchMode, names};
 use sympozium_testkit::{skip, wait_until};
 
 use crate::alone;
@@ -28,10 +26,7 @@ fn the_descriptor_is_readable_exactly_while_there_is_news() {
     assert!(pull(&mut inbox).is_none());
     assert!(!readable(inbox.descriptor().expect("inotify is here")));
     let wait = inbox.wake_at().expect("it goes on").duration_since(before);
-    assert!(
-        wait > Duration::from_secs(5),
-        "an idle inbox sleeps: {wait:?}"
-    );
+    assert!(wait > Duration::from_secs(5), "an idle inbox sleeps: {wait:?}");
 }
 
 #[test]
@@ -63,23 +58,15 @@ fn lost_events_cost_one_more_listing_and_no_request() {
     // Each is announced twice: made, and closed.
     let count = limit / 2 + 500;
     for number in 0..count {
-        fs::write(
-            fixture.tools(&names::request(&id(number))),
-            json(number, "x"),
-        )
-        .expect("there is room");
+        fs::write(fixture.tools(&names::request(&id(number))), json(number, "x")).expect("there is room");
     }
     let mut seen = BTreeSet::new();
     assert!(
         wait_until(DEADLINE, || {
             while let Some(arrival) = pull(&mut inbox) {
-                let Arrival::Request(claimed, _) = arrival else {
-                    panic!("{arrival:?}")
-                };
+                let Arrival::Request(claimed, _) = arrival else { panic!("{arrival:?}") };
                 assert!(seen.insert(claimed.id().clone()), "given twice");
-                claimed
-                    .answer(&ok(claimed.id().as_str().parse().expect("a number"), ""))
-                    .expect("there is room");
+                claimed.answer(&ok(claimed.id().as_str().parse().expect("a number"), "")).expect("there is room");
             }
             seen.len() as u64 == count
         }),
@@ -95,20 +82,12 @@ fn a_large_directory_is_listed_in_bounded_memory() {
         let count: u64 = 20_000;
         let fixture = Fixture::new();
         for number in 0..count {
-            fs::write(
-                fixture.tools(&names::request(&id(number))),
-                json(number, "x"),
-            )
-            .expect("there is room");
+            fs::write(fixture.tools(&names::request(&id(number))), json(number, "x")).expect("there is room");
         }
         let mut inbox = fixture.inbox();
         let mut next = || {
-            let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else {
-                panic!("there are more")
-            };
-            claimed
-                .answer(&ok(claimed.id().as_str().parse().expect("a number"), ""))
-                .expect("there is room");
+            let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else { panic!("there are more") };
+            claimed.answer(&ok(claimed.id().as_str().parse().expect("a number"), "")).expect("there is room");
         };
         next();
         let before = resident_kib();
@@ -122,14 +101,8 @@ fn a_large_directory_is_listed_in_bounded_memory() {
 
 fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("it is there");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .expect("it has one");
-    line.trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .expect("it is a number")
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has one");
+    line.trim().trim_end_matches(" kB").parse().expect("it is a number")
 }
 
 #[test]
@@ -146,14 +119,7 @@ fn polling_finds_the_same_requests() {
 
 /// An inbox whose inotify says nothing, and that lists the directory this often.
 fn deaf(fixture: &Fixture, safety_interval: Duration) -> Inbox {
-    Inbox::new(
-        &fixture.volume,
-        InboxSettings {
-            watch: WatchMode::Deaf,
-            safety_interval,
-            ..Default::default()
-        },
-    )
+    Inbox::new(&fixture.volume, InboxSettings { watch: WatchMode::Deaf, safety_interval, ..Default::default() })
 }
 
 /// What an inbox gives, and whether it was asked often enough for a request to be found before it is old.
@@ -179,18 +145,12 @@ fn young_requests_prove_nothing() -> bool {
     let asked = Instant::now();
     let path = fixture.ask(1, "x");
     let old = std::time::SystemTime::now() - Duration::from_secs(5);
-    fs::File::open(path)
-        .and_then(|file| file.set_modified(old))
-        .expect("it is ours");
+    fs::File::open(path).and_then(|file| file.set_modified(old)).expect("it is ours");
     drop(await_arrival(&mut inbox));
     if asked.elapsed() >= GRACE {
         return false;
     }
-    assert_eq!(
-        inbox.polling(),
-        None,
-        "it is too young to tell, whatever it says"
-    );
+    assert_eq!(inbox.polling(), None, "it is too young to tell, whatever it says");
 
     let asked = Instant::now();
     fixture.put("exec-request-2.json", "{");
@@ -227,13 +187,7 @@ fn an_inotify_that_says_nothing_is_found_out() {
 fn the_safety_listing_of_a_working_inotify_proves_nothing_against_it() {
     let fixture = Fixture::new();
     let safety_interval = Duration::from_millis(10);
-    let mut inbox = Inbox::new(
-        &fixture.volume,
-        InboxSettings {
-            safety_interval,
-            ..Default::default()
-        },
-    );
+    let mut inbox = Inbox::new(&fixture.volume, InboxSettings { safety_interval, ..Default::default() });
     for number in 0..20 {
         fixture.ask(number, "x");
         drop(await_arrival(&mut inbox));
@@ -246,8 +200,7 @@ fn an_inbox_ends_when_its_directory_is_removed_or_replaced() {
     let swap = |fixture: &Fixture| {
         fs::create_dir(fixture.path("other")).expect("it is free");
         let (a, b) = (fixture.path("other"), fixture.path("tools"));
-        rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)
-            .expect("it can be swapped");
+        rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).expect("it can be swapped");
     };
     let ways: [fn(&Fixture); 3] = [
         |fixture| fs::remove_dir(fixture.path("tools")).expect("it is empty"),
@@ -257,13 +210,7 @@ fn an_inbox_ends_when_its_directory_is_removed_or_replaced() {
     for (way, replace) in ways.into_iter().enumerate() {
         for mode in [WatchMode::Automatic, WatchMode::Polling] {
             let fixture = Fixture::new();
-            let mut inbox = Inbox::new(
-                &fixture.volume,
-                InboxSettings {
-                    watch: mode,
-                    ..Default::default()
-                },
-            );
+            let mut inbox = Inbox::new(&fixture.volume, InboxSettings { watch: mode, ..Default::default() });
             assert!(pull(&mut inbox).is_none());
             replace(&fixture);
             let mut error = None;
@@ -274,10 +221,7 @@ fn an_inbox_ends_when_its_directory_is_removed_or_replaced() {
                 }),
                 "way {way}"
             );
-            assert!(
-                matches!(error, Some(InboxError::Volume(VolumeError::Gone { .. }))),
-                "{error:?}"
-            );
+            assert!(matches!(error, Some(InboxError::Volume(VolumeError::Gone { .. }))), "{error:?}");
             assert!(matches!(inbox.next(), Err(InboxError::Ended)));
             assert_eq!(inbox.wake_at(), None);
         }

@@ -9,10 +9,7 @@ pub fn validation(suite: &mut Suite) {
     // As it ships: a static binary.
     let program = static_build::shipped("sympozium", "sympozium").expect("it can be built static");
     let fixtures = static_build::workspace_root().join("crates/cli/tests/fixtures");
-    for (name, file) in [
-        ("one file", "complete.yaml"),
-        ("one file with one object", "agent.yaml"),
-    ] {
+    for (name, file) in [("one file", "complete.yaml"), ("one file with one object", "agent.yaml")] {
         let file = c_string(&fixtures.join(file));
         suite.row(
             &format!("sympozium validate of {name}, whole process"),

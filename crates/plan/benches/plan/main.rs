@@ -45,10 +45,7 @@ fn planning(suite: &mut Suite) {
             .map(|_| {
                 let ours = timed(|| make(input, &admitted));
                 let reading = timed(|| drop(black_box(objects::read(black_box(&texts)))));
-                (
-                    ours.as_secs_f64() * 1e3 / f64::from(ROUND),
-                    ours.as_secs_f64() / reading.as_secs_f64(),
-                )
+                (ours.as_secs_f64() * 1e3 / f64::from(ROUND), ours.as_secs_f64() / reading.as_secs_f64())
             })
             .collect();
         suite.row(
@@ -88,10 +85,7 @@ fn explaining(suite: &mut Suite) {
     let sample = c_string(&sample);
     for (name, arguments) in [
         ("as text", &[c"explain", sample.as_c_str()][..]),
-        (
-            "as JSON",
-            &[c"explain", c"-o", c"json", sample.as_c_str()][..],
-        ),
+        ("as JSON", &[c"explain", c"-o", c"json", sample.as_c_str()][..]),
     ] {
         suite.row(
             &format!("sympozium explain of a run with three packs, {name}, whole process"),

@@ -6,9 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
-use sympozium_plan::admit::{
-    Agents, Candidates, Facts, Input, PackCandidates, PackObject, Settings,
-};
+use sympozium_plan::admit::{Agents, Candidates, Facts, Input, PackCandidates, PackObject, Settings};
 
 /// What a decision needs.
 pub struct Objects {
@@ -35,15 +33,9 @@ impl Objects {
         look(&Input {
             run: &self.run,
             namespace: "default",
-            agents: Agents {
-                agent: Some(&self.agent),
-                instance: None,
-            },
+            agents: Agents { agent: Some(&self.agent), instance: None },
             packs: &packs,
-            policies: Candidates {
-                own: Some(&self.policy),
-                system: None,
-            },
+            policies: Candidates { own: Some(&self.policy), system: None },
             floor: Some(&self.floor.spec),
             models: Candidates::default(),
             author: None,
@@ -71,11 +63,7 @@ pub fn texts() -> Vec<Vec<u8>> {
         object("AgentRun", "check-cluster", run()),
         object("Agent", "operator", agent()),
         object("SympoziumPolicy", "default", policy()),
-        object(
-            "SympoziumPolicy",
-            "floor",
-            json!({ "rbacPolicy": { "clusterRBACNamespaces": ["default"] } }),
-        ),
+        object("SympoziumPolicy", "floor", json!({ "rbacPolicy": { "clusterRBACNamespaces": ["default"] } })),
         object("SkillPack", "k8s-ops", operations()),
         object("SkillPack", "sre-observability", observability()),
         object("SkillPack", "github-gitops", git()),
@@ -85,10 +73,7 @@ pub fn texts() -> Vec<Vec<u8>> {
             json!({ "category": "development", "skills": skills(&["review-guidelines", "security-patterns"]) }),
         ),
     ];
-    objects
-        .iter()
-        .map(|it| it.to_string().into_bytes())
-        .collect()
+    objects.iter().map(|it| it.to_string().into_bytes()).collect()
 }
 
 /// Reads them.
@@ -153,41 +138,19 @@ fn operations() -> Value {
         { "apiGroups": ["apps"], "resources": ["deployments/scale", "statefulsets/scale"], "verbs": ["get", "update", "patch"] },
     ]);
     let cluster = json!([
-        rule(
-            "",
-            &[
-                "nodes",
-                "namespaces",
-                "persistentvolumes",
-                "pods",
-                "services",
-                "events"
-            ]
-        ),
+        rule("", &["nodes", "namespaces", "persistentvolumes", "pods", "services", "events"]),
         rule("storage.k8s.io", &["storageclasses", "volumeattachments"]),
     ]);
-    let mut pack = with_sidecar(
-        "k8s-ops",
-        &[
-            "cluster-overview",
-            "pod-troubleshoot",
-            "resource-management",
-        ],
-    );
+    let mut pack = with_sidecar("k8s-ops", &["cluster-overview", "pod-troubleshoot", "resource-management"]);
     pack["sidecar"]["rbac"] = rules;
     pack["sidecar"]["clusterRBAC"] = cluster;
     pack
 }
 
 fn observability() -> Value {
-    let mut pack = with_sidecar(
-        "sre-observability",
-        &["observability-triage", "prometheus-query"],
-    );
-    pack["sidecar"]["rbac"] = json!([
-        rule("", &["pods", "pods/log", "events", "services"]),
-        rule("apps", &["deployments", "daemonsets"]),
-    ]);
+    let mut pack = with_sidecar("sre-observability", &["observability-triage", "prometheus-query"]);
+    pack["sidecar"]["rbac"] =
+        json!([rule("", &["pods", "pods/log", "events", "services"]), rule("apps", &["deployments", "daemonsets"]),]);
     pack
 }
 

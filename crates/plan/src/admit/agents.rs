@@ -7,11 +7,7 @@ use super::finding::{Findings, told};
 use super::{Case, Input, Subject};
 
 /// The agent's spec, where the run names exactly one that exists once.
-pub fn resolve<'a>(
-    input: &Input<'a>,
-    subject: &Subject,
-    findings: &mut Findings,
-) -> Option<&'a AgentSpec> {
+pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings) -> Option<&'a AgentSpec> {
     let spec = &input.run.spec;
     let Some(name) = spec.agent() else {
         findings.deny(
@@ -20,11 +16,7 @@ pub fn resolve<'a>(
                 (Some(agent), Some(instance)) => told(
                     "spec.instanceRef",
                     "agent-refs-differ",
-                    format!(
-                        "`agentRef` names `{}` and `instanceRef` names `{}`",
-                        shown(agent),
-                        shown(instance)
-                    ),
+                    format!("`agentRef` names `{}` and `instanceRef` names `{}`", shown(agent), shown(instance)),
                     "set one of them, or both to the same name",
                 ),
                 _ => told(
@@ -44,11 +36,7 @@ pub fn resolve<'a>(
                 told(
                     "spec.agentRef",
                     "agent-missing",
-                    format!(
-                        "there is no agent `{}` in namespace `{}`",
-                        shown(name),
-                        input.namespace
-                    ),
+                    format!("there is no agent `{}` in namespace `{}`", shown(name), input.namespace),
                     "create it, or correct the name",
                 ),
                 Subject::new("Agent", Some(input.namespace), name.as_str()),
@@ -108,12 +96,7 @@ fn no_task(case: &Case<'_, '_>, findings: &mut Findings) {
     if case.run.spec.mode == RunMode::Task {
         findings.deny(
             &case.subject,
-            told(
-                "spec.task",
-                "task-missing",
-                "the run has no task",
-                "say in `task` what the agent is to do",
-            ),
+            told("spec.task", "task-missing", "the run has no task", "say in `task` what the agent is to do"),
         );
     }
 }

@@ -13,12 +13,7 @@ use crate::quantity::Amount;
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Amounts {
     let usual = &case.input.settings.amounts;
     let mut total = plus(usual.agent, usual.bridge);
-    let has_hooks = case
-        .run
-        .spec
-        .lifecycle
-        .iter()
-        .any(|it| !it.pre_run.is_empty() || !it.post_run.is_empty());
+    let has_hooks = case.run.spec.lifecycle.iter().any(|it| !it.pre_run.is_empty() || !it.post_run.is_empty());
     if has_hooks {
         total = larger(total, usual.hook);
     }
@@ -27,13 +22,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Amounts {
             let resources = sidecar.resources.clone().unwrap_or_default();
             let subject = pack.subject();
             let amounts = Amounts {
-                cpu: limit(
-                    &subject,
-                    "spec.sidecar.resources.cpu",
-                    resources.cpu.as_ref(),
-                    usual.sidecar.cpu,
-                    findings,
-                ),
+                cpu: limit(&subject, "spec.sidecar.resources.cpu", resources.cpu.as_ref(), usual.sidecar.cpu, findings),
                 memory: limit(
                     &subject,
                     "spec.sidecar.resources.memory",
@@ -48,35 +37,19 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Amounts {
     let spec = &case.run.spec;
     if let Some(sandbox) = spec.sandbox.as_ref().filter(|it| it.enabled) {
         let resources = sandbox.resources.as_ref();
-        total = plus(
-            total,
-            of_resources(
-                &case.subject,
-                "spec.sandbox.resources",
-                resources,
-                usual.sandbox,
-                findings,
-            ),
-        );
+        total = plus(total, of_resources(&case.subject, "spec.sandbox.resources", resources, usual.sandbox, findings));
     }
     if let Some(sandbox) = spec.agent_sandbox.as_ref().filter(|it| it.enabled) {
         let resources = sandbox.resources.as_ref();
         total = larger(
             total,
-            of_resources(
-                &case.subject,
-                "spec.agentSandbox.resources",
-                resources,
-                Amounts::default(),
-                findings,
-            ),
+            of_resources(&case.subject, "spec.agentSandbox.resources", resources, Amounts::default(), findings),
         );
     }
     let isolation = &case.policy.isolation;
-    for (what, field, used, most) in [
-        ("CPU", "maxCPU", total.cpu, isolation.max_cpu),
-        ("memory", "maxMemory", total.memory, isolation.max_memory),
-    ] {
+    for (what, field, used, most) in
+        [("CPU", "maxCPU", total.cpu, isolation.max_cpu), ("memory", "maxMemory", total.memory, isolation.max_memory)]
+    {
         if let Some(most) = most.filter(|most| used > *most) {
             findings.deny(
                 &case.subject,
@@ -112,10 +85,7 @@ fn of_resources(
         let limit = limit(subject, &field("limits"), written, usual, findings);
         request.map_or(limit, |request| request.max(limit))
     };
-    Amounts {
-        cpu: largest("cpu", usual.cpu),
-        memory: largest("memory", usual.memory),
-    }
+    Amounts { cpu: largest("cpu", usual.cpu), memory: largest("memory", usual.memory) }
 }
 
 /// A written limit, or the usual one. Zero is no limit to Kubernetes, but the absence of one.
@@ -144,43 +114,23 @@ fn limit(
 }
 
 /// A written amount, or the usual one where it is none.
-fn amount(
-    subject: &Subject,
-    field: &str,
-    quantity: &Quantity,
-    usual: Amount,
-    findings: &mut Findings,
-) -> Amount {
+fn amount(subject: &Subject, field: &str, quantity: &Quantity, usual: Amount, findings: &mut Findings) -> Amount {
     Amount::parse(&quantity.text()).unwrap_or_else(|error| {
         let remedy = "write it as `200m` or `256Mi`";
-        findings.deny(
-            subject,
-            told(field, "amount-invalid", error.to_string(), remedy),
-        );
+        findings.deny(subject, told(field, "amount-invalid", error.to_string(), remedy));
         usual
     })
 }
 
 /// That a written limit is one; for objects that are looked at alone.
-pub fn check_limit(
-    subject: &Subject,
-    field: &str,
-    quantity: Option<&Quantity>,
-    findings: &mut Findings,
-) {
+pub fn check_limit(subject: &Subject, field: &str, quantity: Option<&Quantity>, findings: &mut Findings) {
     limit(subject, field, quantity, Amount::ZERO, findings);
 }
 
 fn plus(left: Amounts, right: Amounts) -> Amounts {
-    Amounts {
-        cpu: left.cpu.plus(right.cpu),
-        memory: left.memory.plus(right.memory),
-    }
+    Amounts { cpu: left.cpu.plus(right.cpu), memory: left.memory.plus(right.memory) }
 }
 
 fn larger(left: Amounts, right: Amounts) -> Amounts {
-    Amounts {
-        cpu: left.cpu.max(right.cpu),
-        memory: left.memory.max(right.memory),
-    }
+    Amounts { cpu: left.cpu.max(right.cpu), memory: left.memory.max(right.memory) }
 }

@@ -64,13 +64,10 @@ fn from_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
         spec.lifecycle.clone_from(&config.lifecycle);
     }
     for (name, value) in &config.env {
-        spec.env
-            .entry(name.clone())
-            .or_insert_with(|| value.clone());
+        spec.env.entry(name.clone()).or_insert_with(|| value.clone());
     }
     if spec.image_pull_secrets.is_empty() {
-        spec.image_pull_secrets
-            .clone_from(&agent.image_pull_secrets);
+        spec.image_pull_secrets.clone_from(&agent.image_pull_secrets);
     }
     // Together, because a mount means the volume of its own list.
     if spec.volumes.is_empty() && spec.volume_mounts.is_empty() {
@@ -79,12 +76,7 @@ fn from_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
     }
 }
 
-fn from_policy(
-    spec: &mut AgentRunSpec,
-    input: &Input<'_>,
-    policy: &EffectivePolicy,
-    defaults: &PolicyDefaults,
-) {
+fn from_policy(spec: &mut AgentRunSpec, input: &Input<'_>, policy: &EffectivePolicy, defaults: &PolicyDefaults) {
     if let Some(sandbox) = spec.sandbox.as_mut().filter(|it| it.enabled)
         && sandbox.image.is_none()
     {
@@ -94,16 +86,11 @@ fn from_policy(
         && sandbox.runtime_class.is_none()
     {
         // A default that is not allowed would only deny the run with a reason that its author cannot mend.
-        let candidates = [
-            &defaults.runtime_class,
-            &input.settings.default_runtime_class,
-        ];
-        let class = candidates.into_iter().flatten().find(|class| {
-            policy
-                .isolation
-                .runtime_classes
-                .covers(&class.as_str().to_owned())
-        });
+        let candidates = [&defaults.runtime_class, &input.settings.default_runtime_class];
+        let class = candidates
+            .into_iter()
+            .flatten()
+            .find(|class| policy.isolation.runtime_classes.covers(&class.as_str().to_owned()));
         sandbox.runtime_class = class.cloned();
     }
 }
@@ -125,10 +112,7 @@ fn model_of(agent: &AgentSpec, config: &AgentConfig, provider: String) -> RunMod
 
 /// The first of the agent's credentials that fits.
 fn credential(agent: &AgentSpec, provider: &str) -> Option<OptionalSecretName> {
-    let fits = |of: &Option<String>| {
-        of.as_ref()
-            .is_none_or(|of| of.eq_ignore_ascii_case(provider))
-    };
+    let fits = |of: &Option<String>| of.as_ref().is_none_or(|of| of.eq_ignore_ascii_case(provider));
     let found = agent.auth_refs.iter().find(|it| fits(&it.provider))?;
     Some(OptionalSecretName::new(found.secret.as_str()))
 }
@@ -139,9 +123,7 @@ fn provider(input: &Input<'_>, agent: &AgentSpec) -> String {
         (Some(agent), _) => Some(&agent.metadata),
         (None, instance) => instance.map(|it| &it.metadata),
     };
-    let label = metadata
-        .and_then(|metadata| metadata.labels.as_ref())
-        .and_then(|labels| labels.get(labels::PROVIDER));
+    let label = metadata.and_then(|metadata| metadata.labels.as_ref()).and_then(|labels| labels.get(labels::PROVIDER));
     let credential = || agent.auth_refs.iter().find_map(|it| it.provider.as_ref());
     if let Some(named) = label.or_else(credential).filter(|it| !it.is_empty()) {
         return named.clone();

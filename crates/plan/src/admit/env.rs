@@ -23,8 +23,7 @@ pub(super) const POD_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 /// Fields of a pod that a file may show: of the others the kubelet makes none.
-pub(super) const POD_FIELDS_IN_FILES: &[&str] =
-    &["metadata.name", "metadata.namespace", "metadata.uid"];
+pub(super) const POD_FIELDS_IN_FILES: &[&str] = &["metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// The variable that a parameter of a pack becomes.
 pub fn parameter_variable(key: &str) -> String {
@@ -38,22 +37,12 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         if let Some(sidecar) = pack.sidecar() {
             check_list(&pack.subject(), "spec.sidecar.env", &sidecar.env, findings);
         }
-        check_parameters(
-            &case.subject,
-            &format!("spec.skills[{}].params", pack.index),
-            &pack.params,
-            findings,
-        );
+        check_parameters(&case.subject, &format!("spec.skills[{}].params", pack.index), &pack.params, findings);
     }
 }
 
 /// Variables that reach the agent.
-pub fn check_map(
-    subject: &Subject,
-    field: &str,
-    env: &BTreeMap<String, String>,
-    findings: &mut Findings,
-) {
+pub fn check_map(subject: &Subject, field: &str, env: &BTreeMap<String, String>, findings: &mut Findings) {
     for name in env.keys() {
         let at = || format!("{field}.{}", crate::text::shown(name));
         if let Some(told) = refused(name, at) {
@@ -64,10 +53,7 @@ pub fn check_map(
                 told(
                     at(),
                     "env-credential",
-                    format!(
-                        "`{}` looks like a credential, and the agent sees it",
-                        crate::text::shown(name)
-                    ),
+                    format!("`{}` looks like a credential, and the agent sees it", crate::text::shown(name)),
                     "keep it in a Secret that only the pack which needs it names in `secretRef`",
                 ),
             );
@@ -89,33 +75,16 @@ pub fn check_list(subject: &Subject, field: &str, env: &[EnvVar], findings: &mut
             findings.deny(subject, told(at(), "env-twice", message, "set it once"));
         }
         if let Some(source) = &variable.value_from {
-            check_source(
-                subject,
-                &format!("{field}[{index}]"),
-                variable,
-                source,
-                findings,
-            );
+            check_source(subject, &format!("{field}[{index}]"), variable, source, findings);
         }
     }
 }
 
-fn check_source(
-    subject: &Subject,
-    field: &str,
-    variable: &EnvVar,
-    source: &EnvVarSource,
-    findings: &mut Findings,
-) {
+fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvVarSource, findings: &mut Findings) {
     if variable.value.is_some() {
         findings.deny(
             subject,
-            told(
-                field,
-                "env-two-values",
-                "the variable has `value` and `valueFrom`",
-                "keep one of them",
-            ),
+            told(field, "env-two-values", "the variable has `value` and `valueFrom`", "keep one of them"),
         );
     }
     let sources = [
@@ -126,24 +95,11 @@ fn check_source(
     ];
     if sources.iter().filter(|set| **set).count() != 1 {
         let message = "`valueFrom` needs exactly one source";
-        findings.deny(
-            subject,
-            told(
-                format!("{field}.valueFrom"),
-                "env-source",
-                message,
-                "keep one source",
-            ),
-        );
+        findings.deny(subject, told(format!("{field}.valueFrom"), "env-source", message, "keep one source"));
     }
-    for (kind, reference) in [
-        ("secretKeyRef", &source.secret_key_ref),
-        ("configMapKeyRef", &source.config_map_key_ref),
-    ] {
-        if let Some(reference) = reference
-            .as_ref()
-            .filter(|it| !crate::text::is_key(&it.key))
-        {
+    for (kind, reference) in [("secretKeyRef", &source.secret_key_ref), ("configMapKeyRef", &source.config_map_key_ref)]
+    {
+        if let Some(reference) = reference.as_ref().filter(|it| !crate::text::is_key(&it.key)) {
             let message = format!("`{}` cannot be a key", crate::text::shown(&reference.key));
             findings.deny(
                 subject,
@@ -164,10 +120,7 @@ fn check_source(
             told(
                 format!("{field}.valueFrom.fieldRef.fieldPath"),
                 "env-field",
-                format!(
-                    "`{}` is not a field that a variable may show",
-                    crate::text::shown(&reference.field_path)
-                ),
+                format!("`{}` is not a field that a variable may show", crate::text::shown(&reference.field_path)),
                 format!("use one of {}", crate::text::listed(POD_FIELDS)),
             ),
         );
@@ -175,12 +128,7 @@ fn check_source(
 }
 
 /// Parameters reach a sidecar as `SKILL_` and the key in capitals.
-fn check_parameters(
-    subject: &Subject,
-    field: &str,
-    params: &BTreeMap<String, String>,
-    findings: &mut Findings,
-) {
+fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, String>, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for key in params.keys() {
         let name = parameter_variable(key);
@@ -189,14 +137,8 @@ fn check_parameters(
             findings.deny(subject, told);
         }
         if !seen.insert(name.clone()) {
-            let message = format!(
-                "two parameters become the variable `{}`",
-                crate::text::shown(&name)
-            );
-            findings.deny(
-                subject,
-                told(at(), "env-twice", message, "remove one of them"),
-            );
+            let message = format!("two parameters become the variable `{}`", crate::text::shown(&name));
+            findings.deny(subject, told(at(), "env-twice", message, "remove one of them"));
         }
     }
 }
@@ -206,12 +148,7 @@ fn refused(name: &str, field: impl Fn() -> String) -> Option<Told> {
     let shown = crate::text::shown(name);
     if EnvName::new(name).check().is_err() {
         let message = format!("`{shown}` is not a name of an environment variable");
-        return Some(told(
-            field(),
-            "env-name",
-            message,
-            "use letters, digits and `_`",
-        ));
+        return Some(told(field(), "env-name", message, "use letters, digits and `_`"));
     }
     is_denied(name).then(|| {
         told(

@@ -36,11 +36,7 @@ pub struct Reason {
 impl Subject {
     /// An object by kind, namespace and name.
     pub fn new(kind: &'static str, namespace: Option<&str>, name: &str) -> Self {
-        Self {
-            kind,
-            namespace: namespace.map(str::to_owned),
-            name: name.to_owned(),
-        }
+        Self { kind, namespace: namespace.map(str::to_owned), name: name.to_owned() }
     }
 }
 
@@ -52,11 +48,7 @@ impl fmt::Display for Subject {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}, {}: {} ({})",
-            self.subject, self.field, self.message, self.rule
-        )
+        write!(f, "{}, {}: {} ({})", self.subject, self.field, self.message, self.rule)
     }
 }
 
@@ -82,12 +74,7 @@ pub(crate) fn told(
     message: impl Into<String>,
     remedy: impl Into<String>,
 ) -> Told {
-    Told {
-        field: field.into(),
-        rule,
-        message: message.into(),
-        remedy: remedy.into(),
-    }
+    Told { field: field.into(), rule, message: message.into(), remedy: remedy.into() }
 }
 
 impl Findings {

@@ -14,51 +14,17 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             continue;
         };
         let subject = pack.subject();
-        let author = Author {
-            who: "the pack's author",
-            rights: pack.author,
-        };
-        let all = [
-            ("spec.sidecar.rbac", sidecar.rbac.as_slice()),
-            ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac),
-        ];
+        let author = Author { who: "the pack's author", rights: pack.author };
+        let all = [("spec.sidecar.rbac", sidecar.rbac.as_slice()), ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac)];
         if !check_size(&subject, &all, findings) {
             continue;
         }
-        check_rules(
-            &subject,
-            "spec.sidecar.rbac",
-            &sidecar.rbac,
-            Some(case.policy),
-            findings,
-        );
-        check_author(
-            &subject,
-            "spec.sidecar.rbac",
-            &sidecar.rbac,
-            Reach::Namespace,
-            author,
-            findings,
-        );
-        check_rules(
-            &subject,
-            "spec.sidecar.clusterRBAC",
-            &sidecar.cluster_rbac,
-            Some(case.policy),
-            findings,
-        );
-        check_author(
-            &subject,
-            "spec.sidecar.clusterRBAC",
-            &sidecar.cluster_rbac,
-            Reach::Cluster,
-            author,
-            findings,
-        );
+        check_rules(&subject, "spec.sidecar.rbac", &sidecar.rbac, Some(case.policy), findings);
+        check_author(&subject, "spec.sidecar.rbac", &sidecar.rbac, Reach::Namespace, author, findings);
+        check_rules(&subject, "spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Some(case.policy), findings);
+        check_author(&subject, "spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Reach::Cluster, author, findings);
         let namespace = case.input.namespace.to_owned();
-        if !sidecar.cluster_rbac.is_empty()
-            && !case.policy.grants.cluster_namespaces.covers(&namespace)
-        {
+        if !sidecar.cluster_rbac.is_empty() && !case.policy.grants.cluster_namespaces.covers(&namespace) {
             findings.deny(
                 &subject,
                 told(
@@ -73,38 +39,18 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     if let Some(hooks) = &case.run.spec.lifecycle {
         // The agent's hooks are its author's, who was asked when the agent was written.
         let is_agents = case.agent.agents.default.lifecycle.as_ref() == Some(hooks);
-        let author = Author {
-            who: "the run's author",
-            rights: case.input.author.filter(|_| !is_agents),
-        };
+        let author = Author { who: "the run's author", rights: case.input.author.filter(|_| !is_agents) };
         let all = [("spec.lifecycle.rbac", hooks.rbac.as_slice())];
         if !check_size(&case.subject, &all, findings) {
             return;
         }
-        check_rules(
-            &case.subject,
-            "spec.lifecycle.rbac",
-            &hooks.rbac,
-            Some(case.policy),
-            findings,
-        );
-        check_author(
-            &case.subject,
-            "spec.lifecycle.rbac",
-            &hooks.rbac,
-            Reach::Namespace,
-            author,
-            findings,
-        );
+        check_rules(&case.subject, "spec.lifecycle.rbac", &hooks.rbac, Some(case.policy), findings);
+        check_author(&case.subject, "spec.lifecycle.rbac", &hooks.rbac, Reach::Namespace, author, findings);
     }
 }
 
 /// Whether the rules are few enough to be taken apart one by one: each of them, and all together.
-pub fn check_size(
-    subject: &Subject,
-    lists: &[(&'static str, &[RbacRule])],
-    findings: &mut Findings,
-) -> bool {
+pub fn check_size(subject: &Subject, lists: &[(&'static str, &[RbacRule])], findings: &mut Findings) -> bool {
     let mut total: usize = 0;
     let mut fits = true;
     for (field, rules) in lists {
@@ -162,15 +108,7 @@ pub fn check_rules(
         let rule = Rule::from(rule);
         if rule.verbs.is_empty() || rule.resources.is_empty() || rule.api_groups.is_empty() {
             let message = "a rule needs `apiGroups`, `resources` and `verbs`";
-            findings.deny(
-                subject,
-                told(
-                    field.clone(),
-                    "rbac-incomplete",
-                    message,
-                    "fill in what is missing",
-                ),
-            );
+            findings.deny(subject, told(field.clone(), "rbac-incomplete", message, "fill in what is missing"));
         }
         let Some(policy) = policy else {
             continue;
@@ -199,10 +137,7 @@ pub fn check_rules(
                     "ask for less, or add it to `rbacPolicy.ceiling`",
                 ),
             ),
-            Err(error) => findings.deny(
-                subject,
-                told(field, "rbac-too-large", error.to_string(), "ask for less"),
-            ),
+            Err(error) => findings.deny(subject, told(field, "rbac-too-large", error.to_string(), "ask for less")),
         }
     }
 }

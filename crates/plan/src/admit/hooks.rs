@@ -11,16 +11,10 @@ use crate::duration::MAX_HOOK_TIMEOUT;
 /// Each hook with its place, such as `preRun[0]`.
 pub fn all(hooks: &LifecycleHooks) -> impl Iterator<Item = (String, &LifecycleHook)> {
     let placed = |list: &'static str, hooks: &'_ [LifecycleHook]| -> Vec<(String, usize)> {
-        (0..hooks.len())
-            .map(|index| (format!("{list}[{index}]"), index))
-            .collect()
+        (0..hooks.len()).map(|index| (format!("{list}[{index}]"), index)).collect()
     };
-    let before = placed("preRun", &hooks.pre_run)
-        .into_iter()
-        .zip(&hooks.pre_run);
-    let after = placed("postRun", &hooks.post_run)
-        .into_iter()
-        .zip(&hooks.post_run);
+    let before = placed("preRun", &hooks.pre_run).into_iter().zip(&hooks.pre_run);
+    let after = placed("postRun", &hooks.post_run).into_iter().zip(&hooks.post_run);
     before.chain(after).map(|((place, _), hook)| (place, hook))
 }
 
@@ -32,12 +26,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     check_hooks(&case.subject, "spec.lifecycle", hooks, findings);
     for (index, rule) in hooks.rbac.iter().enumerate() {
         for (place, resource) in rule.resources.iter().enumerate() {
-            let Some(denied) = case
-                .policy
-                .denied_hook_resources
-                .iter()
-                .find(|it| reaches(resource, it))
-            else {
+            let Some(denied) = case.policy.denied_hook_resources.iter().find(|it| reaches(resource, it)) else {
                 continue;
             };
             findings.deny(
@@ -58,41 +47,22 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
 }
 
 /// What is wrong with hooks whatever the policy.
-pub fn check_hooks(
-    subject: &Subject,
-    field: &str,
-    hooks: &LifecycleHooks,
-    findings: &mut Findings,
-) {
+pub fn check_hooks(subject: &Subject, field: &str, hooks: &LifecycleHooks, findings: &mut Findings) {
     for (place, hook) in all(hooks) {
         let field = format!("{field}.{place}");
         env::check_list(subject, &format!("{field}.env"), &hook.env, findings);
         if let Some(timeout) = &hook.timeout {
-            timing::check_timeout(
-                subject,
-                &format!("{field}.timeout"),
-                timeout,
-                MAX_HOOK_TIMEOUT,
-                findings,
-            );
+            timing::check_timeout(subject, &format!("{field}.timeout"), timeout, MAX_HOOK_TIMEOUT, findings);
         }
     }
     for (list, hooks) in [("preRun", &hooks.pre_run), ("postRun", &hooks.post_run)] {
         let mut names = BTreeSet::new();
         for (index, hook) in hooks.iter().enumerate() {
             if !names.insert(&hook.name) {
-                let message = format!(
-                    "two hooks are called `{}`",
-                    crate::text::shown(hook.name.as_str())
-                );
+                let message = format!("two hooks are called `{}`", crate::text::shown(hook.name.as_str()));
                 findings.deny(
                     subject,
-                    told(
-                        format!("{field}.{list}[{index}].name"),
-                        "hook-name",
-                        message,
-                        "rename one of them",
-                    ),
+                    told(format!("{field}.{list}[{index}].name"), "hook-name", message, "rename one of them"),
                 );
             }
         }
@@ -102,31 +72,14 @@ pub fn check_hooks(
             let message = "a hook before the run cannot decide about its answer";
             findings.deny(
                 subject,
-                told(
-                    format!("{field}.preRun[{index}].gate"),
-                    "gate-too-early",
-                    message,
-                    "move it to `postRun`",
-                ),
+                told(format!("{field}.preRun[{index}].gate"), "gate-too-early", message, "move it to `postRun`"),
             );
         }
     }
-    let gates = hooks
-        .post_run
-        .iter()
-        .enumerate()
-        .filter(|(_, hook)| hook.gate == Some(true));
+    let gates = hooks.post_run.iter().enumerate().filter(|(_, hook)| hook.gate == Some(true));
     for (index, _) in gates.skip(1) {
         let message = "more than one hook decides about the answer";
-        findings.deny(
-            subject,
-            told(
-                format!("{field}.postRun[{index}].gate"),
-                "gate-twice",
-                message,
-                "keep one gate",
-            ),
-        );
+        findings.deny(subject, told(format!("{field}.postRun[{index}].gate"), "gate-twice", message, "keep one gate"));
     }
 }
 
@@ -134,9 +87,7 @@ pub fn check_hooks(
 fn reaches(resource: &str, denied: &str) -> bool {
     let resource = resource.to_ascii_lowercase();
     let below = |inner: &str, outer: &str| {
-        inner
-            .strip_prefix(outer)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     if resource == "*" || denied == "*" || below(&resource, denied) {
         return true;

@@ -21,12 +21,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-fn check_pack(
-    case: &Case<'_, '_>,
-    pack: &ResolvedPack<'_>,
-    access: &HostAccess,
-    findings: &mut Findings,
-) {
+fn check_pack(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, access: &HostAccess, findings: &mut Findings) {
     let host = &case.policy.host;
     let subject = pack.subject();
     let name = pack.name.as_str().to_owned();
@@ -62,14 +57,7 @@ fn check_pack(
     for (index, mount) in access.mounts.iter().enumerate() {
         let field = format!("spec.sidecar.hostAccess.mounts[{index}]");
         let writable = !mount.read_only;
-        check_directory(
-            case,
-            &subject,
-            &format!("{field}.hostPath"),
-            mount.host_path.as_str(),
-            writable,
-            findings,
-        );
+        check_directory(case, &subject, &format!("{field}.hostPath"), mount.host_path.as_str(), writable, findings);
     }
 }
 
@@ -86,20 +74,9 @@ pub fn check_directory(
     let host = &case.policy.host;
     if directory != "/" && !path::is_plain(directory) {
         let message = format!("`{shown}` is not a plain path from the root");
-        return findings.deny(
-            subject,
-            told(
-                field,
-                "host-path-form",
-                message,
-                "write it without `.`, `..` or `//`",
-            ),
-        );
+        return findings.deny(subject, told(field, "host-path-form", message, "write it without `.`, `..` or `//`"));
     }
-    let asked = HostDirectory {
-        path: directory.trim_end_matches('/').to_owned(),
-        writable,
-    };
+    let asked = HostDirectory { path: directory.trim_end_matches('/').to_owned(), writable };
     if !host.mounts || !host.directories.covers(&asked) {
         let how = if writable { "write to" } else { "read" };
         findings.deny(

@@ -9,36 +9,18 @@ use crate::policy::EffectivePolicy;
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         if let Some(sidecar) = pack.sidecar() {
-            check_image(
-                &pack.subject(),
-                "spec.sidecar.image",
-                sidecar.image.as_str(),
-                Some(case.policy),
-                findings,
-            );
+            check_image(&pack.subject(), "spec.sidecar.image", sidecar.image.as_str(), Some(case.policy), findings);
         }
     }
     if let Some(sandbox) = case.run.spec.sandbox.as_ref().filter(|it| it.enabled)
         && let Some(image) = &sandbox.image
     {
-        check_image(
-            &case.subject,
-            "spec.sandbox.image",
-            image.as_str(),
-            Some(case.policy),
-            findings,
-        );
+        check_image(&case.subject, "spec.sandbox.image", image.as_str(), Some(case.policy), findings);
     }
     let hooks = case.run.spec.lifecycle.iter().flat_map(super::hooks::all);
     for (field, hook) in hooks {
         let field = format!("spec.lifecycle.{field}.image");
-        check_image(
-            &case.subject,
-            &field,
-            hook.image.as_str(),
-            Some(case.policy),
-            findings,
-        );
+        check_image(&case.subject, &field, hook.image.as_str(), Some(case.policy), findings);
     }
 }
 

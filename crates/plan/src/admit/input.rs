@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use sympozium_api::names::{ObjectName, PolicyName, SkillPackName};
 use sympozium_api::{
-    Agent, AgentRun, AgentSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy,
-    SympoziumPolicySpec,
+    Agent, AgentRun, AgentSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumPolicySpec,
 };
 
 use crate::quantity::Amount;
@@ -64,10 +63,7 @@ impl<K> Copy for Candidates<'_, K> {}
 
 impl<K> Default for Candidates<'_, K> {
     fn default() -> Self {
-        Self {
-            own: None,
-            system: None,
-        }
+        Self { own: None, system: None }
     }
 }
 
@@ -150,10 +146,7 @@ pub struct Amounts {
 impl Amounts {
     /// So many thousandths of a CPU, so many MiB.
     pub const fn of(cpu_thousandths: u64, memory_mebibytes: u64) -> Self {
-        Self {
-            cpu: Amount::thousandths(cpu_thousandths),
-            memory: Amount::whole(memory_mebibytes << 20),
-        }
+        Self { cpu: Amount::thousandths(cpu_thousandths), memory: Amount::whole(memory_mebibytes << 20) }
     }
 }
 
@@ -191,10 +184,7 @@ pub fn wanted_packs(run: &AgentRun, agents: Agents<'_>) -> Vec<SkillPackName> {
         [] => of_agent.unwrap_or_default(),
         skills => skills,
     };
-    let mut names: Vec<_> = skills
-        .iter()
-        .filter_map(|skill| skill.skill_pack_ref.clone())
-        .collect();
+    let mut names: Vec<_> = skills.iter().filter_map(|skill| skill.skill_pack_ref.clone()).collect();
     names.sort();
     names.dedup();
     names

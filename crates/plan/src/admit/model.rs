@@ -27,14 +27,8 @@ const PROVIDERS: &[(&str, Endpoints)] = &[
     ("azure-openai", Endpoints::Named),
     ("bedrock", Endpoints::Named),
     ("deepseek", Endpoints::At("api.deepseek.com", 443)),
-    (
-        "gemini",
-        Endpoints::At("generativelanguage.googleapis.com", 443),
-    ),
-    (
-        "google",
-        Endpoints::At("generativelanguage.googleapis.com", 443),
-    ),
+    ("gemini", Endpoints::At("generativelanguage.googleapis.com", 443)),
+    ("google", Endpoints::At("generativelanguage.googleapis.com", 443)),
     ("groq", Endpoints::At("api.groq.com", 443)),
     ("llama-server", Endpoints::Named),
     ("llamacpp", Endpoints::Named),
@@ -52,9 +46,7 @@ const PROVIDERS: &[(&str, Endpoints)] = &[
 impl Endpoints {
     /// Those of a provider, in any case.
     pub fn of(provider: &str) -> Self {
-        let found = PROVIDERS
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(provider));
+        let found = PROVIDERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(provider));
         found.map_or(Self::Named, |(_, endpoints)| *endpoints)
     }
 
@@ -63,8 +55,7 @@ impl Endpoints {
         let Self::At(host, port) = self else {
             return false;
         };
-        let is_it = Destination::parse(host, Some(port))
-            .is_ok_and(|own| own.allows(&endpoint.host, endpoint.port));
+        let is_it = Destination::parse(host, Some(port)).is_ok_and(|own| own.allows(&endpoint.host, endpoint.port));
         is_it && (endpoint.encrypted || port != 443)
     }
 }
@@ -77,15 +68,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             return;
         }
         let remedy = "set `model`, or `agents.default.model` of the agent";
-        return findings.deny(
-            &case.subject,
-            told(
-                "spec.model",
-                "model-missing",
-                "the run has no model",
-                remedy,
-            ),
-        );
+        return findings.deny(&case.subject, told("spec.model", "model-missing", "the run has no model", remedy));
     };
     match &model.model_ref {
         Some(reference) => check_reference(case, model, reference, findings),
@@ -121,19 +104,12 @@ fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings)
     for (name, value) in &model.provider_headers {
         let shown = crate::text::shown(name);
         let field = format!("spec.model.providerHeaders.{shown}");
-        let is_name = !name.is_empty()
-            && name
-                .bytes()
-                .all(|it| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&it));
+        let is_name =
+            !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&it));
         let lower = name.to_ascii_lowercase();
         if !is_name || value.chars().any(char::is_control) || FRAMING.contains(&lower.as_str()) {
-            let message = format!(
-                "`{shown}` with this value is not one header, or one that is not for you to set"
-            );
-            findings.deny(
-                &case.subject,
-                told(field, "model-header", message, "remove it"),
-            );
+            let message = format!("`{shown}` with this value is not one header, or one that is not for you to set");
+            findings.deny(&case.subject, told(field, "model-header", message, "remove it"));
         } else if CREDENTIALS.contains(&lower.as_str()) {
             findings.warn(
                 &case.subject,
@@ -149,23 +125,9 @@ fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings)
 }
 
 /// Headers that say where a request ends and whom it is for.
-const FRAMING: &[&str] = &[
-    "connection",
-    "content-length",
-    "host",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const FRAMING: &[&str] = &["connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"];
 /// Headers that hold credentials.
-const CREDENTIALS: &[&str] = &[
-    "api-key",
-    "authorization",
-    "cookie",
-    "proxy-authorization",
-    "x-api-key",
-];
+const CREDENTIALS: &[&str] = &["api-key", "authorization", "cookie", "proxy-authorization", "x-api-key"];
 
 fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findings) {
     let allowed = &case.policy.models;
@@ -175,11 +137,7 @@ fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findi
             told(
                 field,
                 "model-not-allowed",
-                format!(
-                    "the policy allows the models {}, not `{}`",
-                    allowed.listed_text(),
-                    crate::text::shown(name)
-                ),
+                format!("the policy allows the models {}, not `{}`", allowed.listed_text(), crate::text::shown(name)),
                 "choose one of them, or add it to `modelPolicy.allowedModels`",
             ),
         );
@@ -198,30 +156,18 @@ pub struct ResolvedModel<'r, 'a> {
 }
 
 /// The `Model` that a reference means: in the namespace that it names, or else in the run's own, or else in the system's.
-pub fn resolved_model<'r, 'a: 'r>(
-    input: &Input<'a>,
-    reference: &'r ModelRef,
-) -> Option<ResolvedModel<'r, 'a>> {
+pub fn resolved_model<'r, 'a: 'r>(input: &Input<'a>, reference: &'r ModelRef) -> Option<ResolvedModel<'r, 'a>> {
     let named = reference.as_str().split_once('/');
     let (namespace, name) = named.unwrap_or((input.namespace, reference.as_str()));
     let own = input.models.own.map(|it| (namespace, it));
     let system = input.models.system.filter(|_| named.is_none());
     let system = system.map(|it| (input.settings.system_namespace.as_str(), it));
     let (namespace, model) = own.or(system)?;
-    Some(ResolvedModel {
-        model,
-        name,
-        namespace,
-    })
+    Some(ResolvedModel { model, name, namespace })
 }
 
 /// A `Model` of the cluster: that it is there, and that the policy allows it and its namespace.
-fn check_reference(
-    case: &Case<'_, '_>,
-    model: &RunModel,
-    reference: &ModelRef,
-    findings: &mut Findings,
-) {
+fn check_reference(case: &Case<'_, '_>, model: &RunModel, reference: &ModelRef, findings: &mut Findings) {
     let field = "spec.model.modelRef";
     let Some(found) = resolved_model(case.input, reference) else {
         let named = reference.as_str().split_once('/');
@@ -231,10 +177,7 @@ fn check_reference(
             told(
                 field,
                 "model-ref-missing",
-                format!(
-                    "there is no Model `{}`",
-                    crate::text::shown(reference.as_str())
-                ),
+                format!("there is no Model `{}`", crate::text::shown(reference.as_str())),
                 "create it, or correct the name",
             ),
             Subject::new("Model", Some(namespace), name),
@@ -259,15 +202,7 @@ fn check_reference(
     check_name(case, field, found.name, findings);
     if model.base_url.is_some() {
         let message = "`baseURL` means nothing beside `modelRef`, which has an address of its own";
-        findings.warn(
-            &case.subject,
-            told(
-                "spec.model.baseURL",
-                "model-url-unused",
-                message,
-                "remove it",
-            ),
-        );
+        findings.warn(&case.subject, told("spec.model.baseURL", "model-url-unused", message, "remove it"));
     }
 }
 
@@ -281,10 +216,7 @@ fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings
                 told(
                     field,
                     "model-url-missing",
-                    format!(
-                        "no address is known for provider `{}`",
-                        crate::text::shown(&model.provider)
-                    ),
+                    format!("no address is known for provider `{}`", crate::text::shown(&model.provider)),
                     "set `baseURL`, or correct `provider`",
                 ),
             );
@@ -299,23 +231,10 @@ fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings
             return findings.deny(&case.subject, told(field, "model-url", message, remedy));
         }
     };
-    let Endpoint {
-        host,
-        port,
-        encrypted,
-        ..
-    } = &endpoint;
+    let Endpoint { host, port, encrypted, .. } = &endpoint;
     if host.is_metadata() {
         let message = format!("`{host}` answers with the credentials of the machine");
-        findings.deny(
-            &case.subject,
-            told(
-                field,
-                "model-url-link-local",
-                message,
-                "use the provider's address",
-            ),
-        );
+        findings.deny(&case.subject, told(field, "model-url-link-local", message, "use the provider's address"));
     }
     let policy = case.policy;
     let is_listed = policy.endpoints.allows(|it| it.allows(host, *port));
@@ -326,24 +245,19 @@ fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings
             told(
                 field,
                 "model-endpoint",
-                format!("`{host}:{port}` is not an address of provider `{}`, and the policy does not list it", crate::text::shown(&model.provider)),
+                format!(
+                    "`{host}:{port}` is not an address of provider `{}`, and the policy does not list it",
+                    crate::text::shown(&model.provider)
+                ),
                 "remove `baseURL`, or add host and port to `networkPolicy.allowedEgress`",
             ),
         );
     }
-    let has_key = model
-        .auth_secret_ref
-        .as_ref()
-        .is_some_and(|it| !it.as_str().is_empty());
+    let has_key = model.auth_secret_ref.as_ref().is_some_and(|it| !it.as_str().is_empty());
     if !encrypted && has_key && host.is_public() {
         findings.warn(
             &case.subject,
-            told(
-                field,
-                "model-url-plain",
-                "the key goes over the network unencrypted",
-                "use `https://`",
-            ),
+            told(field, "model-url-plain", "the key goes over the network unencrypted", "use `https://`"),
         );
     }
 }

@@ -48,9 +48,7 @@ pub fn check_form(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings)
 
 /// What the agent reads on the web can tell it to send what a skill knows there.
 pub fn warn_about_fetching(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
-    let fetches = tools
-        .iter()
-        .any(|tool| tool.name == FETCH_URL && tool.action == Action::Allow);
+    let fetches = tools.iter().any(|tool| tool.name == FETCH_URL && tool.action == Action::Allow);
     if !fetches || !case.policy.reach.public {
         return;
     }
@@ -59,22 +57,11 @@ pub fn warn_about_fetching(case: &Case<'_, '_>, tools: &[ToolDecision], findings
             continue;
         };
         let has_secret = sidecar.secret_ref.is_some()
-            || sidecar.env.iter().any(|it| {
-                it.value_from
-                    .as_ref()
-                    .is_some_and(|from| from.secret_key_ref.is_some())
-            })
-            || sidecar
-                .volumes
-                .iter()
-                .any(|it| it.source.contains_key("secret"));
+            || sidecar.env.iter().any(|it| it.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some()))
+            || sidecar.volumes.iter().any(|it| it.source.contains_key("secret"));
         let has_grants = !sidecar.rbac.is_empty() || !sidecar.cluster_rbac.is_empty();
         if has_secret || has_grants {
-            let what = if has_secret {
-                "a Secret"
-            } else {
-                "access to the Kubernetes API"
-            };
+            let what = if has_secret { "a Secret" } else { "access to the Kubernetes API" };
             findings.warn(
                 &case.subject,
                 told(

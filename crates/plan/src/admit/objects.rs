@@ -6,10 +6,7 @@ use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 use super::finding::{Findings, told};
 use super::grants::{Author, Reach, check_author, check_rules, check_size};
 use super::tools::SANDBOX_PACK;
-use super::{
-    Denied, Rights, Subject, amounts, env, hooks, images, network, ours, packs, skills, tools,
-    volumes,
-};
+use super::{Denied, Rights, Subject, amounts, env, hooks, images, network, ours, packs, skills, tools, volumes};
 use crate::policy::EffectivePolicy;
 
 /// What is wrong or unwise about a pack. `author` is who writes it: nobody hands out what they do not hold.
@@ -19,45 +16,21 @@ pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rig
     let subject = Subject::new("SkillPack", namespace, name);
     if name == SANDBOX_PACK {
         let message = format!("`{name}` is the name of every run's own sandbox");
-        findings.deny(
-            &subject,
-            told(
-                "metadata.name",
-                "pack-name-reserved",
-                message,
-                "give the pack another name",
-            ),
-        );
+        findings.deny(&subject, told("metadata.name", "pack-name-reserved", message, "give the pack another name"));
     }
     check_pack(&subject, &pack.spec, &mut findings);
     if let Some(sidecar) = &pack.spec.sidecar {
-        images::check_image(
-            &subject,
-            "spec.sidecar.image",
-            sidecar.image.as_str(),
-            None,
-            &mut findings,
-        );
+        images::check_image(&subject, "spec.sidecar.image", sidecar.image.as_str(), None, &mut findings);
         env::check_list(&subject, "spec.sidecar.env", &sidecar.env, &mut findings);
         volumes::check_sidecar(&subject, sidecar, &mut findings);
-        let author = Author {
-            who: "the pack's author",
-            rights: author,
-        };
-        let all = [
-            ("spec.sidecar.rbac", sidecar.rbac.as_slice()),
-            ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac),
-        ];
+        let author = Author { who: "the pack's author", rights: author };
+        let all = [("spec.sidecar.rbac", sidecar.rbac.as_slice()), ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac)];
         if !check_size(&subject, &all, &mut findings) {
             return verdict(findings);
         }
         for (field, rules, reach) in [
             ("spec.sidecar.rbac", &sidecar.rbac, Reach::Namespace),
-            (
-                "spec.sidecar.clusterRBAC",
-                &sidecar.cluster_rbac,
-                Reach::Cluster,
-            ),
+            ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Reach::Cluster),
         ] {
             check_rules(&subject, field, rules, None, &mut findings);
             check_author(&subject, field, rules, reach, author, &mut findings);
@@ -75,40 +48,19 @@ pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut
     };
     if sidecar.secret_mount_path.is_some() && sidecar.secret_ref.is_none() {
         let message = "`secretMountPath` says where, but no Secret is named";
-        findings.deny(
-            subject,
-            told(
-                "spec.sidecar.secretMountPath",
-                "secret-unnamed",
-                message,
-                "name it in `secretRef`",
-            ),
-        );
+        findings
+            .deny(subject, told("spec.sidecar.secretMountPath", "secret-unnamed", message, "name it in `secretRef`"));
     }
     if sidecar.executor == Executor::Injected && !sidecar.command.is_empty() {
         let message = "with `executor: injected` our executor is what starts";
-        findings.deny(
-            subject,
-            told(
-                "spec.sidecar.command",
-                "executor-command",
-                message,
-                "leave `command` out",
-            ),
-        );
+        findings.deny(subject, told("spec.sidecar.command", "executor-command", message, "leave `command` out"));
     }
     tools::check_declarations(subject, sidecar, findings);
     network::check_form(subject, sidecar, findings);
     let resources = sidecar.resources.as_ref();
     for (field, quantity) in [
-        (
-            "spec.sidecar.resources.cpu",
-            resources.and_then(|it| it.cpu.as_ref()),
-        ),
-        (
-            "spec.sidecar.resources.memory",
-            resources.and_then(|it| it.memory.as_ref()),
-        ),
+        ("spec.sidecar.resources.cpu", resources.and_then(|it| it.cpu.as_ref())),
+        ("spec.sidecar.resources.memory", resources.and_then(|it| it.memory.as_ref())),
     ] {
         amounts::check_limit(subject, field, quantity, findings);
     }
@@ -125,10 +77,7 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
             told(
                 "metadata.name",
                 "agent-ambiguous",
-                format!(
-                    "`{}` is both an Agent and a SympoziumInstance",
-                    crate::text::shown(&subject.name)
-                ),
+                format!("`{}` is both an Agent and a SympoziumInstance", crate::text::shown(&subject.name)),
                 "choose another name; the two kinds are two names for one thing",
             ),
         );
@@ -136,36 +85,14 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
     packs::check_skills(subject, &spec.skills, &mut findings);
     volumes::check_agent(subject, &spec.volumes, &spec.volume_mounts, &mut findings);
     let config = &spec.agents.default;
-    env::check_map(
-        subject,
-        "spec.agents.default.env",
-        &config.env,
-        &mut findings,
-    );
+    env::check_map(subject, "spec.agents.default.env", &config.env, &mut findings);
     if let Some(timeout) = &config.run_timeout {
         let most = crate::duration::MAX_RUN_TIMEOUT;
-        super::timing::check_timeout(
-            subject,
-            "spec.agents.default.runTimeout",
-            timeout,
-            most,
-            &mut findings,
-        );
+        super::timing::check_timeout(subject, "spec.agents.default.runTimeout", timeout, most, &mut findings);
     }
     if let Some(lifecycle) = &config.lifecycle {
-        hooks::check_hooks(
-            subject,
-            "spec.agents.default.lifecycle",
-            lifecycle,
-            &mut findings,
-        );
-        check_rules(
-            subject,
-            "spec.agents.default.lifecycle.rbac",
-            &lifecycle.rbac,
-            None,
-            &mut findings,
-        );
+        hooks::check_hooks(subject, "spec.agents.default.lifecycle", lifecycle, &mut findings);
+        check_rules(subject, "spec.agents.default.lifecycle.rbac", &lifecycle.rbac, None, &mut findings);
     }
     verdict(findings)
 }
@@ -174,19 +101,9 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
 pub fn admit_agent_author(subject: &Subject, spec: &AgentSpec, author: &Rights) -> Denied {
     let mut findings = Findings::default();
     if let Some(hooks) = &spec.agents.default.lifecycle {
-        let author = Author {
-            who: "the agent's author",
-            rights: Some(author),
-        };
+        let author = Author { who: "the agent's author", rights: Some(author) };
         let field = "spec.agents.default.lifecycle.rbac";
-        check_author(
-            subject,
-            field,
-            &hooks.rbac,
-            Reach::Namespace,
-            author,
-            &mut findings,
-        );
+        check_author(subject, field, &hooks.rbac, Reach::Namespace, author, &mut findings);
     }
     verdict(findings)
 }
@@ -196,22 +113,11 @@ pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
     let mut findings = Findings::default();
     for entry in EffectivePolicy::invalid_entries(spec) {
         let remedy = format!("correct it; as it stands, {}", entry.effect);
-        findings.deny(
-            subject,
-            told(
-                format!("spec.{}", entry.field),
-                "policy-entry",
-                entry.why,
-                remedy,
-            ),
-        );
+        findings.deny(subject, told(format!("spec.{}", entry.field), "policy-entry", entry.why, remedy));
     }
     verdict(findings)
 }
 
 fn verdict(findings: Findings) -> Denied {
-    Denied {
-        reasons: findings.reasons,
-        warnings: findings.warnings,
-    }
+    Denied { reasons: findings.reasons, warnings: findings.warnings }
 }

@@ -13,10 +13,7 @@ use crate::render::names::is_of_a_run;
 /// Every Secret, ConfigMap and claim that the run itself names.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let spec = &case.run.spec;
-    let mut look = Look {
-        subject: &case.subject,
-        findings,
-    };
+    let mut look = Look { subject: &case.subject, findings };
     for (index, skill) in spec.skills.iter().enumerate() {
         let name = skill.config_map_ref.as_ref().map(|it| it.as_str());
         look.at(format!("spec.skills[{index}].configMapRef"), name);
@@ -62,13 +59,9 @@ impl Look<'_> {
         let Some(name) = name.filter(|it| is_of_a_run(it)) else {
             return;
         };
-        let message = format!(
-            "`{}` has the form of names of what is made for runs",
-            crate::text::shown(name)
-        );
+        let message = format!("`{}` has the form of names of what is made for runs", crate::text::shown(name));
         let remedy = "give the object another name: one that does not end in 32 digits of a UID";
-        self.findings
-            .deny(self.subject, told(field, "name-of-a-run", message, remedy));
+        self.findings.deny(self.subject, told(field, "name-of-a-run", message, remedy));
     }
 
     fn variables(&mut self, field: &str, env: &[EnvVar]) {

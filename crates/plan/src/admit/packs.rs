@@ -72,15 +72,7 @@ pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<Resolved
         let shown = crate::text::shown(name.as_str());
         if name == SANDBOX_PACK {
             let message = format!("`{shown}` is the name of the run's own sandbox");
-            findings.deny(
-                &case.subject,
-                told(
-                    field,
-                    "pack-name-reserved",
-                    message,
-                    "give the pack another name",
-                ),
-            );
+            findings.deny(&case.subject, told(field, "pack-name-reserved", message, "give the pack another name"));
             continue;
         }
         if !case.policy.packs.covers(&name.as_str().to_owned()) {
@@ -112,15 +104,8 @@ pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findi
                 let message = "the skill names no pack and no ConfigMap";
                 told(field, "skill-unnamed", message, "set `skillPackRef`")
             }
-            Some(name)
-                if skills[..index]
-                    .iter()
-                    .any(|it| it.skill_pack_ref.as_ref() == Some(name)) =>
-            {
-                let message = format!(
-                    "pack `{}` is listed twice",
-                    crate::text::shown(name.as_str())
-                );
+            Some(name) if skills[..index].iter().any(|it| it.skill_pack_ref.as_ref() == Some(name)) => {
+                let message = format!("pack `{}` is listed twice", crate::text::shown(name.as_str()));
                 told(field, "skill-twice", message, "list each pack once")
             }
             _ => continue,
@@ -159,9 +144,7 @@ fn choose<'a>(
                 told(
                     field,
                     "pack-of-system",
-                    format!(
-                        "pack `{shown}` is in namespace `{system}`, whose packs the policy forbids"
-                    ),
+                    format!("pack `{shown}` is in namespace `{system}`, whose packs the policy forbids"),
                     "create a pack in the run's namespace, or set `packPolicy.allowSystemPacks`",
                 ),
             );
@@ -193,10 +176,7 @@ fn resolved<'a>(
     findings: &mut Findings,
 ) -> ResolvedPack<'a> {
     let spec = &object.pack.spec;
-    let needs_server = spec
-        .sidecar
-        .as_ref()
-        .is_some_and(|it| it.requires_server == Some(true));
+    let needs_server = spec.sidecar.as_ref().is_some_and(|it| it.requires_server == Some(true));
     let starts = !needs_server || case.run.spec.mode == RunMode::Server;
     if !starts {
         findings.warn(
@@ -216,12 +196,7 @@ fn resolved<'a>(
         PackOrigin::Own => case.input.namespace,
         PackOrigin::System => &case.input.settings.system_namespace,
     };
-    let params = &case
-        .run
-        .spec
-        .skills
-        .get(index)
-        .map(|skill| skill.params.clone());
+    let params = &case.run.spec.skills.get(index).map(|skill| skill.params.clone());
     ResolvedPack {
         name: name.clone(),
         namespace: namespace.to_owned(),

@@ -23,10 +23,7 @@ pub fn resolve<'a>(
                 told(
                     "spec.policyRef",
                     "policy-missing",
-                    format!(
-                        "there is no policy `{shown}` in namespace `{}` or `{system}`",
-                        input.namespace
-                    ),
+                    format!("there is no policy `{shown}` in namespace `{}` or `{system}`", input.namespace),
                     "create it, or correct the name; without its policy an agent cannot run",
                 ),
                 Subject::new("SympoziumPolicy", Some(input.namespace), name.as_str()),
@@ -39,10 +36,7 @@ pub fn resolve<'a>(
                 told(
                     "spec.policyRef",
                     "policy-ambiguous",
-                    format!(
-                        "policy `{shown}` is in namespace `{}` and in `{system}`",
-                        input.namespace
-                    ),
+                    format!("policy `{shown}` is in namespace `{}` and in `{system}`", input.namespace),
                     "rename the one in the agent's namespace",
                 ),
             );
@@ -54,9 +48,7 @@ pub fn resolve<'a>(
 
 /// Only the floor can say so: a policy that replaces another must not permit itself.
 fn may_shadow(input: &Input<'_>) -> bool {
-    input.floor.is_some_and(|floor| {
-        floor.pack_policy.is_some() && EffectivePolicy::from_floor(floor).shadowing
-    })
+    input.floor.is_some_and(|floor| floor.pack_policy.is_some() && EffectivePolicy::from_floor(floor).shadowing)
 }
 
 /// The object that names the policy.
@@ -66,9 +58,5 @@ pub fn agent_subject(input: &Input<'_>) -> Subject {
         (Some(agent), _) => ("Agent", &agent.metadata.name),
         (None, None) => ("Agent", &None),
     };
-    Subject::new(
-        kind,
-        Some(input.namespace),
-        name.as_deref().unwrap_or_default(),
-    )
+    Subject::new(kind, Some(input.namespace), name.as_deref().unwrap_or_default())
 }

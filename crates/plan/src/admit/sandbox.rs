@@ -59,11 +59,7 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
     }
     attested(case, findings);
     for pack in &case.packs {
-        let wants = pack
-            .spec
-            .runtime_requirements
-            .as_ref()
-            .and_then(|it| it.sandbox);
+        let wants = pack.spec.runtime_requirements.as_ref().and_then(|it| it.sandbox);
         if wants == Some(true) && !sandbox && !agent_sandbox {
             findings.deny(
                 &case.subject,
@@ -89,10 +85,7 @@ fn attested(case: &Case<'_, '_>, findings: &mut Findings) {
         return;
     }
     for pack in &case.packs {
-        if pack
-            .sidecar()
-            .is_some_and(|it| it.executor == Executor::Image)
-        {
+        if pack.sidecar().is_some_and(|it| it.executor == Executor::Image) {
             findings.deny(
                 &pack.subject(),
                 told(
@@ -190,10 +183,7 @@ fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
             told(
                 "spec.agentSandbox.runtimeClass",
                 "runtime-class-missing",
-                format!(
-                    "the policy allows the RuntimeClasses {}, and the run names none",
-                    allowed.listed_text()
-                ),
+                format!("the policy allows the RuntimeClasses {}, and the run names none", allowed.listed_text()),
                 "name one of them, or set `agentSandboxPolicy.defaultRuntimeClass`",
             ),
         ),
@@ -214,10 +204,9 @@ fn security_context(case: &Case<'_, '_>, findings: &mut Findings) {
     let Some(context) = context(case) else {
         return;
     };
-    for (field, value) in [
-        ("readOnlyRootFilesystem", context.read_only_root_filesystem),
-        ("runAsNonRoot", context.run_as_non_root),
-    ] {
+    for (field, value) in
+        [("readOnlyRootFilesystem", context.read_only_root_filesystem), ("runAsNonRoot", context.run_as_non_root)]
+    {
         if value == Some(false) {
             findings.deny(
                 &case.subject,
@@ -261,10 +250,7 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
             told(
                 field,
                 "seccomp-profile",
-                format!(
-                    "the policy's filter is {}, not `{profile}`",
-                    allowed.listed_text()
-                ),
+                format!("the policy's filter is {}, not `{profile}`", allowed.listed_text()),
                 "remove the profile, so that the policy's is used",
             ),
         ),
@@ -288,13 +274,7 @@ fn context<'c>(case: &Case<'c, '_>) -> Option<&'c SandboxSecurityContext> {
 }
 
 fn runtime_class_of<'c>(case: &Case<'c, '_>) -> Option<&'c str> {
-    let class = case
-        .run
-        .spec
-        .agent_sandbox
-        .as_ref()?
-        .runtime_class
-        .as_ref()?;
+    let class = case.run.spec.agent_sandbox.as_ref()?.runtime_class.as_ref()?;
     Some(class.as_str())
 }
 
@@ -308,8 +288,5 @@ pub fn enabled(case: &Case<'_, '_>) -> (bool, bool) {
     let spec = &case.run.spec;
     let on = |sandbox: &Sandbox| sandbox.enabled;
     let sandbox = spec.sandbox.as_ref().is_some_and(on);
-    (
-        sandbox,
-        spec.agent_sandbox.as_ref().is_some_and(|it| it.enabled),
-    )
+    (sandbox, spec.agent_sandbox.as_ref().is_some_and(|it| it.enabled))
 }

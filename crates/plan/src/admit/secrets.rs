@@ -39,25 +39,11 @@ fn check_key(case: &Case<'_, '_>, key: &str, findings: &mut Findings) {
     }
 }
 
-fn of_variables(
-    subject: &Subject,
-    field: &str,
-    env: &[EnvVar],
-    key: &str,
-    findings: &mut Findings,
-) {
+fn of_variables(subject: &Subject, field: &str, env: &[EnvVar], key: &str, findings: &mut Findings) {
     for (index, variable) in env.iter().enumerate() {
-        let reference = variable
-            .value_from
-            .as_ref()
-            .and_then(|it| it.secret_key_ref.as_ref());
+        let reference = variable.value_from.as_ref().and_then(|it| it.secret_key_ref.as_ref());
         if reference.is_some_and(|it| it.name == key) {
-            deny(
-                subject,
-                format!("{field}[{index}].valueFrom.secretKeyRef.name"),
-                key,
-                findings,
-            );
+            deny(subject, format!("{field}[{index}].valueFrom.secretKeyRef.name"), key, findings);
         }
     }
 }
@@ -78,10 +64,7 @@ fn deny(subject: &Subject, field: String, key: &str, findings: &mut Findings) {
         told(
             field,
             "secret-of-model",
-            format!(
-                "`{}` holds the key of the run's model, which only the bridge has",
-                crate::text::shown(key)
-            ),
+            format!("`{}` holds the key of the run's model, which only the bridge has", crate::text::shown(key)),
             "give the skill a Secret of its own",
         ),
     );

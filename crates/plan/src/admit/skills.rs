@@ -20,19 +20,13 @@ pub fn check(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
         if let Err(error) = skill.name.check() {
             let remedy = "use letters, digits, `.`, `_` and `-`";
             let field = format!("{field}.name");
-            findings.deny(
-                subject,
-                told(field, "skill-name", error.to_string(), remedy),
-            );
+            findings.deny(subject, told(field, "skill-name", error.to_string(), remedy));
         }
         if spec.skills[..index].iter().any(|it| it.name == skill.name) {
             let name = crate::text::shown(skill.name.as_str());
             let message = format!("two skills are called `{name}`");
             let field = format!("{field}.name");
-            findings.deny(
-                subject,
-                told(field, "skill-name", message, "rename one of them"),
-            );
+            findings.deny(subject, told(field, "skill-name", message, "rename one of them"));
         }
         for problem in files(&field, skill) {
             findings.deny(subject, problem);
@@ -40,13 +34,9 @@ pub fn check(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     }
     let bytes: usize = spec.skills.iter().map(size).sum();
     if bytes > MAX_PACK_BYTES {
-        let message =
-            format!("texts and files of the pack are {bytes} bytes; {MAX_PACK_BYTES} fit");
+        let message = format!("texts and files of the pack are {bytes} bytes; {MAX_PACK_BYTES} fit");
         let remedy = "put large files into the sidecar's image";
-        findings.deny(
-            subject,
-            told("spec.skills", "pack-too-large", message, remedy),
-        );
+        findings.deny(subject, told("spec.skills", "pack-too-large", message, remedy));
     }
 }
 
@@ -66,11 +56,7 @@ fn files(field: &str, skill: &Skill) -> Vec<Told> {
         }
         if path.eq_ignore_ascii_case("SKILL.md") {
             let message = format!("`{shown}` is the text of the skill itself");
-            add(
-                format!("{field}.path"),
-                message,
-                "put the text into `content` of the skill",
-            );
+            add(format!("{field}.path"), message, "put the text into `content` of the skill");
         }
         if skill.files[..index].iter().any(|it| it.path == file.path) {
             let message = format!("two files are at `{shown}`");
@@ -78,10 +64,7 @@ fn files(field: &str, skill: &Skill) -> Vec<Told> {
         }
         let above = path.rmatch_indices('/').map(|(end, _)| &path[..end]);
         if let Some(above) = above.into_iter().find(|above| paths.contains(above)) {
-            let message = format!(
-                "`{}` is a file, and `{shown}` would be below it",
-                crate::text::shown(above)
-            );
+            let message = format!("`{}` is a file, and `{shown}` would be below it", crate::text::shown(above));
             add(format!("{field}.path"), message, "rename one of them");
         }
         if file.content.is_some() == file.content_base64.is_some() {
@@ -90,11 +73,7 @@ fn files(field: &str, skill: &Skill) -> Vec<Told> {
         }
         if contents(file).is_none() {
             let message = "this is not Base64".to_owned();
-            add(
-                format!("{field}.contentBase64"),
-                message,
-                "encode it, or write text into `content`",
-            );
+            add(format!("{field}.contentBase64"), message, "encode it, or write text into `content`");
         }
     }
     problems
@@ -104,13 +83,7 @@ fn files(field: &str, skill: &Skill) -> Vec<Told> {
 pub fn contents(file: &SkillFile) -> Option<Vec<u8>> {
     match &file.content_base64 {
         Some(text) => BASE64.decode(text).ok(),
-        None => Some(
-            file.content
-                .as_deref()
-                .unwrap_or_default()
-                .as_bytes()
-                .to_vec(),
-        ),
+        None => Some(file.content.as_deref().unwrap_or_default().as_bytes().to_vec()),
     }
 }
 

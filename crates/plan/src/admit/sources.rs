@@ -52,31 +52,13 @@ const SOURCES: &[(&str, Form)] = &[
             ("optional", Form::Flag),
         ]),
     ),
-    (
-        "downwardAPI",
-        Form::Keys(&[("defaultMode", Form::Mode), ("items", Form::List(&SHOWN))]),
-    ),
-    (
-        "emptyDir",
-        Form::Keys(&[
-            ("medium", Form::One(&["", "Memory"])),
-            ("sizeLimit", Form::Amount),
-        ]),
-    ),
+    ("downwardAPI", Form::Keys(&[("defaultMode", Form::Mode), ("items", Form::List(&SHOWN))])),
+    ("emptyDir", Form::Keys(&[("medium", Form::One(&["", "Memory"])), ("sizeLimit", Form::Amount)])),
     // Without `selector`, `volumeName` and `dataSource`, which choose what somebody else has stored.
     ("ephemeral", Form::Keys(&[("volumeClaimTemplate", CLAIM)])),
-    (
-        "hostPath",
-        Form::Keys(&[("path", Form::Any), ("type", Form::One(HOST_TYPES))]),
-    ),
-    (
-        "persistentVolumeClaim",
-        Form::Keys(&[("claimName", Form::Name), ("readOnly", Form::Flag)]),
-    ),
-    (
-        "projected",
-        Form::Keys(&[("defaultMode", Form::Mode), ("sources", Form::Any)]),
-    ),
+    ("hostPath", Form::Keys(&[("path", Form::Any), ("type", Form::One(HOST_TYPES))])),
+    ("persistentVolumeClaim", Form::Keys(&[("claimName", Form::Name), ("readOnly", Form::Flag)])),
+    ("projected", Form::Keys(&[("defaultMode", Form::Mode), ("sources", Form::Any)])),
     (
         "secret",
         Form::Keys(&[
@@ -89,55 +71,30 @@ const SOURCES: &[(&str, Form)] = &[
     ),
 ];
 
-const FILE: Form = Form::Keys(&[
-    ("key", Form::Key),
-    ("mode", Form::Mode),
-    ("path", Form::Below),
-]);
+const FILE: Form = Form::Keys(&[("key", Form::Key), ("mode", Form::Mode), ("path", Form::Below)]);
 
 const SHOWN: Form = Form::Keys(&[
-    (
-        "fieldRef",
-        Form::Keys(&[
-            ("apiVersion", Form::One(&["v1"])),
-            ("fieldPath", Form::One(POD_FIELDS_IN_FILES)),
-        ]),
-    ),
+    ("fieldRef", Form::Keys(&[("apiVersion", Form::One(&["v1"])), ("fieldPath", Form::One(POD_FIELDS_IN_FILES))])),
     ("mode", Form::Mode),
     ("path", Form::Below),
     (
         "resourceFieldRef",
-        Form::Keys(&[
-            ("containerName", Form::Name),
-            ("divisor", Form::Amount),
-            ("resource", Form::Text),
-        ]),
+        Form::Keys(&[("containerName", Form::Name), ("divisor", Form::Amount), ("resource", Form::Text)]),
     ),
 ]);
 
 const STORAGE: Form = Form::Keys(&[("storage", Form::Amount)]);
 
 const CLAIM: Form = Form::Keys(&[
-    (
-        "metadata",
-        Form::Keys(&[("annotations", Form::Texts), ("labels", Form::Texts)]),
-    ),
+    ("metadata", Form::Keys(&[("annotations", Form::Texts), ("labels", Form::Texts)])),
     (
         "spec",
         Form::Keys(&[
             (
                 "accessModes",
-                Form::List(&Form::One(&[
-                    "ReadOnlyMany",
-                    "ReadWriteMany",
-                    "ReadWriteOnce",
-                    "ReadWriteOncePod",
-                ])),
+                Form::List(&Form::One(&["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"])),
             ),
-            (
-                "resources",
-                Form::Keys(&[("limits", STORAGE), ("requests", STORAGE)]),
-            ),
+            ("resources", Form::Keys(&[("limits", STORAGE), ("requests", STORAGE)])),
             ("storageClassName", Form::Name),
             ("volumeMode", Form::One(&["Filesystem"])),
         ]),
@@ -146,16 +103,8 @@ const CLAIM: Form = Form::Keys(&[
 
 /// Types of paths of the node that are there already, and are files.
 const PLAIN_HOST_TYPES: &[&str] = &["", "Directory", "File"];
-const HOST_TYPES: &[&str] = &[
-    "",
-    "BlockDevice",
-    "CharDevice",
-    "Directory",
-    "DirectoryOrCreate",
-    "File",
-    "FileOrCreate",
-    "Socket",
-];
+const HOST_TYPES: &[&str] =
+    &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
 /// Whether a path of the node is more than read even where its mount is read-only: it is made, or it is something that
 /// answers.
@@ -176,13 +125,7 @@ pub fn check(subject: &Subject, field: &str, kind: &str, source: &Value, finding
 }
 
 /// That a Secret is named as its place asks for: Kubernetes has two words for it.
-pub fn check_secret_name(
-    subject: &Subject,
-    field: &str,
-    place: SecretPlace,
-    source: &Value,
-    findings: &mut Findings,
-) {
+pub fn check_secret_name(subject: &Subject, field: &str, place: SecretPlace, source: &Value, findings: &mut Findings) {
     let (word, other) = match place {
         SecretPlace::Volume => ("secretName", "name"),
         SecretPlace::Projected => ("name", "secretName"),
@@ -208,19 +151,10 @@ fn look(subject: &Subject, field: &str, form: &Form, value: &Value, findings: &m
         Form::Any => (true, ""),
         Form::Flag => (value.is_boolean(), "`true` or `false`"),
         Form::Text => (text.is_some_and(|it| !it.is_empty()), "a text"),
-        Form::Key => (
-            text.is_some_and(crate::text::is_key),
-            "a key: letters, digits, `-`, `_` and `.`",
-        ),
+        Form::Key => (text.is_some_and(crate::text::is_key), "a key: letters, digits, `-`, `_` and `.`"),
         Form::Name => (text.is_some_and(is_name), "the name of an object"),
-        Form::Below => (
-            text.is_some_and(crate::path::is_plain_below),
-            "a plain path below the volume",
-        ),
-        Form::Mode => (
-            value.as_u64().is_some_and(|it| it <= MAX_MODE),
-            "a number from 0 to 511 (octal 0777)",
-        ),
+        Form::Below => (text.is_some_and(crate::path::is_plain_below), "a plain path below the volume"),
+        Form::Mode => (value.as_u64().is_some_and(|it| it <= MAX_MODE), "a number from 0 to 511 (octal 0777)"),
         Form::Amount => (is_amount(value), "an amount such as `256Mi`"),
         Form::One(words) => {
             if !text.is_some_and(|it| words.contains(&it)) {

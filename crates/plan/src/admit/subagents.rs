@@ -28,11 +28,7 @@ pub fn subagent_bounds(policy: &EffectivePolicy, agent: Option<&AgentSpec>) -> S
     };
     SubagentBounds {
         depth: least(policy.max_depth, agent.max_depth, limits::DEPTH),
-        concurrent: least(
-            policy.max_concurrent,
-            agent.max_concurrent,
-            limits::CONCURRENCY,
-        ),
+        concurrent: least(policy.max_concurrent, agent.max_concurrent, limits::CONCURRENCY),
         children: least(None, agent.max_children_per_agent, limits::DELEGATES as i32),
     }
 }
@@ -51,10 +47,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             told(
                 "spec.parent.spawnDepth",
                 "subagent-depth-false",
-                format!(
-                    "a run with a parent has at least one run above it, not {}",
-                    parent.spawn_depth
-                ),
+                format!("a run with a parent has at least one run above it, not {}", parent.spawn_depth),
                 "leave `parent` to the gateway",
             ),
         ),
@@ -70,10 +63,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
                     ),
                 );
             }
-            if facts
-                .parent_depth
-                .is_some_and(|above| above.saturating_add(1) != depth)
-            {
+            if facts.parent_depth.is_some_and(|above| above.saturating_add(1) != depth) {
                 findings.deny(
                     &case.subject,
                     told(
@@ -90,10 +80,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         }
     }
     let max_concurrent = bounds.concurrent;
-    if facts
-        .runs_in_tree
-        .is_some_and(|running| running >= max_concurrent)
-    {
+    if facts.runs_in_tree.is_some_and(|running| running >= max_concurrent) {
         findings.deny(
             &case.subject,
             told(
@@ -108,10 +95,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         );
     }
     let max_children = bounds.children;
-    if facts
-        .siblings
-        .is_some_and(|siblings| siblings >= max_children)
-    {
+    if facts.siblings.is_some_and(|siblings| siblings >= max_children) {
         findings.deny(
             &case.subject,
             told(

@@ -11,42 +11,19 @@ use crate::duration::{MAX_RUN_TIMEOUT, MIN_TIMEOUT, written};
 /// That the run's time is one.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     if let Some(timeout) = &case.run.spec.timeout {
-        check_timeout(
-            &case.subject,
-            "spec.timeout",
-            timeout,
-            MAX_RUN_TIMEOUT,
-            findings,
-        );
+        check_timeout(&case.subject, "spec.timeout", timeout, MAX_RUN_TIMEOUT, findings);
     }
 }
 
 /// That a time is one, and within its bounds.
-pub fn check_timeout(
-    subject: &Subject,
-    field: &str,
-    timeout: &DurationText,
-    most: Duration,
-    findings: &mut Findings,
-) {
-    let range = format!(
-        "write a time from {} to {}, such as `10m`",
-        written(MIN_TIMEOUT),
-        written(most)
-    );
+pub fn check_timeout(subject: &Subject, field: &str, timeout: &DurationText, most: Duration, findings: &mut Findings) {
+    let range = format!("write a time from {} to {}, such as `10m`", written(MIN_TIMEOUT), written(most));
     match timeout.get() {
         Ok(span) if (MIN_TIMEOUT..=most).contains(&span) => {}
         Ok(span) => {
-            let message = format!(
-                "`{}` is too {}",
-                written(span),
-                if span < most { "short" } else { "long" }
-            );
+            let message = format!("`{}` is too {}", written(span), if span < most { "short" } else { "long" });
             findings.deny(subject, told(field, "timeout-out-of-range", message, range));
         }
-        Err(error) => findings.deny(
-            subject,
-            told(field, "timeout-invalid", error.to_string(), range),
-        ),
+        Err(error) => findings.deny(subject, told(field, "timeout-invalid", error.to_string(), range)),
     }
 }

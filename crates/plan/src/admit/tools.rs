@@ -13,8 +13,8 @@ use super::unused::policy_subject;
 use super::{Case, Subject};
 use crate::policy::allowed::Allowed;
 use crate::policy::tools::{
-    Action, BUILT_IN, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE,
-    SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool, WRITE_FILE,
+    Action, BUILT_IN, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK,
+    SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool, WRITE_FILE,
 };
 
 pub use sympozium_api::run_plan::SANDBOX as SANDBOX_PACK;
@@ -57,10 +57,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<ToolDecision> 
             let is_left = by_run.is_none_or(|it| permits(it, &tool)) && is_for_a_skill(case, &tool);
             match is_left {
                 true => tool,
-                false => ToolDecision {
-                    action: Action::Deny,
-                    ..tool
-                },
+                false => ToolDecision { action: Action::Deny, ..tool },
             }
         })
         .collect();
@@ -87,58 +84,25 @@ fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
         action: policy.gates.written(LOAD_SKILL).unwrap_or(Action::Allow),
     });
     let sandbox = super::sandbox::has_container(case);
-    let packs = case
-        .packs
-        .iter()
-        .filter_map(|pack| Some((pack.name.as_str(), pack.sidecar()?)));
-    let commands = packs
-        .clone()
-        .map(|(pack, _)| pack)
-        .chain(sandbox.then_some(SANDBOX_PACK));
+    let packs = case.packs.iter().filter_map(|pack| Some((pack.name.as_str(), pack.sidecar()?)));
+    let commands = packs.clone().map(|(pack, _)| pack).chain(sandbox.then_some(SANDBOX_PACK));
     let runs_commands = is_open(case, Some(Feature::CodeExecution));
-    let commands = commands.map(|pack| {
-        decision(
-            case,
-            Some(pack),
-            EXECUTE_COMMAND,
-            Tool::Command { pack },
-            runs_commands,
-        )
-    });
+    let commands =
+        commands.map(|pack| decision(case, Some(pack), EXECUTE_COMMAND, Tool::Command { pack }, runs_commands));
     let declared = packs.flat_map(|(pack, sidecar)| {
         sidecar.tools.iter().map(move |tool| {
             let name = tool.name.as_str();
-            decision(
-                case,
-                Some(pack),
-                name,
-                Tool::Declared { pack, name },
-                runs_commands,
-            )
+            decision(case, Some(pack), name, Tool::Declared { pack, name }, runs_commands)
         })
     });
-    native
-        .chain(commands)
-        .chain(declared)
-        .chain(load_skill)
-        .collect()
+    native.chain(commands).chain(declared).chain(load_skill).collect()
 }
 
-fn decision(
-    case: &Case<'_, '_>,
-    pack: Option<&str>,
-    name: &str,
-    tool: Tool<'_>,
-    open: bool,
-) -> ToolDecision {
+fn decision(case: &Case<'_, '_>, pack: Option<&str>, name: &str, tool: Tool<'_>, open: bool) -> ToolDecision {
     ToolDecision {
         pack: pack.map(str::to_owned),
         name: name.to_owned(),
-        action: if open {
-            case.policy.gates.action(tool)
-        } else {
-            Action::Deny
-        },
+        action: if open { case.policy.gates.action(tool) } else { Action::Deny },
     }
 }
 
@@ -153,11 +117,7 @@ fn is_open(case: &Case<'_, '_>, feature: Option<Feature>) -> bool {
 
 /// Whether the run's own narrowing leaves a tool.
 fn permits(policy: &ToolPolicy, tool: &ToolDecision) -> bool {
-    let named = |patterns: &[ToolPattern]| {
-        patterns
-            .iter()
-            .any(|pattern| is_about(pattern.as_str(), tool))
-    };
+    let named = |patterns: &[ToolPattern]| patterns.iter().any(|pattern| is_about(pattern.as_str(), tool));
     let is_allowed = tool.name == LOAD_SKILL || policy.allow.as_deref().is_none_or(named);
     is_allowed && !named(&policy.deny)
 }
@@ -166,8 +126,7 @@ fn permits(policy: &ToolPolicy, tool: &ToolDecision) -> bool {
 fn has_texts(case: &Case<'_, '_>) -> bool {
     let mut skills = case.run.spec.skills.iter();
     let mut packs = case.packs.iter();
-    skills.any(|skill| skill.config_map_ref.is_some())
-        || packs.any(|pack| pack.starts && !pack.spec.skills.is_empty())
+    skills.any(|skill| skill.config_map_ref.is_some()) || packs.any(|pack| pack.starts && !pack.spec.skills.is_empty())
 }
 
 /// Whether a tool of a pack is for one of its skills: where each says which tools are, the others are for nobody.
@@ -185,26 +144,16 @@ fn is_for_a_skill(case: &Case<'_, '_>, tool: &ToolDecision) -> bool {
 /// Whether a pattern names a tool: `tool`, `pack/tool`, `pack/*` or `*`.
 fn is_about(pattern: &str, tool: &ToolDecision) -> bool {
     match pattern.split_once('/') {
-        Some((pack, name)) => {
-            tool.pack.as_deref() == Some(pack) && (name == "*" || name == tool.name)
-        }
+        Some((pack, name)) => tool.pack.as_deref() == Some(pack) && (name == "*" || name == tool.name),
         None => pattern == "*" || pattern == tool.name,
     }
 }
 
 /// Tools that the run lists by name and the policy denies: the run would not be what its author asked for.
-fn asked_but_denied(
-    case: &Case<'_, '_>,
-    run_policy: &ToolPolicy,
-    tools: &[ToolDecision],
-    findings: &mut Findings,
-) {
+fn asked_but_denied(case: &Case<'_, '_>, run_policy: &ToolPolicy, tools: &[ToolDecision], findings: &mut Findings) {
     for (index, pattern) in run_policy.allow.iter().flatten().enumerate() {
         let pattern = pattern.as_str();
-        let mut named = tools
-            .iter()
-            .filter(|tool| is_about(pattern, tool))
-            .peekable();
+        let mut named = tools.iter().filter(|tool| is_about(pattern, tool)).peekable();
         if pattern == "*" || named.peek().is_none() {
             continue;
         }
@@ -237,10 +186,7 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
             told(
                 "spec.toolGating.rules",
                 "tool-rule-unknown",
-                format!(
-                    "a rule names `{}`, which is no tool of this run",
-                    crate::text::shown(pattern)
-                ),
+                format!("a rule names `{}`, which is no tool of this run", crate::text::shown(pattern)),
                 "see that the name is right: a rule with a wrong one does nothing",
             ),
         );
@@ -248,25 +194,15 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
     let Some(run_policy) = &case.run.spec.tool_policy else {
         return;
     };
-    let lists = [
-        ("allow", run_policy.allow.as_deref().unwrap_or_default()),
-        ("deny", &run_policy.deny),
-    ];
+    let lists = [("allow", run_policy.allow.as_deref().unwrap_or_default()), ("deny", &run_policy.deny)];
     for (list, patterns) in lists {
-        for (index, pattern) in patterns
-            .iter()
-            .enumerate()
-            .filter(|(_, it)| !known(it.as_str()))
-        {
+        for (index, pattern) in patterns.iter().enumerate().filter(|(_, it)| !known(it.as_str())) {
             findings.warn(
                 &case.subject,
                 told(
                     format!("spec.toolPolicy.{list}[{index}]"),
                     "tool-unknown",
-                    format!(
-                        "the run has no tool `{}`",
-                        crate::text::shown(pattern.as_str())
-                    ),
+                    format!("the run has no tool `{}`", crate::text::shown(pattern.as_str())),
                     "correct the name: `tool`, `pack/tool` or `pack/*`",
                 ),
             );
@@ -276,9 +212,7 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
 
 fn warn_about_useless_packs(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
     for pack in case.packs.iter().filter(|pack| pack.sidecar().is_some()) {
-        let mut own = tools
-            .iter()
-            .filter(|tool| tool.pack.as_deref() == Some(pack.name.as_str()));
+        let mut own = tools.iter().filter(|tool| tool.pack.as_deref() == Some(pack.name.as_str()));
         if own.all(|tool| tool.action == Action::Deny) {
             findings.warn(
                 &case.subject,
@@ -316,9 +250,7 @@ fn unique_across_packs(case: &Case<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         let tools = pack.sidecar().map_or(&[][..], |it| &it.tools);
         for tool in tools {
-            let owner = owners
-                .entry(tool.name.as_str())
-                .or_insert(pack.name.as_str());
+            let owner = owners.entry(tool.name.as_str()).or_insert(pack.name.as_str());
             if *owner != pack.name.as_str() {
                 findings.deny(
                     &case.subject,
@@ -348,19 +280,8 @@ pub fn check_declarations(subject: &Subject, sidecar: &Sidecar, findings: &mut F
         }
         let before = &sidecar.tools[..index];
         if before.iter().any(|other| other.name == tool.name) {
-            let message = format!(
-                "the tool `{}` is declared twice",
-                crate::text::shown(tool.name.as_str())
-            );
-            findings.deny(
-                subject,
-                told(
-                    format!("{field}.name"),
-                    "tool-twice",
-                    message,
-                    "rename one of them",
-                ),
-            );
+            let message = format!("the tool `{}` is declared twice", crate::text::shown(tool.name.as_str()));
+            findings.deny(subject, told(format!("{field}.name"), "tool-twice", message, "rename one of them"));
         }
     }
 }
@@ -370,44 +291,19 @@ fn problems(field: &str, tool: &Declaration) -> Vec<Told> {
     let name = tool.name.as_str();
     if let Err(error) = tool.name.check() {
         let remedy = "use lower case letters, digits and `_`";
-        problems.push(told(
-            format!("{field}.name"),
-            "tool-name",
-            error.to_string(),
-            remedy,
-        ));
+        problems.push(told(format!("{field}.name"), "tool-name", error.to_string(), remedy));
     }
     if BUILT_IN.iter().any(|(built_in, _)| *built_in == name) {
         let message = format!("`{name}` is a built-in tool");
-        problems.push(told(
-            format!("{field}.name"),
-            "tool-built-in",
-            message,
-            "give the tool another name",
-        ));
+        problems.push(told(format!("{field}.name"), "tool-built-in", message, "give the tool another name"));
     }
     if tool.exec.first().is_none_or(String::is_empty) {
         let message = "the tool runs no program";
-        problems.push(told(
-            format!("{field}.exec"),
-            "tool-exec",
-            message,
-            "name the program first in `exec`",
-        ));
+        problems.push(told(format!("{field}.exec"), "tool-exec", message, "name the program first in `exec`"));
     }
-    if tool
-        .exec
-        .iter()
-        .chain(&tool.subcommand)
-        .any(|word| word.contains('\0'))
-    {
+    if tool.exec.iter().chain(&tool.subcommand).any(|word| word.contains('\0')) {
         let message = "an argument contains a NUL character";
-        problems.push(told(
-            format!("{field}.exec"),
-            "tool-exec",
-            message,
-            "remove it",
-        ));
+        problems.push(told(format!("{field}.exec"), "tool-exec", message, "remove it"));
     }
     parameters(field, tool, &mut problems);
     problems
@@ -419,24 +315,14 @@ fn parameters(field: &str, tool: &Declaration, problems: &mut Vec<Told>) {
     let at = format!("{field}.parameters");
     if schema.get("type").is_some_and(|it| it != "object") {
         let message = "the parameters of a tool are an object";
-        problems.push(told(
-            at.clone(),
-            "tool-parameters",
-            message,
-            "write `type: object`",
-        ));
+        problems.push(told(at.clone(), "tool-parameters", message, "write `type: object`"));
     }
     let properties = match schema.get("properties") {
         None => None,
         Some(Value::Object(properties)) => Some(properties),
         Some(_) => {
             let message = "`properties` is not an object";
-            problems.push(told(
-                at.clone(),
-                "tool-parameters",
-                message,
-                "list each parameter by name",
-            ));
+            problems.push(told(at.clone(), "tool-parameters", message, "list each parameter by name"));
             None
         }
     };
@@ -445,8 +331,7 @@ fn parameters(field: &str, tool: &Declaration, problems: &mut Vec<Told>) {
         _ => Vec::new(),
     };
     for (index, name) in tool.positional_args.iter().enumerate() {
-        let declared =
-            properties.is_some_and(|it| it.contains_key(name)) && required.contains(&name.as_str());
+        let declared = properties.is_some_and(|it| it.contains_key(name)) && required.contains(&name.as_str());
         if !declared {
             problems.push(told(
                 format!("{field}.positionalArgs[{index}]"),
@@ -456,10 +341,7 @@ fn parameters(field: &str, tool: &Declaration, problems: &mut Vec<Told>) {
             ));
         }
     }
-    let others = properties
-        .into_iter()
-        .flat_map(|it| it.keys())
-        .filter(|name| !tool.positional_args.contains(name));
+    let others = properties.into_iter().flat_map(|it| it.keys()).filter(|name| !tool.positional_args.contains(name));
     if tool.input_mode == InputMode::Args {
         for name in others {
             problems.push(told(

@@ -38,54 +38,18 @@ use IsUsed::{Agent, Policy, Run};
 
 /// The table. Whoever makes a field work takes its row out.
 pub const UNUSED_FIELDS: &[UnusedField] = &[
-    row(
-        "spec.canaryMode",
-        Missing,
-        Run(|run| run.canary_mode == Some(true)),
-    ),
-    row(
-        "spec.dryRun",
-        Restricting,
-        Run(|run| run.dry_run == Some(true)),
-    ),
-    row(
-        "spec.channels",
-        Missing,
-        Agent(|agent| !agent.channels.is_empty()),
-    ),
-    row(
-        "spec.mcpServers",
-        Missing,
-        Agent(|agent| !agent.mcp_servers.is_empty()),
-    ),
-    row(
-        "spec.memory",
-        Missing,
-        Agent(|agent| agent.memory.as_ref().is_some_and(|it| it.enabled)),
-    ),
-    row(
-        "spec.observability",
-        Missing,
-        Agent(|agent| agent.observability.as_ref().is_some_and(|it| it.enabled)),
-    ),
-    row(
-        "spec.webEndpoint",
-        Missing,
-        Agent(|agent| agent.web_endpoint.as_ref().is_some_and(|it| it.enabled)),
-    ),
-    row(
-        "spec.networkPolicy.allowDNS",
-        Restricting,
-        Policy(|policy| !policy.name_lookup),
-    ),
+    row("spec.canaryMode", Missing, Run(|run| run.canary_mode == Some(true))),
+    row("spec.dryRun", Restricting, Run(|run| run.dry_run == Some(true))),
+    row("spec.channels", Missing, Agent(|agent| !agent.channels.is_empty())),
+    row("spec.mcpServers", Missing, Agent(|agent| !agent.mcp_servers.is_empty())),
+    row("spec.memory", Missing, Agent(|agent| agent.memory.as_ref().is_some_and(|it| it.enabled))),
+    row("spec.observability", Missing, Agent(|agent| agent.observability.as_ref().is_some_and(|it| it.enabled))),
+    row("spec.webEndpoint", Missing, Agent(|agent| agent.web_endpoint.as_ref().is_some_and(|it| it.enabled))),
+    row("spec.networkPolicy.allowDNS", Restricting, Policy(|policy| !policy.name_lookup)),
 ];
 
 const fn row(field: &'static str, effect: Effect, is_used: IsUsed) -> UnusedField {
-    UnusedField {
-        field,
-        effect,
-        is_used,
-    }
+    UnusedField { field, effect, is_used }
 }
 
 /// Says which of them are used.
@@ -123,10 +87,6 @@ pub(super) fn policy_subject(case: &Case<'_, '_>) -> Subject {
     let kind = "SympoziumPolicy";
     match &case.agent.policy_ref {
         Some(name) => Subject::new(kind, None, name.as_str()),
-        None => Subject::new(
-            kind,
-            Some(&case.input.settings.system_namespace),
-            FLOOR_POLICY,
-        ),
+        None => Subject::new(kind, Some(&case.input.settings.system_namespace), FLOOR_POLICY),
     }
 }

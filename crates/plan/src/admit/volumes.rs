@@ -13,13 +13,7 @@ use super::{Case, Subject};
 use crate::path::{self, Container};
 
 /// Types of volumes that hold nothing of anybody else's.
-const ANYBODY: &[&str] = &[
-    "configMap",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "persistentVolumeClaim",
-];
+const ANYBODY: &[&str] = &["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"];
 /// Types that may hold a credential: for packs, never for the agent.
 const PACKS: &[&str] = &["secret"];
 /// What a `projected` volume may be made of, besides [`PACKS`].
@@ -62,68 +56,36 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<RunVolume> {
     all
 }
 
-fn named<'v>(
-    owner: VolumeOwner,
-    start: &str,
-    volumes: &'v [Volume],
-) -> impl Iterator<Item = RunVolume> + 'v {
+fn named<'v>(owner: VolumeOwner, start: &str, volumes: &'v [Volume]) -> impl Iterator<Item = RunVolume> + 'v {
     let start = start.to_owned();
-    volumes
-        .iter()
-        .enumerate()
-        .map(move |(index, volume)| RunVolume {
-            owner: owner.clone(),
-            name: volume.name.as_str().to_owned(),
-            pod_name: format!("{start}-volume-{index}"),
-        })
+    volumes.iter().enumerate().map(move |(index, volume)| RunVolume {
+        owner: owner.clone(),
+        name: volume.name.as_str().to_owned(),
+        pod_name: format!("{start}-volume-{index}"),
+    })
 }
 
 /// What is wrong with the volumes of an agent's container, whatever the policy.
-pub fn check_agent(
-    subject: &Subject,
-    volumes: &[Volume],
-    mounts: &[VolumeMount],
-    findings: &mut Findings,
-) {
-    let agent = Owner {
-        subject: subject.clone(),
-        field: "spec",
-        is_agent: true,
-        place: Container::Ours,
-    };
+pub fn check_agent(subject: &Subject, volumes: &[Volume], mounts: &[VolumeMount], findings: &mut Findings) {
+    let agent = Owner { subject: subject.clone(), field: "spec", is_agent: true, place: Container::Ours };
     check_volumes(&agent, volumes, findings);
     check_mounts(&agent, volumes, mounts, Vec::new(), findings);
 }
 
 /// What is wrong with the volumes of a pack, whatever the policy.
 pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
-    let owner = Owner {
-        subject: subject.clone(),
-        field: "spec.sidecar",
-        is_agent: false,
-        place: Container::Foreign,
-    };
+    let owner = Owner { subject: subject.clone(), field: "spec.sidecar", is_agent: false, place: Container::Foreign };
     check_volumes(&owner, &sidecar.volumes, findings);
     let mut places = Vec::new();
     if let Some(place) = sidecar.secret_place() {
         places.push(("spec.sidecar.secretMountPath".to_owned(), place));
     }
-    for (index, mount) in sidecar
-        .host_access
-        .iter()
-        .filter(|it| it.enabled)
-        .flat_map(|it| it.mounts.iter().enumerate())
+    for (index, mount) in sidecar.host_access.iter().filter(|it| it.enabled).flat_map(|it| it.mounts.iter().enumerate())
     {
         let field = format!("spec.sidecar.hostAccess.mounts[{index}].mountPath");
         places.push((field, mount.mount_path.to_string()));
     }
-    check_mounts(
-        &owner,
-        &sidecar.volumes,
-        &sidecar.volume_mounts,
-        places,
-        findings,
-    );
+    check_mounts(&owner, &sidecar.volumes, &sidecar.volume_mounts, places, findings);
 }
 
 /// Whose volumes are looked at.
@@ -142,15 +104,7 @@ fn check_volumes(owner: &Owner, volumes: &[Volume], findings: &mut Findings) {
         let name = crate::text::shown(volume.name.as_str());
         if !names.insert(volume.name.as_str()) {
             let message = format!("two volumes are called `{name}`");
-            findings.deny(
-                &owner.subject,
-                told(
-                    format!("{field}.name"),
-                    "volume-twice",
-                    message,
-                    "rename one of them",
-                ),
-            );
+            findings.deny(&owner.subject, told(format!("{field}.name"), "volume-twice", message, "rename one of them"));
         }
         let mut kinds = volume.source.iter();
         match (kinds.next(), kinds.next()) {
@@ -158,10 +112,7 @@ fn check_volumes(owner: &Owner, volumes: &[Volume], findings: &mut Findings) {
             (Some((kind, source)), None) => check_source(owner, &field, kind, source, findings),
             (Some(_), Some(_)) => {
                 let message = format!("the volume `{name}` says twice what it is");
-                findings.deny(
-                    &owner.subject,
-                    told(field, "volume-two-sources", message, "keep one of them"),
-                );
+                findings.deny(&owner.subject, told(field, "volume-two-sources", message, "keep one of them"));
             }
         }
     }
@@ -174,13 +125,7 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
         _ if ANYBODY.contains(&kind) => look(),
         _ if PACKS.contains(&kind) && !owner.is_agent => {
             look();
-            sources::check_secret_name(
-                &owner.subject,
-                &field,
-                SecretPlace::Volume,
-                source,
-                findings,
-            );
+            sources::check_secret_name(&owner.subject, &field, SecretPlace::Volume, source, findings);
         }
         "secret" => findings.deny(
             &owner.subject,
@@ -207,18 +152,13 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
             ),
         ),
         _ => {
-            let all = ANYBODY
-                .iter()
-                .chain(if owner.is_agent { &[][..] } else { PACKS });
+            let all = ANYBODY.iter().chain(if owner.is_agent { &[][..] } else { PACKS });
             findings.deny(
                 &owner.subject,
                 told(
                     field,
                     "volume-type",
-                    format!(
-                        "volumes of type `{}` are not for runs",
-                        crate::text::shown(kind)
-                    ),
+                    format!("volumes of type `{}` are not for runs", crate::text::shown(kind)),
                     format!("use one of {}", crate::text::listed(all)),
                 ),
             );
@@ -230,24 +170,17 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
 fn check_projected(owner: &Owner, field: &str, source: &Value, findings: &mut Findings) {
     let Some(sources) = source.get("sources").and_then(Value::as_array) else {
         let message = "a projected volume needs a list of `sources`";
-        return findings.deny(
-            &owner.subject,
-            told(field, "volume-projected", message, "add it"),
-        );
+        return findings.deny(&owner.subject, told(field, "volume-projected", message, "add it"));
     };
     for (index, source) in sources.iter().enumerate() {
         let Some(kinds) = source.as_object() else {
             let at = format!("{field}.sources[{index}]");
             let message = "a source is an object";
-            findings.deny(
-                &owner.subject,
-                told(at, "volume-projected", message, "remove it"),
-            );
+            findings.deny(&owner.subject, told(at, "volume-projected", message, "remove it"));
             continue;
         };
         for (kind, source) in kinds {
-            let allowed = PROJECTED.contains(&kind.as_str())
-                || (!owner.is_agent && PACKS.contains(&kind.as_str()));
+            let allowed = PROJECTED.contains(&kind.as_str()) || (!owner.is_agent && PACKS.contains(&kind.as_str()));
             let at = format!("{field}.sources[{index}].{}", crate::text::shown(kind));
             if allowed {
                 sources::check(&owner.subject, &at, kind, source, findings);
@@ -258,18 +191,13 @@ fn check_projected(owner: &Owner, field: &str, source: &Value, findings: &mut Fi
                 continue;
             }
             let (rule, message) = match kind.as_str() {
-                "serviceAccountToken" => (
-                    "volume-token",
-                    "a run's tokens are made for it and bound to it, never mounted by a volume",
-                ),
-                "secret" => (
-                    "volume-secret",
-                    "the agent holds no credential, and this volume would give it one",
-                ),
+                "serviceAccountToken" => {
+                    ("volume-token", "a run's tokens are made for it and bound to it, never mounted by a volume")
+                }
+                "secret" => ("volume-secret", "the agent holds no credential, and this volume would give it one"),
                 _ => ("volume-projected", "this source is not for runs"),
             };
-            let remedy =
-                "remove the source; access to the Kubernetes API comes from the pack's `rbac`";
+            let remedy = "remove the source; access to the Kubernetes API comes from the pack's `rbac`";
             findings.deny(&owner.subject, told(at, rule, message, remedy));
         }
     }
@@ -290,10 +218,7 @@ fn check_mounts(
                 told(
                     format!("{field}.name"),
                     "mount-unknown",
-                    format!(
-                        "`{}` is not a volume of the same list",
-                        crate::text::shown(mount.name.as_str())
-                    ),
+                    format!("`{}` is not a volume of the same list", crate::text::shown(mount.name.as_str())),
                     "declare it in `volumes`; volumes of others cannot be mounted",
                 ),
             );
@@ -301,50 +226,18 @@ fn check_mounts(
         if mount.sub_path_expr.is_some() {
             let message = "`subPathExpr` puts variables into a path";
             let remedy = "use `subPath` with a fixed path";
-            findings.deny(
-                &owner.subject,
-                told(
-                    format!("{field}.subPathExpr"),
-                    "mount-sub-path-expr",
-                    message,
-                    remedy,
-                ),
-            );
+            findings.deny(&owner.subject, told(format!("{field}.subPathExpr"), "mount-sub-path-expr", message, remedy));
         }
-        if let Some(sub_path) = mount
-            .sub_path
-            .as_ref()
-            .filter(|it| !it.is_empty() && !path::is_plain_below(it))
-        {
-            let message = format!(
-                "`{}` is not a plain path below the volume",
-                crate::text::shown(sub_path)
-            );
+        if let Some(sub_path) = mount.sub_path.as_ref().filter(|it| !it.is_empty() && !path::is_plain_below(it)) {
+            let message = format!("`{}` is not a plain path below the volume", crate::text::shown(sub_path));
             let remedy = "write it without `.`, `..`, `//` and a leading slash";
-            findings.deny(
-                &owner.subject,
-                told(
-                    format!("{field}.subPath"),
-                    "mount-sub-path",
-                    message,
-                    remedy,
-                ),
-            );
+            findings.deny(&owner.subject, told(format!("{field}.subPath"), "mount-sub-path", message, remedy));
         }
-        if mount
-            .mount_propagation
-            .as_deref()
-            .is_some_and(|it| it != "None")
-        {
+        if mount.mount_propagation.as_deref().is_some_and(|it| it != "None") {
             let message = "mounts of a run do not spread to or from the node";
             findings.deny(
                 &owner.subject,
-                told(
-                    format!("{field}.mountPropagation"),
-                    "mount-propagation",
-                    message,
-                    "remove it",
-                ),
+                told(format!("{field}.mountPropagation"), "mount-propagation", message, "remove it"),
             );
         }
         places.push((format!("{field}.mountPath"), mount.mount_path.to_string()));
@@ -352,37 +245,20 @@ fn check_mounts(
     for (index, (field, place)) in places.iter().enumerate() {
         if let Err(error) = path::check_place(place, owner.place) {
             let remedy = "mount it at a place of its own, such as `/data`";
-            findings.deny(
-                &owner.subject,
-                told(field.clone(), "mount-path", error.to_string(), remedy),
-            );
+            findings.deny(&owner.subject, told(field.clone(), "mount-path", error.to_string(), remedy));
         }
         let place = place.trim_end_matches('/');
-        let other = places[..index]
-            .iter()
-            .map(|(_, other)| other.trim_end_matches('/'));
+        let other = places[..index].iter().map(|(_, other)| other.trim_end_matches('/'));
         if let Some(other) = other.into_iter().find(|other| path::overlap(place, other)) {
-            let message = format!(
-                "`{}` and `{}` are in each other's way",
-                crate::text::shown(place),
-                crate::text::shown(other)
-            );
-            findings.deny(
-                &owner.subject,
-                told(field.clone(), "mount-overlap", message, "mount them apart"),
-            );
+            let message =
+                format!("`{}` and `{}` are in each other's way", crate::text::shown(place), crate::text::shown(other));
+            findings.deny(&owner.subject, told(field.clone(), "mount-overlap", message, "mount them apart"));
         }
     }
 }
 
 /// Directories of the node that a pack mounts as volumes.
-fn host_paths(
-    case: &Case<'_, '_>,
-    subject: &Subject,
-    pack: &str,
-    sidecar: &Sidecar,
-    findings: &mut Findings,
-) {
+fn host_paths(case: &Case<'_, '_>, subject: &Subject, pack: &str, sidecar: &Sidecar, findings: &mut Findings) {
     for (index, volume) in sidecar.volumes.iter().enumerate() {
         let Some(source) = volume.source.get("hostPath") else {
             continue;
@@ -399,25 +275,10 @@ fn host_paths(
                 ),
             );
         }
-        let mounts = sidecar
-            .volume_mounts
-            .iter()
-            .filter(|mount| mount.name == volume.name);
-        let writable = mounts
-            .into_iter()
-            .any(|mount| mount.read_only != Some(true))
-            || sources::is_more_than_read(source);
-        let directory = source
-            .get("path")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        check_directory(
-            case,
-            subject,
-            &format!("{field}.path"),
-            directory,
-            writable,
-            findings,
-        );
+        let mounts = sidecar.volume_mounts.iter().filter(|mount| mount.name == volume.name);
+        let writable =
+            mounts.into_iter().any(|mount| mount.read_only != Some(true)) || sources::is_more_than_read(source);
+        let directory = source.get("path").and_then(Value::as_str).unwrap_or_default();
+        check_directory(case, subject, &format!("{field}.path"), directory, writable, findings);
     }
 }

@@ -178,26 +178,14 @@ pub fn plan_digest(plan: &RunPlan) -> String {
     if let Some(fields) = value.as_object_mut() {
         fields.remove("resolved");
     }
-    if let Some(run) = value
-        .get_mut("run")
-        .and_then(serde_json::Value::as_object_mut)
-    {
+    if let Some(run) = value.get_mut("run").and_then(serde_json::Value::as_object_mut) {
         run.remove("uid");
     }
     digest_of(&value)
 }
 
 pub fn model(plan: &RunPlan) -> ModelAbout {
-    let ModelPlan {
-        provider,
-        model,
-        endpoint,
-        headers,
-        headers_secret,
-        keys,
-        script,
-        ..
-    } = &plan.model;
+    let ModelPlan { provider, model, endpoint, headers, headers_secret, keys, script, .. } = &plan.model;
     ModelAbout {
         provider: provider.clone(),
         model: model.clone(),
@@ -238,17 +226,9 @@ pub fn skills(plan: &RunPlan) -> Vec<SkillAbout> {
 
 fn skill(skill: &SkillPlan) -> SkillAbout {
     let (pack, name, digest, config_map) = match &skill.source {
-        SkillSource::Pack {
-            pack,
-            skill,
-            digest,
-            ..
-        } => (
-            Some(pack.clone()),
-            Some(skill.clone()),
-            Some(digest.to_string()),
-            None,
-        ),
+        SkillSource::Pack { pack, skill, digest, .. } => {
+            (Some(pack.clone()), Some(skill.clone()), Some(digest.to_string()), None)
+        }
         SkillSource::ConfigMap { config_map } => (None, None, None, Some(config_map.clone())),
     };
     let allowed = skill.allowed_tools.as_ref();
@@ -261,12 +241,7 @@ fn skill(skill: &SkillPlan) -> SkillAbout {
         description: skill.description.clone(),
         allowed_tools: allowed.map(|all| all.iter().map(ToString::to_string).collect()),
         files: skill.files.iter().map(|it| it.path.to_string()).collect(),
-        programs: skill
-            .files
-            .iter()
-            .filter(|it| it.executable)
-            .map(|it| it.path.to_string())
-            .collect(),
+        programs: skill.files.iter().filter(|it| it.executable).map(|it| it.path.to_string()).collect(),
     }
 }
 

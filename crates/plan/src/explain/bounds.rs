@@ -4,9 +4,7 @@ use serde::Serialize;
 use sympozium_api::agent_run::Cleanup;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::policy::ApproverKind;
-use sympozium_api::run_plan::{
-    AmountsPlan, Deadlines, Gate, RunLimits, RunPlan, SubagentPlan, ToolLimits, ToolPlan,
-};
+use sympozium_api::run_plan::{AmountsPlan, Deadlines, Gate, RunLimits, RunPlan, SubagentPlan, ToolLimits, ToolPlan};
 use sympozium_api::sandbox::SeccompProfileType;
 
 use super::tools::full_name;
@@ -146,20 +144,13 @@ pub fn isolation(plan: &RunPlan) -> Isolation {
     let profile = seccomp.localhost_profile.as_deref().unwrap_or_default();
     Isolation {
         floor: floor.clone(),
-        not_required: Guarantee::ALL
-            .into_iter()
-            .filter(|it| !floor.contains(it))
-            .collect(),
+        not_required: Guarantee::ALL.into_iter().filter(|it| !floor.contains(it)).collect(),
         seccomp: match seccomp.type_ {
             SeccompProfileType::RuntimeDefault => "RuntimeDefault".to_owned(),
             SeccompProfileType::Unconfined => UNCONFINED.to_owned(),
             SeccompProfileType::Localhost => format!("Localhost {profile}"),
         },
-        runtime_class: plan
-            .isolation
-            .runtime_class
-            .as_ref()
-            .map(ToString::to_string),
+        runtime_class: plan.isolation.runtime_class.as_ref().map(ToString::to_string),
         node_selector: plan.placement.node_selector.clone(),
     }
 }
@@ -185,11 +176,7 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
         token_seconds,
         rights_end,
         cleanup: plan.cleanup,
-        outlasts: plan
-            .volumes
-            .iter()
-            .filter_map(super::files::lasting)
-            .collect(),
+        outlasts: plan.volumes.iter().filter_map(super::files::lasting).collect(),
     }
 }
 

@@ -93,17 +93,11 @@ pub fn compare(old: &Explanation, new: &Explanation) -> (Vec<Change>, Kept) {
     changes.extend(gone.map(|it| change(Direction::Removed, it, None)));
     changes.sort_by(|a, b| {
         let order = |it: &Change| (it.power.section, it.direction, !it.power.is_heavy);
-        order(a)
-            .cmp(&order(b))
-            .then_with(|| a.power.key().cmp(&b.power.key()))
+        order(a).cmp(&order(b)).then_with(|| a.power.key().cmp(&b.power.key()))
     });
     (changes, Kept(kept))
 }
 
 fn change(direction: Direction, power: &Power, was: Option<String>) -> Change {
-    Change {
-        direction,
-        power: power.clone(),
-        was,
-    }
+    Change { direction, power: power.clone(), was }
 }

@@ -174,10 +174,9 @@ fn what(plan: &RunPlan, volume: &PlanVolume) -> String {
         },
         VolumeSource::Input { part } => format!("what {part} is told about the run"),
         VolumeSource::Token { identity } => {
-            let account = plan.identity(identity).map_or_else(
-                || identity.to_string(),
-                |it| super::grants::service_account(plan, it),
-            );
+            let account = plan
+                .identity(identity)
+                .map_or_else(|| identity.to_string(), |it| super::grants::service_account(plan, it));
             format!("token of ServiceAccount {account}")
         }
         VolumeSource::Secret { secret } => format!("Secret {secret}"),
@@ -213,31 +212,19 @@ pub fn host_path(volume: &Volume) -> Option<String> {
 
 /// The key that says what a declared volume is. Admission lets only one through.
 fn type_of(volume: &Volume) -> &str {
-    volume
-        .source
-        .keys()
-        .next()
-        .map_or("emptyDir", String::as_str)
+    volume.source.keys().next().map_or("emptyDir", String::as_str)
 }
 
 fn declared(volume: &Volume) -> String {
     let type_ = type_of(volume);
     let source = volume.source.get(type_).unwrap_or(&Value::Null);
-    let text = |field: &str| {
-        source
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or("(unnamed)")
-    };
+    let text = |field: &str| source.get(field).and_then(Value::as_str).unwrap_or("(unnamed)");
     match type_ {
         "emptyDir" => "scratch space, on disk, gone with the run".to_owned(),
         "configMap" => format!("ConfigMap {}", text("name")),
         "secret" => format!("Secret {}", text("secretName")),
         "hostPath" => format!("directory {} of the node", text("path")),
-        "persistentVolumeClaim" => format!(
-            "PersistentVolumeClaim {}, which outlasts the run",
-            text("claimName")
-        ),
+        "persistentVolumeClaim" => format!("PersistentVolumeClaim {}, which outlasts the run", text("claimName")),
         "ephemeral" => "storage of its own, gone with the pod".to_owned(),
         "downwardAPI" => "what the pod knows about itself".to_owned(),
         "image" => format!("files of image {}", text("reference")),
@@ -251,10 +238,7 @@ fn projected(source: &Value) -> String {
     let mut words = Vec::new();
     for source in sources.into_iter().flatten() {
         for (type_, source) in source.as_object().into_iter().flatten() {
-            let name = source
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or("(unnamed)");
+            let name = source.get("name").and_then(Value::as_str).unwrap_or("(unnamed)");
             words.push(match type_.as_str() {
                 "secret" => format!("Secret {name}"),
                 "configMap" => format!("ConfigMap {name}"),
@@ -300,12 +284,7 @@ pub fn contents(volume: &Volume) -> Vec<Content> {
 
 fn content(type_: &str) -> Content {
     match type_ {
-        "emptyDir"
-        | "ephemeral"
-        | "configMap"
-        | "downwardAPI"
-        | "image"
-        | "persistentVolumeClaim" => Content::Plain,
+        "emptyDir" | "ephemeral" | "configMap" | "downwardAPI" | "image" | "persistentVolumeClaim" => Content::Plain,
         "secret" => Content::Secret,
         "serviceAccountToken" => Content::Token,
         _ => Content::Unknown,
@@ -332,9 +311,7 @@ pub fn secrets_in(volume: &Volume) -> Vec<String> {
     };
     add(volume.source.get("secret"), "secretName");
     let projected = volume.source.get("projected");
-    let sources = projected
-        .and_then(|it| it.get("sources"))
-        .and_then(Value::as_array);
+    let sources = projected.and_then(|it| it.get("sources")).and_then(Value::as_array);
     for source in sources.into_iter().flatten() {
         add(source.get("secret"), "name");
     }

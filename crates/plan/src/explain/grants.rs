@@ -44,9 +44,7 @@ pub fn all(plan: &RunPlan) -> Vec<IdentityAbout> {
 }
 
 fn about(plan: &RunPlan, identity: &Identity) -> IdentityAbout {
-    let of = |scope, rules: &[RbacRule]| -> Vec<Grant> {
-        rules.iter().map(|rule| grant(scope, rule)).collect()
-    };
+    let of = |scope, rules: &[RbacRule]| -> Vec<Grant> { rules.iter().map(|rule| grant(scope, rule)).collect() };
     let mut grants = of(Scope::Cluster, &identity.cluster_rules);
     grants.extend(of(Scope::Namespace, &identity.namespace_rules));
     let holders = plan.parts.iter();
@@ -62,12 +60,7 @@ fn about(plan: &RunPlan, identity: &Identity) -> IdentityAbout {
 }
 
 fn grant(scope: Scope, rule: &RbacRule) -> Grant {
-    Grant {
-        scope,
-        rule: rule.clone(),
-        words: words(rule),
-        implies: implications(&Rule::from(rule), scope),
-    }
+    Grant { scope, rule: rule.clone(), words: words(rule), implies: implications(&Rule::from(rule), scope) }
 }
 
 /// `get, list pods, services; of apps: …`: verbs first, as people say it, whole.

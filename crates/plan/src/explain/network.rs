@@ -68,9 +68,7 @@ pub fn of(plan: &RunPlan) -> Network {
 }
 
 fn of_part(plan: &RunPlan, part: &Part) -> PartNetwork {
-    let mut hosts: Vec<String> = reaches(plan, part)
-        .flat_map(|it| it.destinations.iter().map(destination))
-        .collect();
+    let mut hosts: Vec<String> = reaches(plan, part).flat_map(|it| it.destinations.iter().map(destination)).collect();
     hosts.sort();
     hosts.dedup();
     PartNetwork {

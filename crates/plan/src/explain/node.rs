@@ -33,10 +33,7 @@ pub fn is_touched(plan: &RunPlan) -> bool {
 pub fn unseen(plan: &RunPlan) -> Vec<String> {
     let volumes = plan.volumes.iter();
     let unseen = volumes.filter(|it| plan.mounted_by(&it.name).next().is_none());
-    unseen
-        .filter_map(path)
-        .map(|path| format!("{path} of the node (mounted by no part)"))
-        .collect()
+    unseen.filter_map(path).map(|path| format!("{path} of the node (mounted by no part)")).collect()
 }
 
 /// The directory of the node that a volume is.
@@ -61,21 +58,11 @@ fn directory(access: Access, path: &str, at: &str) -> String {
 }
 
 fn powers(access: &HostAccess) -> Vec<String> {
-    let HostAccess {
-        enabled: _,
-        host_network,
-        host_pid,
-        privileged,
-        run_as_root,
-        mounts,
-    } = access;
+    let HostAccess { enabled: _, host_network, host_pid, privileged, run_as_root, mounts } = access;
     let words = [
         (*privileged, "every power over the node (privileged)"),
         (*host_pid, "the node's processes"),
-        (
-            *host_network,
-            "the node's network, which no NetworkPolicy holds",
-        ),
+        (*host_network, "the node's network, which no NetworkPolicy holds"),
         (*run_as_root, "root in its container"),
     ];
     let powers = words.iter().filter(|(has, _)| *has);

@@ -126,24 +126,15 @@ fn about(plan: &RunPlan, part: &Part) -> PartAbout {
         environment: part.env.iter().map(variable).collect(),
         mounts: mounts(plan, part),
         reaches: network::in_words(plan, part),
-        service_account: identity
-            .and_then(|it| plan.identity(it))
-            .map(|it| grants::service_account(plan, it)),
+        service_account: identity.and_then(|it| plan.identity(it)).map(|it| grants::service_account(plan, it)),
         node: node::of(plan, part),
-        ports: part
-            .ports
-            .iter()
-            .map(|it| format!("{} ({})", it.container_port, it.name))
-            .collect(),
+        ports: part.ports.iter().map(|it| format!("{} ({})", it.container_port, it.name)).collect(),
     }
 }
 
 fn mounts(plan: &RunPlan, part: &Part) -> Vec<MountAbout> {
     let others = |mount: &sympozium_api::run_plan::Mount| {
-        plan.mounted_by(&mount.volume)
-            .filter(|it| it.name != part.name)
-            .map(|it| it.name.to_string())
-            .collect()
+        plan.mounted_by(&mount.volume).filter(|it| it.name != part.name).map(|it| it.name.to_string()).collect()
     };
     let mounts = part.mounts.iter().map(|mount| MountAbout {
         path: mount.path.to_string(),

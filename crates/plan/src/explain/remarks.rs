@@ -138,10 +138,7 @@ fn about_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
         );
     }
     let native = plan.tools.iter();
-    if native
-        .filter(|it| it.gate != Gate::Deny)
-        .any(|it| it.acts == Acts::Agent)
-    {
+    if native.filter(|it| it.gate != Gate::Deny).any(|it| it.acts == Acts::Agent) {
         add(
             remarks,
             "native-file-tools",
@@ -157,9 +154,7 @@ fn about_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             "An approval is for the exact call. Files in /workspace are not part of it: what a script there does can change after a yes.",
         );
     }
-    let own = parts(plan, |part| {
-        executor(&part.role, &part.start) == Executor::Image
-    });
+    let own = parts(plan, |part| executor(&part.role, &part.start) == Executor::Image);
     if !own.is_empty() {
         let text = format!(
             "In {} runs what the image starts: isolation is that of the pod's spec, and nobody attests to more. `executor: injected` of a pack confines each command and reports what was live.",

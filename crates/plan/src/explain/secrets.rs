@@ -33,10 +33,7 @@ pub fn all(plan: &RunPlan) -> Vec<SecretAbout> {
     let mut found: BTreeMap<String, Vec<SecretSeen>> = BTreeMap::new();
     let mut add = |secret: &str, part: Option<&str>, how: String| {
         let seen = found.entry(secret.to_owned()).or_default();
-        let one = SecretSeen {
-            part: part.map(str::to_owned),
-            how,
-        };
+        let one = SecretSeen { part: part.map(str::to_owned), how };
         if !seen.contains(&one) {
             seen.push(one);
         }
@@ -70,28 +67,19 @@ pub fn all(plan: &RunPlan) -> Vec<SecretAbout> {
     }
     if let Some(secret) = &plan.model.headers_secret {
         let mounted = found.get(secret.as_str());
-        let is_known =
-            mounted.is_some_and(|seen| seen.iter().any(|it| it.part.as_deref() == Some(&bridge)));
+        let is_known = mounted.is_some_and(|seen| seen.iter().any(|it| it.part.as_deref() == Some(&bridge)));
         if !is_known {
             let how = "headers of requests to the model".to_owned();
             let seen = found.entry(secret.to_string()).or_default();
-            seen.push(SecretSeen {
-                part: Some(bridge.clone()),
-                how,
-            });
+            seen.push(SecretSeen { part: Some(bridge.clone()), how });
         }
     }
     for reference in &plan.placement.image_pull_secrets {
         let seen = found.entry(reference.name.to_string()).or_default();
-        seen.push(SecretSeen {
-            part: None,
-            how: "the kubelet pulls images with it; no part sees it".to_owned(),
-        });
+        seen.push(SecretSeen { part: None, how: "the kubelet pulls images with it; no part sees it".to_owned() });
     }
     let found = found.into_iter();
-    found
-        .map(|(secret, seen)| SecretAbout { secret, seen })
-        .collect()
+    found.map(|(secret, seen)| SecretAbout { secret, seen }).collect()
 }
 
 fn as_variable(key: &str, variable: &str) -> String {

@@ -32,18 +32,12 @@ pub fn of(plan: &RunPlan) -> Summary {
     network(plan, &mut can, &mut cannot);
     secrets(plan, &mut can, &mut cannot);
     if super::bounds::starts_runs(plan) {
-        can.push(format!(
-            "start {} other runs, {} at a time",
-            plan.subagents.children, plan.subagents.concurrent
-        ));
+        can.push(format!("start {} other runs, {} at a time", plan.subagents.children, plan.subagents.concurrent));
     }
     let ceiling = duration(plan.deadlines.ceiling_seconds);
     cannot.push(match plan.after_run_seconds() {
         None => format!("last longer than {ceiling}"),
-        Some(after) => format!(
-            "last longer than {ceiling}, and the hooks after it {} more",
-            duration(after)
-        ),
+        Some(after) => format!("last longer than {ceiling}, and the hooks after it {} more", duration(after)),
     });
     if node::is_touched(plan) {
         cannot.clear();
@@ -77,10 +71,7 @@ fn kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
         }
         return;
     }
-    let packs: BTreeSet<&str> = identities
-        .iter()
-        .map(|it| it.pack.as_deref().unwrap_or("hooks"))
-        .collect();
+    let packs: BTreeSet<&str> = identities.iter().map(|it| it.pack.as_deref().unwrap_or("hooks")).collect();
     let packs: Vec<String> = packs.into_iter().map(str::to_owned).collect();
     let mut places = Vec::new();
     if whole > 0 {
@@ -89,20 +80,13 @@ fn kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     if own > 0 {
         places.push(format!("namespace {}", plan.run.namespace));
     }
-    can.push(format!(
-        "use the Kubernetes API in {} ({})",
-        places.join(" and "),
-        listed(&packs)
-    ));
+    can.push(format!("use the Kubernetes API in {} ({})", places.join(" and "), listed(&packs)));
     let heavy: BTreeSet<String> = all().flat_map(consequences).collect();
     let heavy: Vec<String> = heavy.into_iter().collect();
     if heavy.is_empty() {
         cannot.push("take more rights by those it has".to_owned());
     } else {
-        can.push(format!(
-            "take more rights by those it has: {}",
-            heavy.join("; ")
-        ));
+        can.push(format!("take more rights by those it has: {}", heavy.join("; ")));
     }
 }
 
@@ -117,12 +101,8 @@ fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let tools = tools::all(plan);
     let at = |gate, tool: &ToolAbout| tool.gate == gate;
     let lines = |gate| -> Vec<String> {
-        let free = tools
-            .iter()
-            .filter(|it| it.arguments == Arguments::FreeText);
-        let parts = free
-            .filter(|it| at(gate, it))
-            .filter_map(|it| it.part.clone());
+        let free = tools.iter().filter(|it| it.arguments == Arguments::FreeText);
+        let parts = free.filter(|it| at(gate, it)).filter_map(|it| it.part.clone());
         parts.collect::<BTreeSet<_>>().into_iter().collect()
     };
     let (freely, asking) = (lines(Gate::Allow), lines(Gate::Ask));
@@ -130,10 +110,7 @@ fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
         can.push(format!("run any command line in {}", listed(&freely)));
     }
     if !asking.is_empty() {
-        can.push(format!(
-            "run any command line in {} once a person agrees",
-            listed(&asking)
-        ));
+        can.push(format!("run any command line in {} once a person agrees", listed(&asking)));
     }
     if freely.is_empty() && asking.is_empty() {
         cannot.push("call a tool that is known to take a command line".to_owned());
@@ -150,26 +127,14 @@ fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
         (0, 0) => {}
         (freely, 0) => can.push(format!("call {}", counted(freely))),
         (0, asking) => can.push(format!("call {} once a person agrees", counted(asking))),
-        (freely, asking) => can.push(format!(
-            "call {} by itself and {asking} once a person agrees",
-            counted(freely)
-        )),
+        (freely, asking) => can.push(format!("call {} by itself and {asking} once a person agrees", counted(freely))),
     }
 }
 
 fn network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let network = network::of(plan);
-    let public: Vec<String> = network
-        .parts
-        .iter()
-        .filter(|it| it.any_public_host)
-        .map(|it| it.part.clone())
-        .collect();
-    let hosts: BTreeSet<String> = network
-        .parts
-        .iter()
-        .flat_map(|it| it.hosts.clone())
-        .collect();
+    let public: Vec<String> = network.parts.iter().filter(|it| it.any_public_host).map(|it| it.part.clone()).collect();
+    let hosts: BTreeSet<String> = network.parts.iter().flat_map(|it| it.hosts.clone()).collect();
     let mut reached: Vec<String> = hosts.into_iter().collect();
     if !public.is_empty() {
         reached.insert(0, format!("any public host ({})", listed(&public)));
@@ -195,11 +160,7 @@ fn secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let seen: Vec<String> = secrets::all(plan)
         .into_iter()
         .filter_map(|secret| {
-            let parts: BTreeSet<String> = secret
-                .seen
-                .iter()
-                .filter_map(|it| it.part.clone())
-                .collect();
+            let parts: BTreeSet<String> = secret.seen.iter().filter_map(|it| it.part.clone()).collect();
             let parts: Vec<String> = parts.into_iter().collect();
             let name = secret.secret;
             (!parts.is_empty()).then(|| format!("{name} ({})", listed(&parts)))

@@ -74,12 +74,11 @@ const DIGEST_DOMAIN: &str = "sympozium.ai/explanation/v1";
 
 /// Programs that run what they are told, so that a schema of texts holds nothing.
 const INTERPRETERS: &[&str] = &[
-    "ash", "awk", "bash", "bun", "busybox", "chroot", "dash", "deno", "ed", "emacs", "env", "eval",
-    "expect", "find", "fish", "gawk", "gdb", "git", "go", "java", "jshell", "ksh", "lua", "make",
-    "mawk", "nice", "node", "nohup", "npx", "nsenter", "parallel", "perl", "php", "pwsh", "python",
-    "ruby", "rsync", "script", "sed", "setsid", "sh", "socat", "sqlite", "ssh", "stdbuf", "strace",
-    "su", "sudo", "tar", "tclsh", "time", "timeout", "unshare", "vi", "vim", "watch", "xargs",
-    "zsh",
+    "ash", "awk", "bash", "bun", "busybox", "chroot", "dash", "deno", "ed", "emacs", "env", "eval", "expect", "find",
+    "fish", "gawk", "gdb", "git", "go", "java", "jshell", "ksh", "lua", "make", "mawk", "nice", "node", "nohup", "npx",
+    "nsenter", "parallel", "perl", "php", "pwsh", "python", "ruby", "rsync", "script", "sed", "setsid", "sh", "socat",
+    "sqlite", "ssh", "stdbuf", "strace", "su", "sudo", "tar", "tclsh", "time", "timeout", "unshare", "vi", "vim",
+    "watch", "xargs", "zsh",
 ];
 
 pub fn all(plan: &RunPlan) -> Vec<ToolAbout> {
@@ -114,11 +113,9 @@ fn about(tool: &ToolPlan) -> ToolAbout {
 /// Of the schema, and for a program of how arguments become words of a command line or its input.
 fn arguments_digest(tool: &ToolPlan) -> String {
     let handing = match &tool.acts {
-        Acts::Program {
-            input_mode,
-            positional_args,
-            ..
-        } => json!({"inputMode": input_mode, "positionalArgs": positional_args}),
+        Acts::Program { input_mode, positional_args, .. } => {
+            json!({"inputMode": input_mode, "positionalArgs": positional_args})
+        }
         Acts::Agent | Acts::Bridge | Acts::Shell { .. } => json!({}),
     };
     digest_of(&json!({"parameters": tool.parameters, "handing": handing}))

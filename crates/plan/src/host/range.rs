@@ -36,11 +36,8 @@ pub enum Range {
 }
 
 /// Metadata services at addresses of other ranges.
-const METADATA_V4: [Ipv4Addr; 3] = [
-    Ipv4Addr::new(100, 100, 100, 200),
-    Ipv4Addr::new(168, 63, 129, 16),
-    Ipv4Addr::new(192, 0, 0, 192),
-];
+const METADATA_V4: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
 /// As above.
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
 
@@ -138,9 +135,7 @@ fn carried(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let last = joined(segments[6], segments[7]);
     match segments {
         // Mapped, translated (SIIT), and the old compatible ones.
-        [0, 0, 0, 0, 0, 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0, 0, 0, 0, 0, 0, ..] => {
-            [Some(last), None]
-        }
+        [0, 0, 0, 0, 0, 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0, 0, 0, 0, 0, 0, ..] => [Some(last), None],
         // NAT64, by the well-known prefix.
         [0x0064, 0xff9b, 0, 0, 0, 0, ..] => [Some(last), None],
         // NAT64, by a prefix of the site's: 48 bits long, or longer and at the end.

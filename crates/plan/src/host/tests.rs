@@ -21,48 +21,13 @@ fn hosts() {
         ("3com.com", "3com.com"),
         ("a.0xg", "a.0xg"),
     ] {
-        assert_eq!(
-            Host::parse(text).map(|host| host.to_string()),
-            Ok(expected.to_owned())
-        );
+        assert_eq!(Host::parse(text).map(|host| host.to_string()), Ok(expected.to_owned()));
     }
-    for text in [
-        "127.1",
-        "2130706433",
-        "0x7f000001",
-        "0177.0.0.1",
-        "1.2.3.4.5",
-        "a.0x",
-        "example.1",
-        "127.0.0.256",
-    ] {
-        assert_eq!(
-            Host::parse(text),
-            Err(InvalidHost::Ambiguous(text.into())),
-            "{text}"
-        );
+    for text in ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "1.2.3.4.5", "a.0x", "example.1", "127.0.0.256"] {
+        assert_eq!(Host::parse(text), Err(InvalidHost::Ambiguous(text.into())), "{text}");
     }
-    for text in [
-        "",
-        ".",
-        "a.",
-        ".a",
-        "a..b",
-        "-a",
-        "a-",
-        "a_b",
-        "exаmple.com",
-        "a b",
-        "*.a",
-        "[::1",
-        "a/b",
-        "a:1",
-    ] {
-        assert_eq!(
-            Host::parse(text),
-            Err(InvalidHost::Host(text.into())),
-            "{text}"
-        );
+    for text in ["", ".", "a.", ".a", "a..b", "-a", "a-", "a_b", "exаmple.com", "a b", "*.a", "[::1", "a/b", "a:1"] {
+        assert_eq!(Host::parse(text), Err(InvalidHost::Host(text.into())), "{text}");
     }
     let long = format!("{}a", "a.".repeat(127));
     assert!(Host::parse(&long[2..]).is_ok());
@@ -79,10 +44,7 @@ fn public_hosts() {
         "8.8.8.8",
         "[2606:4700::1]",
     ] {
-        assert!(
-            Host::parse(text).is_ok_and(|host| host.is_public()),
-            "{text}"
-        );
+        assert!(Host::parse(text).is_ok_and(|host| host.is_public()), "{text}");
     }
     for text in [
         "localhost",
@@ -113,10 +75,7 @@ fn public_hosts() {
         "[2001:0:1::]",
         "[2001:db8::1]",
     ] {
-        assert!(
-            Host::parse(text).is_ok_and(|host| !host.is_public()),
-            "{text}"
-        );
+        assert!(Host::parse(text).is_ok_and(|host| !host.is_public()), "{text}");
     }
 }
 
@@ -136,28 +95,14 @@ fn destinations() {
         ("10.0.0.1 5432", "10.0.0.1", 5432, true),
     ] {
         let host = Host::parse(host).expect("a host");
-        assert_eq!(
-            destination(pattern).allows(&host, port),
-            allowed,
-            "{pattern} {host}:{port}"
-        );
+        assert_eq!(destination(pattern).allows(&host, port), allowed, "{pattern} {host}:{port}");
     }
     for pattern in ["*", "*.", "a.*.b", "*.127.0.0.1", "**.a.com", "*a.com"] {
         assert!(Destination::parse(pattern, None).is_err(), "{pattern}");
     }
-    let meet = |left: &str, right: &str| {
-        destination(left)
-            .meet(&destination(right))
-            .map(|it| it.to_string())
-    };
-    assert_eq!(
-        meet("*.a.com", "x.a.com 443"),
-        Some("x.a.com:443".to_owned())
-    );
-    assert_eq!(
-        meet("*.a.com 443", "x.a.com"),
-        Some("x.a.com:443".to_owned())
-    );
+    let meet = |left: &str, right: &str| destination(left).meet(&destination(right)).map(|it| it.to_string());
+    assert_eq!(meet("*.a.com", "x.a.com 443"), Some("x.a.com:443".to_owned()));
+    assert_eq!(meet("*.a.com 443", "x.a.com"), Some("x.a.com:443".to_owned()));
     assert_eq!(meet("*.a.com 443", "x.a.com 80"), None);
     assert_eq!(meet("*.a.com", "a.com"), None);
 }
@@ -166,10 +111,7 @@ fn destinations() {
 fn endpoints() {
     for (url, expected) in [
         ("https://api.openai.com/v1", "true api.openai.com 443"),
-        (
-            "http://ollama.default.svc:11434/v1",
-            "false ollama.default.svc 11434",
-        ),
+        ("http://ollama.default.svc:11434/v1", "false ollama.default.svc 11434"),
         ("http://[::1]:8080", "false [::1] 8080"),
         ("https://[::1]", "true [::1] 443"),
         ("https://a.b?x=@y", "true a.b 443"),
@@ -185,10 +127,7 @@ fn endpoints() {
         ("ftp://a.b", InvalidHost::Scheme),
         ("https://user:pass@a.b", InvalidHost::User),
         ("https://api.openai.com@evil.example", InvalidHost::User),
-        (
-            "https://api.openai.com\\@evil.example",
-            InvalidHost::Characters,
-        ),
+        ("https://api.openai.com\\@evil.example", InvalidHost::Characters),
         ("https://a.b /", InvalidHost::Characters),
         ("https://a.b\t", InvalidHost::Characters),
         ("https://éxample.com", InvalidHost::Characters),
@@ -203,10 +142,7 @@ fn endpoints() {
         assert_eq!(Endpoint::parse(url), Err(expected), "{url}");
     }
     let long = format!("https://a.b/{}", "x".repeat(MAX_URL_BYTES));
-    assert_eq!(
-        Endpoint::parse(&long),
-        Err(InvalidHost::TooLong(MAX_URL_BYTES))
-    );
+    assert_eq!(Endpoint::parse(&long), Err(InvalidHost::TooLong(MAX_URL_BYTES)));
 }
 
 #[test]

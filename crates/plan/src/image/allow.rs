@@ -18,9 +18,7 @@ pub struct Registry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRegistry {
     /// The first part is no host.
-    #[error(
-        "`{0}` does not begin with a registry's host; images of Docker Hub are below `docker.io/`"
-    )]
+    #[error("`{0}` does not begin with a registry's host; images of Docker Hub are below `docker.io/`")]
     NoHost(String),
     /// A part of it has the wrong form.
     #[error(transparent)]
@@ -53,10 +51,7 @@ impl Registry {
             return Err(InvalidRegistry::NoHost(shown(text)));
         }
         let path: Vec<String> = match path {
-            Some(path) => parse_repository(path)?
-                .split('/')
-                .map(str::to_owned)
-                .collect(),
+            Some(path) => parse_repository(path)?.split('/').map(str::to_owned).collect(),
             None => Vec::new(),
         };
         Ok(Self {
@@ -74,15 +69,11 @@ impl Registry {
 
     /// Whether everything that `other` allows is allowed by this entry too.
     pub fn covers(&self, other: &Self) -> bool {
-        self.host == other.host
-            && self.is_above(other.path.iter().map(String::as_str), other.only_below)
+        self.host == other.host && self.is_above(other.path.iter().map(String::as_str), other.only_below)
     }
 
     fn is_above<'a>(&self, mut path: impl Iterator<Item = &'a str>, only_below: bool) -> bool {
-        let starts_so = self
-            .path
-            .iter()
-            .all(|component| path.next() == Some(component.as_str()));
+        let starts_so = self.path.iter().all(|component| path.next() == Some(component.as_str()));
         starts_so && (!self.only_below || only_below || path.next().is_some())
     }
 }

@@ -29,10 +29,7 @@ fn references_in_full() {
         ("10.0.0.1:5000/x", "10.0.0.1:5000/x"),
         ("[::1]:5000/x", "[::1]:5000/x"),
         ("[0:0:0:0:0:0:0:1]/x:v1", "[::1]/x:v1"),
-        (
-            "a__b/c-----d/e.f:_T-A.g",
-            "docker.io/a__b/c-----d/e.f:_T-A.g",
-        ),
+        ("a__b/c-----d/e.f:_T-A.g", "docker.io/a__b/c-----d/e.f:_T-A.g"),
         ("ghcr.io.evil.example/org/x", "ghcr.io.evil.example/org/x"),
         ("x.yz/r", "x.yz/r"),
         ("docker.io:443/alpine", "docker.io:443/alpine"),
@@ -54,14 +51,8 @@ fn what_is_no_reference() {
         ("ghcr..io/x", "`ghcr..io` is not a registry's host"),
         ("-ghcr.io/x", "`-ghcr.io` is not a registry's host"),
         ("ghcr.io:/x", "`ghcr.io:` is not a registry's host"),
-        (
-            "ghcr.io:05000/x",
-            "`ghcr.io:05000` is not a registry's host",
-        ),
-        (
-            "ghcr.io:65536/x",
-            "`ghcr.io:65536` is not a registry's host",
-        ),
+        ("ghcr.io:05000/x", "`ghcr.io:05000` is not a registry's host"),
+        ("ghcr.io:65536/x", "`ghcr.io:65536` is not a registry's host"),
         ("ghcr.io:+1/x", "`ghcr.io:+1` is not a registry's host"),
         ("[::1/x", "`[::1` is not a registry's host"),
         ("[::1]x/y", "`[::1]x` is not a registry's host"),
@@ -73,32 +64,18 @@ fn what_is_no_reference() {
             "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
             "64 hexadecimal digits are an identifier on one node, not a reference",
         ),
-        (
-            "alpine@sha256:abc",
-            "`sha256:abc` is not a digest such as `sha256:` and 64 hexadecimal digits",
-        ),
-        (
-            "ghcr.io@evil.example/x",
-            "`evil.example/x` is not a digest such as `sha256:` and 64 hexadecimal digits",
-        ),
+        ("alpine@sha256:abc", "`sha256:abc` is not a digest such as `sha256:` and 64 hexadecimal digits"),
+        ("ghcr.io@evil.example/x", "`evil.example/x` is not a digest such as `sha256:` and 64 hexadecimal digits"),
     ] {
         assert_eq!(full(text), format!("error: {expected}"), "{text}");
     }
-    for component in [
-        "", ".", "..", "a..b", "a___b", "-a", "a-", "a b", "a\n", "a%2fb", "*",
-    ] {
+    for component in ["", ".", "..", "a..b", "a___b", "-a", "a-", "a b", "a\n", "a%2fb", "*"] {
         let expected = InvalidImage::Component(component.replace('\n', "\u{fffd}"));
         let text = format!("ghcr.io/{component}");
         assert_eq!(Image::parse(&text), Err(expected), "{text:?}");
     }
-    assert_eq!(
-        Image::parse(&format!("{long}a")),
-        Err(InvalidImage::TooLong(MAX_NAME_BYTES))
-    );
-    assert_eq!(
-        Image::parse(&"a".repeat(MAX_REFERENCE_BYTES + 1)),
-        Err(InvalidImage::TooLong(MAX_REFERENCE_BYTES))
-    );
+    assert_eq!(Image::parse(&format!("{long}a")), Err(InvalidImage::TooLong(MAX_NAME_BYTES)));
+    assert_eq!(Image::parse(&"a".repeat(MAX_REFERENCE_BYTES + 1)), Err(InvalidImage::TooLong(MAX_REFERENCE_BYTES)));
     assert_eq!(
         Image::parse(&format!("a:{}", "t".repeat(MAX_TAG_BYTES))).map(|image| image.tag),
         Ok(Some("t".repeat(MAX_TAG_BYTES)))
@@ -113,10 +90,7 @@ fn an_entry_may_be_as_long_as_a_name_and_no_longer() {
     let image = Image::parse(&longest).unwrap();
     assert!(Registry::parse(&longest).unwrap().allows(&image));
     for longer in [format!("{longest}/*"), format!("{longest}x")] {
-        assert_eq!(
-            Registry::parse(&longer),
-            Err(InvalidRegistry::Part(InvalidImage::TooLong(MAX_NAME_BYTES)))
-        );
+        assert_eq!(Registry::parse(&longer), Err(InvalidRegistry::Part(InvalidImage::TooLong(MAX_NAME_BYTES))));
     }
 }
 
@@ -149,17 +123,9 @@ fn entries_allow_by_whole_components() {
         let image = Image::parse(image).expect("an image");
         assert_eq!(registry.allows(&image), allowed, "{entry} {image}");
     }
-    for entry in [
-        "",
-        "*",
-        "acme",
-        "library/alpine",
-        "*.io/x",
-        "ghcr.io/*/x",
-        "ghcr.io/Acme",
-        "ghcr.io//x",
-        "https://ghcr.io",
-    ] {
+    for entry in
+        ["", "*", "acme", "library/alpine", "*.io/x", "ghcr.io/*/x", "ghcr.io/Acme", "ghcr.io//x", "https://ghcr.io"]
+    {
         assert!(Registry::parse(entry).is_err(), "{entry}");
     }
 }

@@ -34,10 +34,7 @@ fn roots(plan: &RunPlan) -> Vec<Root> {
     mounts
         .iter()
         .filter(|mount| !ours.contains(&mount.path.as_str()))
-        .map(|mount| Root {
-            path: mount.path.as_str().to_owned(),
-            writable: !mount.read_only,
-        })
+        .map(|mount| Root { path: mount.path.as_str().to_owned(), writable: !mount.read_only })
         .collect()
 }
 
@@ -65,9 +62,7 @@ fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
             parameters,
             native: tool.acts == Acts::Agent,
             // Commands say in each call which pack they are for.
-            pack: (tool.name != EXECUTE_COMMAND)
-                .then(|| tool.pack.clone())
-                .flatten(),
+            pack: (tool.name != EXECUTE_COMMAND).then(|| tool.pack.clone()).flatten(),
         });
     }
     offered
@@ -76,9 +71,7 @@ fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
 /// Lists the packs that a command can be for. A stored plan may have anything where a schema should be; that stays as it is.
 fn name_targets(parameters: &mut OpenObject, targets: &[&str]) {
     let properties = parameters.0.get_mut("properties");
-    let target = properties
-        .and_then(Value::as_object_mut)
-        .map(|it| it.entry("target").or_insert_with(|| json!({})));
+    let target = properties.and_then(Value::as_object_mut).map(|it| it.entry("target").or_insert_with(|| json!({})));
     if let Some(target) = target.and_then(Value::as_object_mut) {
         target.insert("enum".to_owned(), json!(targets));
     }

@@ -159,14 +159,7 @@ pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
     let waiting = if asks { limits.waiting_seconds } else { 0 };
     let hooks = spec.lifecycle.iter().flat_map(|it| &it.pre_run);
     let hooks: u64 = hooks.map(|hook| hook_seconds(hook.timeout.as_ref())).sum();
-    let ceiling = [
-        run,
-        waiting,
-        hooks,
-        limits.start_seconds,
-        limits.connect_seconds,
-        limits.grace_seconds,
-    ];
+    let ceiling = [run, waiting, hooks, limits.start_seconds, limits.connect_seconds, limits.grace_seconds];
     Deadlines {
         run_seconds: run,
         approval_seconds: u64::from(admitted.policy.approval.expiry()),

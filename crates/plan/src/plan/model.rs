@@ -16,10 +16,7 @@ struct Provider {
 }
 
 const PROVIDERS: &[Provider] = &[
-    Provider {
-        wire: WireFormat::Anthropic,
-        ..of("anthropic", "", "ANTHROPIC_API_KEY")
-    },
+    Provider { wire: WireFormat::Anthropic, ..of("anthropic", "", "ANTHROPIC_API_KEY") },
     of("azure", "/openai/v1", "AZURE_OPENAI_API_KEY"),
     of("azure-openai", "/openai/v1", "AZURE_OPENAI_API_KEY"),
     of("deepseek", "/v1", "DEEPSEEK_API_KEY"),
@@ -38,12 +35,7 @@ const SCRIPTED: &str = "scripted";
 
 /// One that speaks as OpenAI does.
 const fn of(name: &'static str, base_path: &'static str, key: &'static str) -> Provider {
-    Provider {
-        name,
-        wire: WireFormat::OpenAi,
-        base_path,
-        key,
-    }
+    Provider { name, wire: WireFormat::OpenAi, base_path, key }
 }
 
 /// The model of a run.
@@ -74,19 +66,11 @@ fn keys(model: &RunModel, provider: &Provider) -> Vec<ModelKey> {
     let Some(secret) = secret.filter(|it| !it.is_empty()) else {
         return Vec::new();
     };
-    let key = |variable: &str| ModelKey {
-        variable: EnvName::new(variable),
-        secret: SecretName::new(secret),
-    };
+    let key = |variable: &str| ModelKey { variable: EnvName::new(variable), secret: SecretName::new(secret) };
     vec![key(provider.key), key(ANY_KEY)]
 }
 
-fn endpoint(
-    input: &Input<'_>,
-    model: &RunModel,
-    provider: &Provider,
-    wire: WireFormat,
-) -> Option<ModelEndpoint> {
+fn endpoint(input: &Input<'_>, model: &RunModel, provider: &Provider, wire: WireFormat) -> Option<ModelEndpoint> {
     if let Some(url) = served(input, model) {
         return at(&url, USUAL.base_path, WireFormat::OpenAi);
     }
@@ -118,10 +102,10 @@ fn served(input: &Input<'_>, model: &RunModel) -> Option<String> {
 /// The address of a URL, which admission has read before.
 fn at(url: &str, usual_path: &str, wire: WireFormat) -> Option<ModelEndpoint> {
     let endpoint = Endpoint::parse(url).ok()?;
-    let (path, query) = endpoint.path.split_once('?').map_or_else(
-        || (endpoint.path.as_str(), String::new()),
-        |(path, query)| (path, format!("?{query}")),
-    );
+    let (path, query) = endpoint
+        .path
+        .split_once('?')
+        .map_or_else(|| (endpoint.path.as_str(), String::new()), |(path, query)| (path, format!("?{query}")));
     let base = match path.trim_end_matches('/') {
         "" => usual_path,
         base => base,

@@ -24,9 +24,8 @@ pub fn part_names<'a>(start: &str, names: impl IntoIterator<Item = &'a str>) -> 
 }
 
 fn ends_in_number(name: &str) -> bool {
-    name.rsplit_once("-x").is_some_and(|(_, number)| {
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    name.rsplit_once("-x")
+        .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]

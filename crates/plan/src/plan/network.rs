@@ -14,34 +14,19 @@ const MODEL: &str = "model";
 const WEB: &str = "web";
 
 /// Every credential of a run, the bridge's first.
-pub fn credentials(
-    admitted: &Admitted<'_>,
-    model: &ModelPlan,
-    packs: &[PackPart<'_>],
-) -> Vec<GatewayCredential> {
-    let bridge = |name: &str, reach| GatewayCredential {
-        name: name.to_owned(),
-        part: PartName(BRIDGE.to_owned()),
-        reach,
-    };
+pub fn credentials(admitted: &Admitted<'_>, model: &ModelPlan, packs: &[PackPart<'_>]) -> Vec<GatewayCredential> {
+    let bridge =
+        |name: &str, reach| GatewayCredential { name: name.to_owned(), part: PartName(BRIDGE.to_owned()), reach };
     let of_model = model.endpoint.as_ref().map(|endpoint| {
-        let destination = Destination {
-            host: endpoint.host.clone(),
-            port: Some(endpoint.port),
-        };
+        let destination = Destination { host: endpoint.host.clone(), port: Some(endpoint.port) };
         bridge(MODEL, only([destination]))
     });
-    let fetches = admitted
-        .tools
-        .iter()
-        .any(|tool| tool.name == FETCH_URL && tool.action != Action::Deny);
+    let fetches = admitted.tools.iter().any(|tool| tool.name == FETCH_URL && tool.action != Action::Deny);
     let of_web = fetches.then(|| bridge(WEB, web(admitted)));
     let of_packs = packs.iter().filter_map(|pack| {
         let hosts = pack.sidecar.egress.iter();
         // Admission has read them all.
-        let hosts: Vec<Destination> = hosts
-            .filter_map(|egress| Some(written(&destination(egress).ok()?)))
-            .collect();
+        let hosts: Vec<Destination> = hosts.filter_map(|egress| Some(written(&destination(egress).ok()?))).collect();
         (!hosts.is_empty()).then(|| GatewayCredential {
             name: pack.part.0.clone(),
             part: pack.part.clone(),
@@ -55,19 +40,13 @@ fn only(destinations: impl IntoIterator<Item = Destination>) -> Reach {
     let mut destinations: Vec<Destination> = destinations.into_iter().collect();
     destinations.sort();
     destinations.dedup();
-    Reach {
-        public: false,
-        destinations,
-    }
+    Reach { public: false, destinations }
 }
 
 /// What the policy lets runs reach.
 fn web(admitted: &Admitted<'_>) -> Reach {
     let reach = &admitted.policy.reach;
-    Reach {
-        public: reach.public,
-        ..only(reach.listed().map(written))
-    }
+    Reach { public: reach.public, ..only(reach.listed().map(written)) }
 }
 
 fn written(destination: &host::Destination) -> Destination {
@@ -75,8 +54,5 @@ fn written(destination: &host::Destination) -> Destination {
         host::Hosts::One(host) => host.to_string(),
         host::Hosts::Below(domain) => format!("*.{domain}"),
     };
-    Destination {
-        host,
-        port: destination.port,
-    }
+    Destination { host, port: destination.port }
 }

@@ -15,8 +15,7 @@ use sympozium_api::names::{EnvName, MountPath};
 use sympozium_api::quantity::Quantity;
 pub use sympozium_api::run_plan::container::{AGENT, BRIDGE};
 use sympozium_api::run_plan::{
-    AmountsPlan, Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, VolumeName,
-    VolumeSource, place,
+    AmountsPlan, Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, VolumeName, VolumeSource, place,
 };
 use sympozium_api::skill_pack::Sidecar;
 
@@ -69,12 +68,7 @@ pub struct PackPart<'a> {
 }
 
 /// Puts the parts together, in the order in which they are listed.
-pub fn build<'a>(
-    admitted: &Admitted<'a>,
-    model: &ModelPlan,
-    settings: &PlanSettings,
-    input: &Input<'_>,
-) -> Built<'a> {
+pub fn build<'a>(admitted: &Admitted<'a>, model: &ModelPlan, settings: &PlanSettings, input: &Input<'_>) -> Built<'a> {
     let mut builder = Builder {
         admitted,
         settings,
@@ -102,12 +96,7 @@ pub fn build<'a>(
         let mut mounts = parts.iter().flat_map(|part| &part.mounts);
         mounts.any(|mount| mount.volume == volume.name)
     });
-    Built {
-        parts,
-        volumes,
-        identities: builder.identities,
-        packs,
-    }
+    Built { parts, volumes, identities: builder.identities, packs }
 }
 
 fn pack_parts<'a>(admitted: &Admitted<'a>) -> Vec<PackPart<'a>> {
@@ -143,18 +132,12 @@ struct Builder<'b, 'a> {
 impl Builder<'_, '_> {
     fn volume(&mut self, name: String, source: VolumeSource) -> VolumeName {
         let name = VolumeName(name);
-        self.volumes.push(PlanVolume {
-            name: name.clone(),
-            source,
-        });
+        self.volumes.push(PlanVolume { name: name.clone(), source });
         name
     }
 
     fn scratch(&mut self, name: &str, medium: Medium, size: &str) -> VolumeName {
-        let source = VolumeSource::Scratch {
-            medium,
-            size: size.into(),
-        };
+        let source = VolumeSource::Scratch { medium, size: size.into() };
         self.volume(name.to_owned(), source)
     }
 
@@ -197,9 +180,7 @@ impl Builder<'_, '_> {
             let (Some(name), false) = (name, own.is_empty()) else {
                 continue;
             };
-            let source = VolumeSource::Declared {
-                volume: volume.clone(),
-            };
+            let source = VolumeSource::Declared { volume: volume.clone() };
             let name = self.volume(name.pod_name.clone(), source);
             made.extend(own.into_iter().map(|mount| Mount {
                 volume: name.clone(),
@@ -214,11 +195,7 @@ impl Builder<'_, '_> {
     /// Whether the policy leaves one of these tools.
     fn has_tool(&self, names: &[&str]) -> bool {
         let mut tools = self.admitted.tools.iter();
-        tools.any(|tool| {
-            tool.pack.is_none()
-                && names.contains(&tool.name.as_str())
-                && tool.action != Action::Deny
-        })
+        tools.any(|tool| tool.pack.is_none() && names.contains(&tool.name.as_str()) && tool.action != Action::Deny)
     }
 }
 
@@ -235,27 +212,15 @@ fn ipc(start: &str) -> VolumeName {
 }
 
 fn writable(volume: VolumeName, path: &str) -> Mount {
-    Mount {
-        volume,
-        path: MountPath::new(path),
-        read_only: false,
-        sub_path: None,
-    }
+    Mount { volume, path: MountPath::new(path), read_only: false, sub_path: None }
 }
 
 fn read_only(volume: VolumeName, path: &str) -> Mount {
-    Mount {
-        read_only: true,
-        ..writable(volume, path)
-    }
+    Mount { read_only: true, ..writable(volume, path) }
 }
 
 fn variable(name: &str, value: &str) -> EnvVar {
-    EnvVar {
-        name: EnvName::new(name),
-        value: Some(value.to_owned()),
-        value_from: None,
-    }
+    EnvVar { name: EnvName::new(name), value: Some(value.to_owned()), value_from: None }
 }
 
 /// Sets a variable, instead of one of the same name that is there.

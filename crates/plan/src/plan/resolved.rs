@@ -24,17 +24,11 @@ pub fn objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Vec<Resolve
         let metadata = (&instance.metadata.name, &instance.metadata.uid);
         objects.push(object("SympoziumInstance", own, metadata, &instance.spec)?);
     }
-    if let (Some(_), Some((policy, namespace))) = (
-        wanted_policy(input.agents),
-        either(input.policies.own, input.policies.system, own, system),
-    ) {
+    if let (Some(_), Some((policy, namespace))) =
+        (wanted_policy(input.agents), either(input.policies.own, input.policies.system, own, system))
+    {
         let metadata = (&policy.metadata.name, &policy.metadata.uid);
-        objects.push(object(
-            "SympoziumPolicy",
-            namespace,
-            metadata,
-            &policy.spec,
-        )?);
+        objects.push(object("SympoziumPolicy", namespace, metadata, &policy.spec)?);
     }
     if let Some(floor) = input.floor {
         let metadata = (&Some(FLOOR_POLICY.to_owned()), &None);
@@ -48,12 +42,7 @@ pub fn objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Vec<Resolve
     let reference = model.and_then(|it| it.model_ref.as_ref());
     if let Some(found) = reference.and_then(|it| resolved_model(input, it)) {
         let metadata = (&found.model.metadata.name, &found.model.metadata.uid);
-        objects.push(object(
-            "Model",
-            found.namespace,
-            metadata,
-            &found.model.spec,
-        )?);
+        objects.push(object("Model", found.namespace, metadata, &found.model.spec)?);
     }
     Ok(objects)
 }
@@ -65,8 +54,7 @@ fn either<'k, K>(
     namespace: &'k str,
     system: &'k str,
 ) -> Option<(&'k K, &'k str)> {
-    own.map(|it| (it, namespace))
-        .or(of_system.map(|it| (it, system)))
+    own.map(|it| (it, namespace)).or(of_system.map(|it| (it, system)))
 }
 
 fn object(

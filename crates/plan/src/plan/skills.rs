@@ -12,9 +12,7 @@ use crate::admit::{Admitted, ResolvedPack, contents};
 pub const CONFIG_MAPS: &str = "_config";
 
 /// The packs whose texts the agent sees, each with its number: those that have texts and are of use in this run.
-pub fn packs_with_texts<'p, 'a>(
-    admitted: &'p Admitted<'a>,
-) -> impl Iterator<Item = (usize, &'p ResolvedPack<'a>)> {
+pub fn packs_with_texts<'p, 'a>(admitted: &'p Admitted<'a>) -> impl Iterator<Item = (usize, &'p ResolvedPack<'a>)> {
     let packs = admitted.packs.iter().enumerate();
     packs.filter(|(_, pack)| pack.starts && !pack.spec.skills.is_empty())
 }
@@ -33,10 +31,8 @@ pub fn config_maps<'p>(admitted: &'p Admitted<'_>) -> Vec<&'p str> {
 
 /// The texts, to be stored beside the plan.
 pub fn texts<'a>(admitted: &Admitted<'a>) -> Vec<PackTexts<'a>> {
-    let texts = packs_with_texts(admitted).map(|(_, pack)| PackTexts {
-        pack: pack.name.as_str().to_owned(),
-        skills: &pack.spec.skills,
-    });
+    let texts = packs_with_texts(admitted)
+        .map(|(_, pack)| PackTexts { pack: pack.name.as_str().to_owned(), skills: &pack.spec.skills });
     texts.collect()
 }
 
@@ -50,9 +46,7 @@ pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
     }
     for name in config_maps(admitted) {
         plans.push(SkillPlan {
-            source: SkillSource::ConfigMap {
-                config_map: name.to_owned(),
-            },
+            source: SkillSource::ConfigMap { config_map: name.to_owned() },
             directory: format!("{}/{CONFIG_MAPS}/{name}", place::SKILLS),
             description: None,
             allowed_tools: None,

@@ -16,23 +16,13 @@ use crate::policy::tools::{EXECUTE_COMMAND, FETCH_URL, SPAWN_SUBAGENTS};
 use native::Native;
 
 /// Every tool that admission decided about, in its order.
-pub fn table(
-    admitted: &Admitted<'_>,
-    packs: &[PackPart<'_>],
-    subagents: &SubagentPlan,
-) -> Vec<ToolPlan> {
-    let decided = admitted
-        .tools
-        .iter()
-        .filter_map(|decision| tool(decision, packs));
+pub fn table(admitted: &Admitted<'_>, packs: &[PackPart<'_>], subagents: &SubagentPlan) -> Vec<ToolPlan> {
+    let decided = admitted.tools.iter().filter_map(|decision| tool(decision, packs));
     let mut table: Vec<ToolPlan> = decided.collect();
     // A tool that could only fail is not offered.
     if subagents.levels == 0 || subagents.children == 0 {
         let spawns = |tool: &&mut ToolPlan| tool.name == SPAWN_SUBAGENTS;
-        table
-            .iter_mut()
-            .filter(spawns)
-            .for_each(|tool| tool.gate = Gate::Deny);
+        table.iter_mut().filter(spawns).for_each(|tool| tool.gate = Gate::Deny);
     }
     table
 }
@@ -51,11 +41,7 @@ fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
         limits,
     };
     let Some(pack) = decision.pack.as_deref() else {
-        let Native {
-            acts,
-            description,
-            parameters,
-        } = native::of(name)?;
+        let Native { acts, description, parameters } = native::of(name)?;
         let limits = match acts {
             Acts::Bridge if name != FETCH_URL => OUTWARD,
             _ => NATIVE,
@@ -76,31 +62,19 @@ fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
     let declared = found?.sidecar.tools.iter().find(|it| it.name == name)?;
     let acts = Acts::Program {
         part,
-        exec: declared
-            .exec
-            .iter()
-            .chain(&declared.subcommand)
-            .cloned()
-            .collect(),
+        exec: declared.exec.iter().chain(&declared.subcommand).cloned().collect(),
         input_mode: declared.input_mode,
         positional_args: declared.positional_args.clone(),
     };
-    Some(made(
-        acts,
-        &declared.description,
-        parameters(declared),
-        COMMAND,
-    ))
+    Some(made(acts, &declared.description, parameters(declared), COMMAND))
 }
 
 /// What a declared tool takes: its schema, which is always one of an object.
 fn parameters(tool: &Tool) -> OpenObject {
-    let mut schema = tool.parameters.clone().unwrap_or_else(|| {
-        OpenObject(BTreeMap::from([(
-            "additionalProperties".to_owned(),
-            json!(false),
-        )]))
-    });
+    let mut schema = tool
+        .parameters
+        .clone()
+        .unwrap_or_else(|| OpenObject(BTreeMap::from([("additionalProperties".to_owned(), json!(false))])));
     let fields = [("type", json!("object")), ("properties", json!({}))];
     for (field, usual) in fields {
         schema.0.entry(field.to_owned()).or_insert(usual);

@@ -35,11 +35,8 @@ impl<T: Scope> Allowed<T> {
     /// A list of these.
     pub fn only(members: impl IntoIterator<Item = T>) -> Self {
         let members: BTreeSet<T> = members.into_iter().collect();
-        let largest = members.iter().filter(|member| {
-            !members
-                .iter()
-                .any(|other| other != *member && other.covers(member))
-        });
+        let largest =
+            members.iter().filter(|member| !members.iter().any(|other| other != *member && other.covers(member)));
         Self::Only(largest.cloned().collect())
     }
 
@@ -59,11 +56,9 @@ impl<T: Scope> Allowed<T> {
         match (self, other) {
             (Self::All, other) => other.clone(),
             (this, Self::All) => this.clone(),
-            (Self::Only(these), Self::Only(those)) => Self::only(
-                these
-                    .iter()
-                    .flat_map(|this| those.iter().filter_map(|that| this.common(that))),
-            ),
+            (Self::Only(these), Self::Only(those)) => {
+                Self::only(these.iter().flat_map(|this| those.iter().filter_map(|that| this.common(that))))
+            }
         }
     }
 
@@ -144,9 +139,7 @@ impl ModelPattern {
 impl Scope for ModelPattern {
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Starting(start), Self::Exactly(other) | Self::Starting(other)) => {
-                other.starts_with(start.as_str())
-            }
+            (Self::Starting(start), Self::Exactly(other) | Self::Starting(other)) => other.starts_with(start.as_str()),
             (Self::Exactly(name), Self::Exactly(other)) => name == other,
             (Self::Exactly(_), Self::Starting(_)) => false,
         }
@@ -184,9 +177,6 @@ impl Scope for HostDirectory {
         } else {
             return None;
         };
-        Some(Self {
-            path: deeper.clone(),
-            writable: self.writable && other.writable,
-        })
+        Some(Self { path: deeper.clone(), writable: self.writable && other.writable })
     }
 }

@@ -25,21 +25,12 @@ pub struct Approval {
 impl Approval {
     /// Whatever a person likes.
     pub fn anything() -> Self {
-        Self {
-            approvers: Allowed::All,
-            required: 1,
-            expiry_seconds: None,
-            run_scope: true,
-            run_author: true,
-        }
+        Self { approvers: Allowed::All, required: 1, expiry_seconds: None, run_scope: true, run_author: true }
     }
 
     /// What holds when a policy says nothing: each yes is for one action.
     pub fn usual() -> Self {
-        Self {
-            run_scope: false,
-            ..Self::anything()
-        }
+        Self { run_scope: false, ..Self::anything() }
     }
 
     /// What a policy says.
@@ -59,10 +50,7 @@ impl Approval {
         Self {
             approvers: self.approvers.meet(&other.approvers),
             required: self.required.max(other.required),
-            expiry_seconds: [self.expiry_seconds, other.expiry_seconds]
-                .into_iter()
-                .flatten()
-                .min(),
+            expiry_seconds: [self.expiry_seconds, other.expiry_seconds].into_iter().flatten().min(),
             run_scope: self.run_scope && other.run_scope,
             run_author: self.run_author && other.run_author,
         }

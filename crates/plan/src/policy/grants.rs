@@ -29,19 +29,12 @@ enum Exceptions {
 impl Grants {
     /// No bounds.
     pub fn anything() -> Self {
-        Self {
-            ceilings: BTreeSet::new(),
-            exceptions: Exceptions::Any,
-            cluster_namespaces: Allowed::All,
-        }
+        Self { ceilings: BTreeSet::new(), exceptions: Exceptions::Any, cluster_namespaces: Allowed::All }
     }
 
     /// What holds when a policy says nothing: no exceptions.
     pub fn usual() -> Self {
-        Self {
-            exceptions: Exceptions::InEach([BTreeSet::new()].into()),
-            ..Self::anything()
-        }
+        Self { exceptions: Exceptions::InEach([BTreeSet::new()].into()), ..Self::anything() }
     }
 
     /// What a policy says.
@@ -51,9 +44,7 @@ impl Grants {
         Self {
             ceilings: policy.ceiling.as_deref().map(rules).into_iter().collect(),
             exceptions: Exceptions::InEach([rules(&policy.exceptions)].into()),
-            cluster_namespaces: Allowed::listed(
-                namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned())),
-            ),
+            cluster_namespaces: Allowed::listed(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned()))),
         }
     }
 
@@ -78,9 +69,9 @@ impl Grants {
     pub fn excepts(&self, right: &Rule) -> bool {
         match &self.exceptions {
             Exceptions::Any => true,
-            Exceptions::InEach(sets) => sets
-                .iter()
-                .all(|set| covers(&set.iter().cloned().collect::<Vec<_>>(), right) == Ok(None)),
+            Exceptions::InEach(sets) => {
+                sets.iter().all(|set| covers(&set.iter().cloned().collect::<Vec<_>>(), right) == Ok(None))
+            }
         }
     }
 

@@ -62,14 +62,12 @@ impl HostPowers {
             root: policy.run_as_root,
             mounts,
             directories: Allowed::only(
-                directories
-                    .filter(|it| {
-                        it.path_prefix == "/" || crate::path::is_plain(it.path_prefix.as_str())
-                    })
-                    .map(|it| HostDirectory {
+                directories.filter(|it| it.path_prefix == "/" || crate::path::is_plain(it.path_prefix.as_str())).map(
+                    |it| HostDirectory {
                         path: it.path_prefix.as_str().trim_end_matches('/').to_owned(),
                         writable: !it.read_only,
-                    }),
+                    },
+                ),
             ),
         }
     }

@@ -46,10 +46,7 @@ impl Seccomp {
     /// The filter that a profile means; nothing for `Unconfined`, for a file without a name, and for a name without need.
     pub fn of(profile: &SeccompProfile) -> Option<Self> {
         match profile.type_ {
-            SeccompProfileType::RuntimeDefault => profile
-                .localhost_profile
-                .is_none()
-                .then_some(Self::RuntimeDefault),
+            SeccompProfileType::RuntimeDefault => profile.localhost_profile.is_none().then_some(Self::RuntimeDefault),
             SeccompProfileType::Localhost => profile
                 .localhost_profile
                 .as_ref()
@@ -104,8 +101,7 @@ impl Isolation {
         let max_memory = amount("maxMemory", &policy.max_memory);
         let agent_sandbox = policy.agent_sandbox_policy.as_ref();
         let classes = agent_sandbox.and_then(|it| it.allowed_runtime_classes.as_ref());
-        let classes =
-            Allowed::listed(classes.map(|it| it.iter().map(|name| name.as_str().to_owned())));
+        let classes = Allowed::listed(classes.map(|it| it.iter().map(|name| name.as_str().to_owned())));
         let guarantees: BTreeSet<Guarantee> = policy.minimum_isolation.iter().copied().collect();
         let kernel_classes = match &classes {
             Allowed::All if guarantees.contains(&Guarantee::Kernel) => Allowed::nothing(),

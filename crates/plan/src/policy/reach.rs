@@ -17,10 +17,7 @@ pub struct Reach {
 impl Reach {
     /// Everything, of private networks too.
     pub fn anything() -> Self {
-        Self {
-            public: true,
-            listed: Allowed::All,
-        }
+        Self { public: true, listed: Allowed::All }
     }
 
     /// Public hosts, and nothing else.
@@ -35,9 +32,7 @@ impl Reach {
 
     fn new(public: bool, listed: Allowed<Destination>) -> Self {
         let listed = match listed {
-            Allowed::Only(listed) if public => {
-                Allowed::only(listed.into_iter().filter(|it| !is_public(it)))
-            }
+            Allowed::Only(listed) if public => Allowed::only(listed.into_iter().filter(|it| !is_public(it))),
             listed => listed,
         };
         Self { public, listed }
@@ -48,19 +43,14 @@ impl Reach {
     pub fn meet(&self, other: &Self) -> Self {
         let common = self.listed.meet(&other.listed);
         let of_public = |open: &Self, listed: &Self| match &listed.listed {
-            Allowed::Only(listed) if open.public => {
-                listed.iter().filter(|it| is_public(it)).cloned().collect()
-            }
+            Allowed::Only(listed) if open.public => listed.iter().filter(|it| is_public(it)).cloned().collect(),
             _ => Vec::new(),
         };
         let listed = match common {
             Allowed::All => Allowed::All,
-            Allowed::Only(common) => Allowed::only(
-                common
-                    .into_iter()
-                    .chain(of_public(self, other))
-                    .chain(of_public(other, self)),
-            ),
+            Allowed::Only(common) => {
+                Allowed::only(common.into_iter().chain(of_public(self, other)).chain(of_public(other, self)))
+            }
         };
         Self::new(self.public && other.public, listed)
     }

@@ -24,140 +24,68 @@ fn some(values: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static s
 }
 
 fn any_restriction() -> impl Strategy<Value = (&'static str, Value)> {
-    let amounts = || {
-        prop::option::of(prop::sample::select(
-            &["0", "1500m", "2", "2Gi", "1e3", "nonsense"][..],
-        ))
-    };
+    let amounts = || prop::option::of(prop::sample::select(&["0", "1500m", "2", "2Gi", "1e3", "nonsense"][..]));
     let seccomp = prop::option::of(prop_oneof![
         Just(json!({ "type": "RuntimeDefault" })),
         Just(json!({ "type": "Localhost", "localhostProfile": "a.json" })),
         Just(json!({ "type": "Unconfined" })),
     ]);
-    let agent_sandbox = prop::option::of((
-        any::<bool>(),
-        prop::option::of(some(&["gvisor", "kata", "other"])),
-    ));
-    let sandbox = (
-        any::<bool>(),
-        amounts(),
-        amounts(),
-        any::<bool>(),
-        seccomp,
-        agent_sandbox,
-        some(&["kernel", "network"]),
-    );
+    let agent_sandbox = prop::option::of((any::<bool>(), prop::option::of(some(&["gvisor", "kata", "other"]))));
+    let sandbox =
+        (any::<bool>(), amounts(), amounts(), any::<bool>(), seccomp, agent_sandbox, some(&["kernel", "network"]));
     let sandbox = sandbox.prop_map(|(required, cpu, memory, mounts, seccomp, agent_sandbox, mut isolation)| {
         isolation.dedup();
-        let agent_sandbox = agent_sandbox
-            .map(|(required, classes)| json!({ "required": required, "allowedRuntimeClasses": classes }));
+        let agent_sandbox =
+            agent_sandbox.map(|(required, classes)| json!({ "required": required, "allowedRuntimeClasses": classes }));
         json!({
             "required": required, "maxCPU": cpu, "maxMemory": memory, "allowHostMounts": mounts,
             "seccompProfile": seccomp, "agentSandboxPolicy": agent_sandbox, "minimumIsolation": isolation,
         })
     });
     let action = || prop::sample::select(&["allow", "ask", "deny"][..]);
-    let tools = prop::sample::select(
-        &[
-            "execute_command",
-            "fetch_url",
-            "read_file",
-            "x/*",
-            "x/t",
-            "t",
-            "*",
-        ][..],
-    );
-    let gating =
-        (action(), prop::collection::vec((tools, action()), 0..4)).prop_map(|(default, rules)| {
-            let rules: Vec<_> = rules
-                .into_iter()
-                .map(|(tool, action)| json!({ "tool": tool, "action": action }))
-                .collect();
-            json!({ "defaultAction": default, "rules": rules })
-        });
-    let features = &[
-        "code-execution",
-        "sub-agents",
-        "browser-automation",
-        "file-access",
-        "unknown",
-    ];
-    let gates =
-        prop::collection::btree_map(prop::sample::select(&features[..]), any::<bool>(), 0..4);
-    let models = (
-        prop::option::of(some(&["team", "other"])),
-        prop::option::of(some(&["gpt-4o*", "gpt*", "gpt-4o-mini", "*"])),
-    );
+    let tools = prop::sample::select(&["execute_command", "fetch_url", "read_file", "x/*", "x/t", "t", "*"][..]);
+    let gating = (action(), prop::collection::vec((tools, action()), 0..4)).prop_map(|(default, rules)| {
+        let rules: Vec<_> = rules.into_iter().map(|(tool, action)| json!({ "tool": tool, "action": action })).collect();
+        json!({ "defaultAction": default, "rules": rules })
+    });
+    let features = &["code-execution", "sub-agents", "browser-automation", "file-access", "unknown"];
+    let gates = prop::collection::btree_map(prop::sample::select(&features[..]), any::<bool>(), 0..4);
+    let models =
+        (prop::option::of(some(&["team", "other"])), prop::option::of(some(&["gpt-4o*", "gpt*", "gpt-4o-mini", "*"])));
     prop_oneof![
         sandbox.prop_map(|it| ("sandboxPolicy", it)),
-        (0..4, 0..4).prop_map(|(depth, at_once)| (
-            "subagentPolicy",
-            json!({ "maxDepth": depth, "maxConcurrent": at_once })
-        )),
+        (0..4, 0..4)
+            .prop_map(|(depth, at_once)| ("subagentPolicy", json!({ "maxDepth": depth, "maxConcurrent": at_once }))),
         gating.prop_map(|it| ("toolGating", it)),
         gates.prop_map(|it| ("featureGates", json!(it))),
         models.prop_map(|(spaces, names)| (
             "modelPolicy",
             json!({ "allowedNamespaces": spaces, "allowedModels": names })
         )),
-        prop::option::of(some(&[
-            "ghcr.io",
-            "ghcr.io/org",
-            "ghcr.io/org/*",
-            "docker.io/library",
-            "no host"
-        ]))
-        .prop_map(|it| ("imagePolicy", json!({ "allowedRegistries": it }))),
-        some(&["secrets", "events", "*"])
-            .prop_map(|it| ("lifecyclePolicy", json!({ "deniedResources": it }))),
+        prop::option::of(some(&["ghcr.io", "ghcr.io/org", "ghcr.io/org/*", "docker.io/library", "no host"]))
+            .prop_map(|it| ("imagePolicy", json!({ "allowedRegistries": it }))),
+        some(&["secrets", "events", "*"]).prop_map(|it| ("lifecyclePolicy", json!({ "deniedResources": it }))),
     ]
 }
 
 fn any_opening() -> impl Strategy<Value = (&'static str, Value)> {
-    let egress = prop::sample::select(
-        &[
-            "api.github.com",
-            "*.github.com",
-            "db.team.svc",
-            "10.0.0.1",
-            "127.1",
-        ][..],
-    );
-    let egress = prop::collection::vec(
-        (
-            egress,
-            prop::option::of(prop::sample::select(&[80, 443][..])),
-        ),
-        0..4,
-    );
+    let egress = prop::sample::select(&["api.github.com", "*.github.com", "db.team.svc", "10.0.0.1", "127.1"][..]);
+    let egress = prop::collection::vec((egress, prop::option::of(prop::sample::select(&[80, 443][..]))), 0..4);
     let network = (any::<bool>(), any::<bool>(), egress).prop_map(|(deny, bus, egress)| {
-        let egress: Vec<_> = egress
-            .into_iter()
-            .map(|(host, port)| json!({ "host": host, "port": port }))
-            .collect();
+        let egress: Vec<_> = egress.into_iter().map(|(host, port)| json!({ "host": host, "port": port })).collect();
         json!({ "denyAll": deny, "allowEventBus": bus, "allowedEgress": egress })
     });
     let rule = || {
-        (some(&["", "apps", "*"]), some(&["pods", "secrets", "*"]), some(&["get", "list", "*"]))
-            .prop_map(|(groups, resources, verbs)| json!({ "apiGroups": groups, "resources": resources, "verbs": verbs }))
+        (some(&["", "apps", "*"]), some(&["pods", "secrets", "*"]), some(&["get", "list", "*"])).prop_map(
+            |(groups, resources, verbs)| json!({ "apiGroups": groups, "resources": resources, "verbs": verbs }),
+        )
     };
     let rules = || prop::collection::vec(rule(), 0..3);
-    let rbac = (
-        prop::option::of(rules()),
-        rules(),
-        prop::option::of(some(&["team", "default"])),
-    );
+    let rbac = (prop::option::of(rules()), rules(), prop::option::of(some(&["team", "default"])));
     let host = (
         prop::option::of(some(&["x", "other"])),
         any::<[bool; 4]>(),
-        prop::collection::vec(
-            (
-                prop::sample::select(&["/", "/data", "/data/a", "/proc"][..]),
-                any::<bool>(),
-            ),
-            0..3,
-        ),
+        prop::collection::vec((prop::sample::select(&["/", "/data", "/data/a", "/proc"][..]), any::<bool>()), 0..3),
     );
     let host = host.prop_map(|(packs, [network, pid, privileged, root], paths)| {
         let paths: Vec<_> = paths.into_iter().map(|(path, read_only)| json!({ "pathPrefix": path, "readOnly": read_only })).collect();
@@ -170,10 +98,15 @@ fn any_opening() -> impl Strategy<Value = (&'static str, Value)> {
     });
     prop_oneof![
         network.prop_map(|it| ("networkPolicy", it)),
-        rbac.prop_map(|(ceiling, exceptions, spaces)| ("rbacPolicy", json!({ "ceiling": ceiling, "exceptions": exceptions, "clusterRBACNamespaces": spaces }))),
+        rbac.prop_map(|(ceiling, exceptions, spaces)| (
+            "rbacPolicy",
+            json!({ "ceiling": ceiling, "exceptions": exceptions, "clusterRBACNamespaces": spaces })
+        )),
         host.prop_map(|it| ("hostAccessPolicy", it)),
-        (prop::option::of(some(&["x", "other"])), any::<bool>(), any::<bool>())
-            .prop_map(|(packs, system, shadow)| ("packPolicy", json!({ "allowedPacks": packs, "allowSystemPacks": system, "allowShadowing": shadow }))),
+        (prop::option::of(some(&["x", "other"])), any::<bool>(), any::<bool>()).prop_map(|(packs, system, shadow)| (
+            "packPolicy",
+            json!({ "allowedPacks": packs, "allowSystemPacks": system, "allowShadowing": shadow })
+        )),
         approval.prop_map(|it| ("approvalPolicy", it)),
     ]
 }
@@ -223,21 +156,9 @@ proptest! {
 fn a_part_that_is_absent_restricts_nothing_and_opens_nothing() {
     let empty = SympoziumPolicySpec::default();
     let named = EffectivePolicy::from_named(&empty);
-    assert_eq!(
-        EffectivePolicy {
-            bound: false,
-            ..named
-        },
-        EffectivePolicy::base()
-    );
+    assert_eq!(EffectivePolicy { bound: false, ..named }, EffectivePolicy::base());
     let floor = EffectivePolicy::from_floor(&empty);
-    assert_eq!(
-        EffectivePolicy {
-            bound: false,
-            ..floor
-        },
-        EffectivePolicy::without_floor()
-    );
+    assert_eq!(EffectivePolicy { bound: false, ..floor }, EffectivePolicy::without_floor());
 }
 
 #[test]
@@ -267,10 +188,7 @@ fn entries_that_mean_nothing_are_named_with_what_they_do() {
         ]
     );
     let policy = EffectivePolicy::from_named(&spec);
-    assert_eq!(
-        policy.isolation.max_cpu,
-        Some(crate::quantity::Amount::ZERO)
-    );
+    assert_eq!(policy.isolation.max_cpu, Some(crate::quantity::Amount::ZERO));
     assert_eq!(policy.isolation.seccomp, Allowed::nothing());
     assert_eq!(policy.registries.listed_text(), "`ghcr.io/ok`");
 }
@@ -283,14 +201,8 @@ fn the_named_policy_fills_in_before_the_floor() {
         } }))
         .expect("a policy")
     };
-    let defaults = PolicyDefaults::of(
-        Some(&spec("kata", Some("a.io/b"))),
-        Some(&spec("gvisor", None)),
-    );
-    let expected = PolicyDefaults {
-        sandbox_image: Some("a.io/b".into()),
-        runtime_class: Some("gvisor".into()),
-        seccomp: None,
-    };
+    let defaults = PolicyDefaults::of(Some(&spec("kata", Some("a.io/b"))), Some(&spec("gvisor", None)));
+    let expected =
+        PolicyDefaults { sandbox_image: Some("a.io/b".into()), runtime_class: Some("gvisor".into()), seccomp: None };
     assert_eq!(defaults, expected);
 }

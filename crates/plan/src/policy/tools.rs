@@ -153,9 +153,7 @@ impl Gates {
 
     /// Every pattern that a rule names.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
-        self.0
-            .iter()
-            .flat_map(|gate| gate.rules.keys().map(String::as_str))
+        self.0.iter().flat_map(|gate| gate.rules.keys().map(String::as_str))
     }
 }
 
@@ -177,9 +175,9 @@ impl Gate {
             Tool::BuiltIn(name) => self.rules.get(name).copied(),
             Tool::Command { pack } => self.rule_of_pack(pack, EXECUTE_COMMAND),
             // A tool of a sidecar is a command in it by another name.
-            Tool::Declared { pack, name } => self
-                .rule_of_pack(pack, name)
-                .or_else(|| self.rule_of_pack(pack, EXECUTE_COMMAND)),
+            Tool::Declared { pack, name } => {
+                self.rule_of_pack(pack, name).or_else(|| self.rule_of_pack(pack, EXECUTE_COMMAND))
+            }
         };
         own.unwrap_or(self.default)
     }
@@ -204,13 +202,7 @@ mod tests {
     fn gates(default: ToolAction, rules: &[(&str, ToolAction)]) -> Gates {
         Gates::of(Some(&ToolGating {
             default_action: default,
-            rules: rules
-                .iter()
-                .map(|(tool, action)| ToolRule {
-                    tool: (*tool).into(),
-                    action: *action,
-                })
-                .collect(),
+            rules: rules.iter().map(|(tool, action)| ToolRule { tool: (*tool).into(), action: *action }).collect(),
         }))
     }
 
@@ -218,69 +210,27 @@ mod tests {
     fn the_most_exact_rule_decides() {
         use ToolAction::{Allow, Ask, Deny};
         let command = Tool::Command { pack: "p" };
-        let declared = Tool::Declared {
-            pack: "p",
-            name: "t",
-        };
+        let declared = Tool::Declared { pack: "p", name: "t" };
         let fetch = Tool::BuiltIn(FETCH_URL);
         for (default, rules, tool, expected) in [
             (Allow, &[][..], fetch, Action::Allow),
             (Deny, &[], fetch, Action::Deny),
             (Deny, &[(FETCH_URL, Ask)], fetch, Action::Ask),
             (Deny, &[("*", Allow)], fetch, Action::Allow),
-            (
-                Allow,
-                &[(FETCH_URL, Allow), (FETCH_URL, Deny)],
-                fetch,
-                Action::Deny,
-            ),
+            (Allow, &[(FETCH_URL, Allow), (FETCH_URL, Deny)], fetch, Action::Deny),
             (Allow, &[(EXECUTE_COMMAND, Ask)], command, Action::Ask),
             (Allow, &[(EXECUTE_COMMAND, Ask)], declared, Action::Ask),
-            (
-                Allow,
-                &[(EXECUTE_COMMAND, Ask), ("t", Allow)],
-                declared,
-                Action::Allow,
-            ),
-            (
-                Allow,
-                &[(EXECUTE_COMMAND, Ask), ("p/*", Allow)],
-                declared,
-                Action::Allow,
-            ),
-            (
-                Allow,
-                &[(EXECUTE_COMMAND, Ask), ("p/*", Allow)],
-                command,
-                Action::Ask,
-            ),
-            (
-                Allow,
-                &[(EXECUTE_COMMAND, Ask), ("p/execute_command", Allow)],
-                command,
-                Action::Allow,
-            ),
-            (
-                Allow,
-                &[("t", Allow), ("p/*", Deny)],
-                declared,
-                Action::Deny,
-            ),
+            (Allow, &[(EXECUTE_COMMAND, Ask), ("t", Allow)], declared, Action::Allow),
+            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/*", Allow)], declared, Action::Allow),
+            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/*", Allow)], command, Action::Ask),
+            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/execute_command", Allow)], command, Action::Allow),
+            (Allow, &[("t", Allow), ("p/*", Deny)], declared, Action::Deny),
             (Allow, &[("t", Deny), ("p/t", Ask)], declared, Action::Ask),
-            (
-                Allow,
-                &[("q/*", Deny), ("q/t", Deny)],
-                declared,
-                Action::Allow,
-            ),
+            (Allow, &[("q/*", Deny), ("q/t", Deny)], declared, Action::Allow),
             (Deny, &[(EXECUTE_COMMAND, Allow)], declared, Action::Allow),
             (Deny, &[("p/*", Allow)], fetch, Action::Deny),
         ] {
-            assert_eq!(
-                gates(default, rules).action(tool),
-                expected,
-                "{default:?} {rules:?} {tool:?}"
-            );
+            assert_eq!(gates(default, rules).action(tool), expected, "{default:?} {rules:?} {tool:?}");
         }
         assert_eq!(Gates::default().action(command), Action::Allow);
     }

@@ -71,11 +71,7 @@ impl Escalation {
 pub fn escalations(rule: &Rule) -> Vec<(Escalation, Rule)> {
     let mut found = Vec::new();
     for path in each_once(&rule.non_resource_urls) {
-        let right = Rule {
-            verbs: rule.verbs.clone(),
-            non_resource_urls: vec![path.clone()],
-            ..Rule::default()
-        };
+        let right = Rule { verbs: rule.verbs.clone(), non_resource_urls: vec![path.clone()], ..Rule::default() };
         found.push((Escalation::Path, right));
     }
     let groups = each_once(&rule.api_groups);
@@ -114,14 +110,10 @@ fn escalation(group: &str, resource: &str, verb: &str) -> Option<Escalation> {
     let writes = !matches!(verb, "get" | "list" | "watch");
     let core = group.is_empty();
     let found = match () {
-        () if [group, resource, verb, main].contains(&"*") || sub == Some("*") => {
-            Escalation::Wildcard
-        }
+        () if [group, resource, verb, main].contains(&"*") || sub == Some("*") => Escalation::Wildcard,
         () if HANDING_OUT.contains(&verb) => Escalation::Verb,
         () if group == OUR_GROUP => Escalation::Ourselves,
-        () if core && main == "pods" && sub.is_some_and(|sub| POD_ACCESS.contains(&sub)) => {
-            Escalation::PodAccess
-        }
+        () if core && main == "pods" && sub.is_some_and(|sub| POD_ACCESS.contains(&sub)) => Escalation::PodAccess,
         () if core && sub == Some("proxy") => Escalation::Proxy,
         () if core && resource == "serviceaccounts/token" => Escalation::Token,
         () if core && main == "secrets" => Escalation::Secret,
@@ -131,9 +123,7 @@ fn escalation(group: &str, resource: &str, verb: &str) -> Option<Escalation> {
         () if core && main == "bindings" && writes => Escalation::Node,
         // Of whatever group: network plugins have kinds of their own beside Kubernetes'.
         () if writes && main.ends_with("networkpolicies") => Escalation::Network,
-        () if writes && sub != Some("scale") && POD_TEMPLATES.contains(&(group, main)) => {
-            Escalation::PodWrite
-        }
+        () if writes && sub != Some("scale") && POD_TEMPLATES.contains(&(group, main)) => Escalation::PodWrite,
         () if writes && SANDBOX_GROUPS.contains(&group) => Escalation::PodWrite,
         () if writes && group == "rbac.authorization.k8s.io" => Escalation::Rbac,
         () if writes && group == "certificates.k8s.io" => Escalation::Certificate,
@@ -150,14 +140,7 @@ pub(super) fn holds_pods(group: &str, resource: &str) -> bool {
 
 const OUR_GROUP: &str = "sympozium.ai";
 /// Verbs that are about rights themselves.
-const HANDING_OUT: &[&str] = &[
-    "approve",
-    "attest",
-    "bind",
-    "escalate",
-    "impersonate",
-    "sign",
-];
+const HANDING_OUT: &[&str] = &["approve", "attest", "bind", "escalate", "impersonate", "sign"];
 /// Subresources of pods that reach into them.
 const POD_ACCESS: &[&str] = &["attach", "ephemeralcontainers", "exec", "portforward"];
 /// Kinds that are pods or hold a template of them.
@@ -179,8 +162,4 @@ const POD_TEMPLATES: &[(&str, &str)] = &[
 /// Groups whose objects are pods in another wrapping.
 const SANDBOX_GROUPS: &[&str] = &["agents.x-k8s.io", "extensions.agents.x-k8s.io"];
 /// Groups whose objects change how the API server answers.
-const API_GROUPS: &[&str] = &[
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-];
+const API_GROUPS: &[&str] = &["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];

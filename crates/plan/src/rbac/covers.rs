@@ -54,44 +54,26 @@ pub fn combinations(rule: &Rule) -> usize {
 /// Whether one held rule has everything of a rule.
 fn covers_whole(held: &Rule, asked: &Rule) -> bool {
     let all = |held: &[String], asked: &[String], is: fn(&str, &str) -> bool| {
-        asked
-            .iter()
-            .all(|asked| held.iter().any(|held| is(held, asked)))
+        asked.iter().all(|asked| held.iter().any(|held| is(held, asked)))
     };
     let names = held.resource_names.is_empty()
         || (!asked.resource_names.is_empty()
-            && all(
-                &held.resource_names,
-                &asked.resource_names,
-                |held, asked| held == asked,
-            ));
+            && all(&held.resource_names, &asked.resource_names, |held, asked| held == asked));
     all(&held.verbs, &asked.verbs, stands_for)
         && all(&held.api_groups, &asked.api_groups, stands_for)
         && all(&held.resources, &asked.resources, resource_stands_for)
-        && all(
-            &held.non_resource_urls,
-            &asked.non_resource_urls,
-            path_stands_for,
-        )
+        && all(&held.non_resource_urls, &asked.non_resource_urls, path_stands_for)
         && (asked.resources.is_empty() || names)
 }
 
 /// A path, or a beginning of paths that ends in `*`.
 fn path_stands_for(held: &str, asked: &str) -> bool {
-    stands_for(held, asked)
-        || held
-            .strip_suffix('*')
-            .is_some_and(|start| asked.starts_with(start))
+    stands_for(held, asked) || held.strip_suffix('*').is_some_and(|start| asked.starts_with(start))
 }
 
 /// Every single right of a rule: on a resource, and on a path.
 fn single_rights(rule: &Rule) -> impl Iterator<Item = Rule> + '_ {
-    let names = || {
-        rule.resource_names
-            .iter()
-            .map(Some)
-            .chain(rule.resource_names.is_empty().then_some(None))
-    };
+    let names = || rule.resource_names.iter().map(Some).chain(rule.resource_names.is_empty().then_some(None));
     let one = |word: &String| vec![word.clone()];
     let resources = rule.verbs.iter().flat_map(move |verb| {
         rule.api_groups.iter().flat_map(move |group| {

@@ -54,11 +54,7 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
         match found.iter_mut().find(same) {
             Some(known) if known.rights.contains(&right) => {}
             Some(known) => known.rights.push(right),
-            None => found.push(Implication {
-                weight,
-                rights: vec![right],
-                consequence,
-            }),
+            None => found.push(Implication { weight, rights: vec![right], consequence }),
         }
     };
     for (escalation, right) in escalations(rule) {
@@ -79,8 +75,7 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
         // What nobody here knows may lead to anything. Of several groups, one has the resource.
         let is_known = |group: &String| {
             let same = (group.as_str(), resource, verb);
-            !self::milder(same.0, same.1, same.2).is_empty()
-                || !escalations(&one(rule, same)).is_empty()
+            !self::milder(same.0, same.1, same.2).is_empty() || !escalations(&one(rule, same)).is_empty()
         };
         if !READS.contains(&verb) && !rule.api_groups.iter().any(is_known) {
             add(Weight::MoreRights, UNKNOWN, &own);
@@ -94,8 +89,7 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
         for right in single(rule) {
             let (_, resource, verb) = right;
             if reads(verb) && !OF_NO_NAMESPACE.contains(&resource) {
-                let consequence =
-                    "reads it in every namespace: of every team that shares the cluster";
+                let consequence = "reads it in every namespace: of every team that shares the cluster";
                 add(Weight::Disclosure, consequence, &one(rule, right));
             }
         }
@@ -165,32 +159,19 @@ fn of_escalation(escalation: Escalation, resource: &str, verb: &str) -> (Weight,
     let reads = READS.contains(&verb);
     let (main, sub) = resource.split_once('/').unwrap_or((resource, ""));
     match escalation {
-        Escalation::Wildcard => (
-            MoreRights,
-            "also holds for whatever is installed later, in kinds and in verbs",
-        ),
+        Escalation::Wildcard => (MoreRights, "also holds for whatever is installed later, in kinds and in verbs"),
         Escalation::Verb => match verb {
-            "impersonate" => (
-                MoreRights,
-                "can act as anybody it names, administrators included",
-            ),
+            "impersonate" => (MoreRights, "can act as anybody it names, administrators included"),
             "bind" => (MoreRights, "can give itself what {any} role allows"),
             "escalate" => (MoreRights, "can write any right into a role it may change"),
             _ => (MoreRights, CERTIFICATES),
         },
         Escalation::PodAccess => match sub {
-            "exec" => (
-                MoreRights,
-                "can run commands in {any} pod of {place}, with that pod's Secrets and ServiceAccount",
-            ),
-            "attach" => (
-                MoreRights,
-                "can read what {any} pod of {place} prints, and type into it",
-            ),
-            "portforward" => (
-                MoreRights,
-                "can connect to every port of {any} pod of {place}, past NetworkPolicies",
-            ),
+            "exec" => {
+                (MoreRights, "can run commands in {any} pod of {place}, with that pod's Secrets and ServiceAccount")
+            }
+            "attach" => (MoreRights, "can read what {any} pod of {place} prints, and type into it"),
+            "portforward" => (MoreRights, "can connect to every port of {any} pod of {place}, past NetworkPolicies"),
             _ => (
                 MoreRights,
                 "can put a program of its choice into {any} running pod of {place}, beside that pod's Secrets",
@@ -211,10 +192,7 @@ fn of_escalation(escalation: Escalation, resource: &str, verb: &str) -> (Weight,
                 "can read any Secret and use any ServiceAccount of {place}: it writes what pods mount and run",
             ),
         },
-        Escalation::Token => (
-            MoreRights,
-            "can make tokens of {any} ServiceAccount of {place}, and do what that may",
-        ),
+        Escalation::Token => (MoreRights, "can make tokens of {any} ServiceAccount of {place}, and do what that may"),
         Escalation::Secret => match verb {
             _ if reads => (MoreRights, "can read {any} Secret of {place}"),
             _ if deletes => (Disturbance, "can destroy {any} Secret of {place}"),
@@ -222,60 +200,34 @@ fn of_escalation(escalation: Escalation, resource: &str, verb: &str) -> (Weight,
                 MoreRights,
                 "can plant Secrets that others trust, and have tokens of ServiceAccounts written into them",
             ),
-            _ => (
-                MoreRights,
-                "can read and replace {any} Secret of {place}: an empty patch answers with it",
-            ),
+            _ => (MoreRights, "can read and replace {any} Secret of {place}: an empty patch answers with it"),
         },
         Escalation::Rbac if deletes => (Disturbance, "can take rights away from others"),
-        Escalation::Rbac => (
-            MoreRights,
-            "can hand its rights to anybody, for longer than the run lasts",
-        ),
+        Escalation::Rbac => (MoreRights, "can hand its rights to anybody, for longer than the run lasts"),
         Escalation::Certificate => (MoreRights, CERTIFICATES),
-        Escalation::Api => (
-            MoreRights,
-            "can change what the API server accepts, alters and serves, and read what passes: Secrets too",
-        ),
-        Escalation::Proxy if main == "nodes" => (
-            MoreRights,
-            "can run commands in every pod of the nodes, by way of the kubelet",
-        ),
-        Escalation::Proxy => (
-            MoreRights,
-            "can send requests to {any} pod or Service of {place}, past NetworkPolicies",
-        ),
+        Escalation::Api => {
+            (MoreRights, "can change what the API server accepts, alters and serves, and read what passes: Secrets too")
+        }
+        Escalation::Proxy if main == "nodes" => {
+            (MoreRights, "can run commands in every pod of the nodes, by way of the kubelet")
+        }
+        Escalation::Proxy => (MoreRights, "can send requests to {any} pod or Service of {place}, past NetworkPolicies"),
         Escalation::Volume if deletes => (Disturbance, "can destroy stored data of others"),
-        Escalation::Volume => (
-            MoreRights,
-            "can offer a directory of a node as a volume, and so take over the node",
-        ),
-        Escalation::Network => (
-            MoreRights,
-            "can open or close the network of {any} pod of {place}, the run's own included",
-        ),
-        Escalation::Namespace if deletes => (
-            Disturbance,
-            "can delete {any} namespace with everything in it",
-        ),
-        Escalation::Namespace => (
-            MoreRights,
-            "can change which security rules hold in {any} namespace: its labels say so",
-        ),
+        Escalation::Volume => (MoreRights, "can offer a directory of a node as a volume, and so take over the node"),
+        Escalation::Network => {
+            (MoreRights, "can open or close the network of {any} pod of {place}, the run's own included")
+        }
+        Escalation::Namespace if deletes => (Disturbance, "can delete {any} namespace with everything in it"),
+        Escalation::Namespace => {
+            (MoreRights, "can change which security rules hold in {any} namespace: its labels say so")
+        }
         Escalation::Node => (MoreRights, NODES),
-        Escalation::Path => (
-            Disclosure,
-            "reads what the API server tells about itself: metrics, logs, settings",
-        ),
-        Escalation::Ourselves => (
-            MoreRights,
-            "can reach runs and approvals: a skill could approve what it asks for",
-        ),
+        Escalation::Path => (Disclosure, "reads what the API server tells about itself: metrics, logs, settings"),
+        Escalation::Ourselves => (MoreRights, "can reach runs and approvals: a skill could approve what it asks for"),
     }
 }
 
-const CERTIFICATES: &str =
-    "can have certificates issued that the cluster trusts, and so become anybody";
+const CERTIFICATES: &str = "can have certificates issued that the cluster trusts, and so become anybody";
 const UNKNOWN: &str = "may lead to anything: what follows from it is not known here";
 const NODES: &str = "can choose where pods run, and draw others' pods to a node";
 
@@ -294,10 +246,8 @@ const WORST: &[(&str, &str, &str)] = &[
 fn of_wildcard(right: &Rule) -> Vec<(Weight, &'static str)> {
     let held = std::slice::from_ref(right);
     let stood_for = WORST.iter().filter(|(group, resource, verb)| {
-        let asked = Rule {
-            resource_names: right.resource_names.clone(),
-            ..one(&Rule::default(), (group, resource, verb))
-        };
+        let asked =
+            Rule { resource_names: right.resource_names.clone(), ..one(&Rule::default(), (group, resource, verb)) };
         super::covers(held, &asked) == Ok(None)
     });
     stood_for
@@ -305,9 +255,7 @@ fn of_wildcard(right: &Rule) -> Vec<(Weight, &'static str)> {
             let concrete = one(&Rule::default(), (group, resource, verb));
             escalations(&concrete)
         })
-        .map(|(escalation, concrete)| {
-            of_escalation(escalation, &concrete.resources[0], &concrete.verbs[0])
-        })
+        .map(|(escalation, concrete)| of_escalation(escalation, &concrete.resources[0], &concrete.verbs[0]))
         .collect()
 }
 
@@ -336,42 +284,22 @@ fn milder(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &'static str)
         "reads whatever programs log, often credentials and personal data",
     );
     let settings = is(&[""], &["configmaps"]);
-    add(
-        reads && settings,
-        Disclosure,
-        "reads settings of other programs, which often hold credentials",
-    );
+    add(reads && settings, Disclosure, "reads settings of other programs, which often hold credentials");
     add(
         writes && settings,
         Disturbance,
         "can change settings that other programs trust, which is often as good as changing the programs",
     );
     let events = is(&["", "events.k8s.io"], &["events"]);
-    add(
-        reads && events,
-        Disclosure,
-        "reads messages about other programs, which can quote commands and errors",
-    );
-    add(
-        writes && events,
-        Disturbance,
-        "can write events that mislead whoever reads them",
-    );
-    add(
-        reads && is(&[""], &["nodes"]),
-        Disclosure,
-        "shows every machine of the cluster: addresses, versions, labels",
-    );
+    add(reads && events, Disclosure, "reads messages about other programs, which can quote commands and errors");
+    add(writes && events, Disturbance, "can write events that mislead whoever reads them");
+    add(reads && is(&[""], &["nodes"]), Disclosure, "shows every machine of the cluster: addresses, versions, labels");
     add(
         reads && is(&[""], &["namespaces"]),
         Disclosure,
         "shows the names of all teams and what they are labelled with",
     );
-    add(
-        writes && sub == "scale",
-        Disturbance,
-        "can stop {any} such workload of {place}, or multiply it",
-    );
+    add(writes && sub == "scale", Disturbance, "can stop {any} such workload of {place}, or multiply it");
     add(
         writes && is(&["autoscaling"], &["horizontalpodautoscalers"]),
         Disturbance,
@@ -382,22 +310,13 @@ fn milder(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &'static str)
         Disclosure,
         "reads what the kubelet tells about a node: its settings, its logs, all of its pods",
     );
-    let protects =
-        is(&["policy"], &["poddisruptionbudgets"]) || is(&[""], &["resourcequotas", "limitranges"]);
-    add(
-        writes && protects,
-        Disturbance,
-        "can lift bounds that protect the work of others",
-    );
+    let protects = is(&["policy"], &["poddisruptionbudgets"]) || is(&[""], &["resourcequotas", "limitranges"]);
+    add(writes && protects, Disturbance, "can lift bounds that protect the work of others");
     let routes = is(&[""], &["services", "services/status", "endpoints"])
         || is(&["discovery.k8s.io"], &["endpointslices"])
         || is(&["networking.k8s.io", "extensions"], &["ingresses"])
         || group == "gateway.networking.k8s.io";
-    add(
-        writes && routes,
-        Disturbance,
-        "can send traffic that is meant for others elsewhere",
-    );
+    add(writes && routes, Disturbance, "can send traffic that is meant for others elsewhere");
     add(
         writes && is(&[""], &["persistentvolumeclaims"]),
         Disturbance,
@@ -413,11 +332,7 @@ fn milder(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &'static str)
         Disturbance,
         "can stop controllers that hold such a lease",
     );
-    add(
-        reads && group == "rbac.authorization.k8s.io",
-        Disclosure,
-        "shows who may do what",
-    );
+    add(reads && group == "rbac.authorization.k8s.io", Disclosure, "shows who may do what");
     let is_custom = group.contains('.') && !group.ends_with(".k8s.io");
     add(
         writes && is_custom && group != sympozium_api::labels::GROUP,

@@ -7,10 +7,7 @@ fn words(list: &str) -> Vec<String> {
         "core" => String::new(),
         _ => word.to_owned(),
     };
-    list.split(',')
-        .filter(|it| !it.is_empty())
-        .map(word)
-        .collect()
+    list.split(',').filter(|it| !it.is_empty()).map(word).collect()
 }
 
 fn rule(groups: &str, resources: &str, verbs: &str, names: &str) -> Rule {
@@ -24,11 +21,7 @@ fn rule(groups: &str, resources: &str, verbs: &str, names: &str) -> Rule {
 }
 
 fn path(path: &str) -> Rule {
-    Rule {
-        verbs: words("get"),
-        non_resource_urls: words(path),
-        ..Rule::default()
-    }
+    Rule { verbs: words("get"), non_resource_urls: words(path), ..Rule::default() }
 }
 
 #[test]
@@ -40,39 +33,19 @@ fn rights_that_lead_to_more_rights_are_found() {
         ("core", "pods/*", "get", Some(E::Wildcard)),
         ("apps", "*/scale", "patch", Some(E::Wildcard)),
         ("core", "pods", "*", Some(E::Wildcard)),
-        (
-            "rbac.authorization.k8s.io",
-            "roles",
-            "escalate",
-            Some(E::Verb),
-        ),
-        (
-            "rbac.authorization.k8s.io",
-            "clusterroles",
-            "bind",
-            Some(E::Verb),
-        ),
+        ("rbac.authorization.k8s.io", "roles", "escalate", Some(E::Verb)),
+        ("rbac.authorization.k8s.io", "clusterroles", "bind", Some(E::Verb)),
         ("core", "users", "impersonate", Some(E::Verb)),
         ("certificates.k8s.io", "signers", "approve", Some(E::Verb)),
         ("core", "pods/exec", "create", Some(E::PodAccess)),
         ("core", "pods/exec", "get", Some(E::PodAccess)),
         ("core", "pods/attach", "create", Some(E::PodAccess)),
         ("core", "pods/portforward", "create", Some(E::PodAccess)),
-        (
-            "core",
-            "pods/ephemeralcontainers",
-            "patch",
-            Some(E::PodAccess),
-        ),
+        ("core", "pods/ephemeralcontainers", "patch", Some(E::PodAccess)),
         ("core", "pods", "create", Some(E::PodWrite)),
         ("core", "pods", "delete", Some(E::PodWrite)),
         ("core", "pods/binding", "create", Some(E::PodWrite)),
-        (
-            "core",
-            "replicationcontrollers",
-            "update",
-            Some(E::PodWrite),
-        ),
+        ("core", "replicationcontrollers", "update", Some(E::PodWrite)),
         ("apps", "deployments", "patch", Some(E::PodWrite)),
         ("extensions", "deployments", "patch", Some(E::PodWrite)),
         ("batch", "cronjobs", "create", Some(E::PodWrite)),
@@ -82,46 +55,16 @@ fn rights_that_lead_to_more_rights_are_found() {
         ("core", "secrets", "list", Some(E::Secret)),
         ("core", "secrets", "patch", Some(E::Secret)),
         ("core", "secrets/status", "get", Some(E::Secret)),
-        (
-            "rbac.authorization.k8s.io",
-            "rolebindings",
-            "create",
-            Some(E::Rbac),
-        ),
-        (
-            "certificates.k8s.io",
-            "certificatesigningrequests/approval",
-            "update",
-            Some(E::Certificate),
-        ),
-        (
-            "admissionregistration.k8s.io",
-            "mutatingwebhookconfigurations",
-            "create",
-            Some(E::Api),
-        ),
-        (
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
-            "update",
-            Some(E::Api),
-        ),
+        ("rbac.authorization.k8s.io", "rolebindings", "create", Some(E::Rbac)),
+        ("certificates.k8s.io", "certificatesigningrequests/approval", "update", Some(E::Certificate)),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "create", Some(E::Api)),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "update", Some(E::Api)),
         ("core", "nodes/proxy", "get", Some(E::Proxy)),
         ("core", "services/proxy", "create", Some(E::Proxy)),
         ("core", "persistentvolumes", "create", Some(E::Volume)),
         ("sympozium.ai", "toolapprovals", "get", Some(E::Ourselves)),
-        (
-            "networking.k8s.io",
-            "networkpolicies",
-            "delete",
-            Some(E::Network),
-        ),
-        (
-            "cilium.io",
-            "ciliumnetworkpolicies",
-            "create",
-            Some(E::Network),
-        ),
+        ("networking.k8s.io", "networkpolicies", "delete", Some(E::Network)),
+        ("cilium.io", "ciliumnetworkpolicies", "create", Some(E::Network)),
         ("core", "namespaces", "patch", Some(E::Namespace)),
         ("core", "namespaces/finalize", "update", Some(E::Namespace)),
         ("core", "bindings", "create", Some(E::Node)),
@@ -139,21 +82,12 @@ fn rights_that_lead_to_more_rights_are_found() {
         ("apps", "deployments/scale", "patch", None),
         ("batch", "jobs", "watch", None),
         ("rbac.authorization.k8s.io", "roles", "list", None),
-        (
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
-            "get",
-            None,
-        ),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "get", None),
         ("apps", "secrets", "get", None),
     ] {
         let asked = rule(groups, resources, verbs, "");
         let expected: Vec<_> = expected.map(|it| (it, asked.clone())).into_iter().collect();
-        assert_eq!(
-            escalations(&asked),
-            expected,
-            "{groups} {resources} {verbs}"
-        );
+        assert_eq!(escalations(&asked), expected, "{groups} {resources} {verbs}");
     }
     let metrics = path("/metrics");
     assert_eq!(escalations(&metrics), [(E::Path, metrics.clone())]);
@@ -179,80 +113,30 @@ fn a_rule_of_many_words_is_looked_at_word_by_word() {
 #[test]
 fn rules_cover_as_in_kubernetes() {
     for (held, asked, covered) in [
+        (vec![rule("core", "pods", "get,list", "")], rule("core", "pods", "get", ""), true),
+        (vec![rule("core", "pods", "get", "")], rule("core", "pods", "get,list", ""), false),
         (
-            vec![rule("core", "pods", "get,list", "")],
-            rule("core", "pods", "get", ""),
-            true,
-        ),
-        (
-            vec![rule("core", "pods", "get", "")],
-            rule("core", "pods", "get,list", ""),
-            false,
-        ),
-        (
-            vec![
-                rule("core", "pods", "get", ""),
-                rule("core", "pods", "list", ""),
-            ],
+            vec![rule("core", "pods", "get", ""), rule("core", "pods", "list", "")],
             rule("core", "pods", "get,list", ""),
             true,
         ),
-        (
-            vec![rule("*", "*", "*", "")],
-            rule("apps", "deployments/scale", "patch", "x"),
-            true,
-        ),
+        (vec![rule("*", "*", "*", "")], rule("apps", "deployments/scale", "patch", "x"), true),
         (vec![rule("*", "*", "*", "")], path("/metrics"), false),
-        (
-            vec![rule("apps", "*/scale", "patch", "")],
-            rule("apps", "deployments/scale", "patch", ""),
-            true,
-        ),
-        (
-            vec![rule("apps", "*/scale", "patch", "")],
-            rule("apps", "deployments", "patch", ""),
-            false,
-        ),
-        (
-            vec![rule("apps", "deployments", "patch", "")],
-            rule("apps", "deployments/scale", "patch", ""),
-            false,
-        ),
-        (
-            vec![rule("core", "configmaps", "get", "a,b")],
-            rule("core", "configmaps", "get", "a"),
-            true,
-        ),
-        (
-            vec![rule("core", "configmaps", "get", "a")],
-            rule("core", "configmaps", "get", ""),
-            false,
-        ),
-        (
-            vec![rule("core", "configmaps", "get", "")],
-            rule("core", "configmaps", "get", "a"),
-            true,
-        ),
-        (
-            vec![rule("core", "pods", "get", "")],
-            rule("*", "pods", "get", ""),
-            false,
-        ),
+        (vec![rule("apps", "*/scale", "patch", "")], rule("apps", "deployments/scale", "patch", ""), true),
+        (vec![rule("apps", "*/scale", "patch", "")], rule("apps", "deployments", "patch", ""), false),
+        (vec![rule("apps", "deployments", "patch", "")], rule("apps", "deployments/scale", "patch", ""), false),
+        (vec![rule("core", "configmaps", "get", "a,b")], rule("core", "configmaps", "get", "a"), true),
+        (vec![rule("core", "configmaps", "get", "a")], rule("core", "configmaps", "get", ""), false),
+        (vec![rule("core", "configmaps", "get", "")], rule("core", "configmaps", "get", "a"), true),
+        (vec![rule("core", "pods", "get", "")], rule("*", "pods", "get", ""), false),
         (vec![path("/healthz,/api/*")], path("/api/v1"), true),
         (vec![path("/healthz")], path("/healthz,/metrics"), false),
         (vec![], rule("core", "pods", "get", ""), false),
         (vec![], rule("", "", "", ""), true),
     ] {
-        assert_eq!(
-            covers(&held, &asked).map(|missing| missing.is_none()),
-            Ok(covered),
-            "{held:?} {asked:?}"
-        );
+        assert_eq!(covers(&held, &asked).map(|missing| missing.is_none()), Ok(covered), "{held:?} {asked:?}");
     }
-    let missing = covers(
-        &[rule("core", "pods", "get", "")],
-        &rule("core", "pods,services", "get,list", ""),
-    );
+    let missing = covers(&[rule("core", "pods", "get", "")], &rule("core", "pods,services", "get,list", ""));
     assert_eq!(missing, Ok(Some(rule("core", "services", "get", ""))));
 }
 
@@ -278,10 +162,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         words(&["", "apps", "*"]),
         words(&["pods", "pods/log", "*/log", "*", "secrets"]),
         words(&["get", "list", "*"]),
-        prop::collection::vec(
-            prop::sample::select(&["a", "b"][..]).prop_map(str::to_owned),
-            0..3,
-        ),
+        prop::collection::vec(prop::sample::select(&["a", "b"][..]).prop_map(str::to_owned), 0..3),
     )
         .prop_map(|(api_groups, resources, verbs, resource_names)| Rule {
             api_groups,

@@ -32,11 +32,7 @@ pub fn check(plan: &RunPlan) -> Result<(), RenderError> {
 }
 
 /// The part of a role that every run has, once.
-pub fn find<'a>(
-    plan: &'a RunPlan,
-    role: &Role,
-    name: &'static str,
-) -> Result<&'a Part, RenderError> {
+pub fn find<'a>(plan: &'a RunPlan, role: &Role, name: &'static str) -> Result<&'a Part, RenderError> {
     let mut parts = plan.parts.iter().filter(|part| part.role == *role);
     match (parts.next(), parts.next()) {
         (Some(part), None) => Ok(part),
@@ -46,17 +42,11 @@ pub fn find<'a>(
 }
 
 fn twice(kind: &'static str, name: &str) -> RenderError {
-    RenderError::Twice {
-        kind,
-        name: name.to_owned(),
-    }
+    RenderError::Twice { kind, name: name.to_owned() }
 }
 
 fn named(what: &'static str, name: &str) -> Result<(), RenderError> {
-    LabelName::new(name).check().map_err(|_| RenderError::Name {
-        what,
-        name: name.to_owned(),
-    })
+    LabelName::new(name).check().map_err(|_| RenderError::Name { what, name: name.to_owned() })
 }
 
 /// The volume that a mount names.
@@ -64,10 +54,7 @@ pub fn volume<'a>(plan: &'a RunPlan, name: &str) -> Result<&'a PlanVolume, Rende
     let mut volumes = plan.volumes.iter();
     volumes
         .find(|volume| volume.name.0 == name)
-        .ok_or_else(|| RenderError::Missing {
-            what: "volume",
-            name: name.to_owned(),
-        })
+        .ok_or_else(|| RenderError::Missing { what: "volume", name: name.to_owned() })
 }
 
 /// Invariant 1 of the design, once more where it would take effect: no credential, and no way round the door.
@@ -111,10 +98,8 @@ fn agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
 /// Whether somebody mounts it as the files through which a skill gets its commands.
 fn is_ipc(plan: &RunPlan, volume: &str) -> bool {
     let mounts = plan.parts.iter().flat_map(|part| &part.mounts);
-    mounts
-        .filter(|mount| mount.volume.0 == volume)
-        .any(|mount| {
-            let rest = mount.path.as_str().strip_prefix(place::IPC);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+    mounts.filter(|mount| mount.volume.0 == volume).any(|mount| {
+        let rest = mount.path.as_str().strip_prefix(place::IPC);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapKeySelector, Container, EnvVar, EnvVarSource, ObjectFieldSelector,
-    ResourceFieldSelector, ResourceRequirements, SecretKeySelector, VolumeMount,
+    ConfigMapKeySelector, Container, EnvVar, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
+    ResourceRequirements, SecretKeySelector, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use sympozium_api::environment;
@@ -52,11 +52,7 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
         args.push(format!("--plan-digest={}", run.digest));
         args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
         if run.settings.certificates.is_some() {
-            args.push(format!(
-                "--certificates={}/{}",
-                place::INPUT,
-                key::CERTIFICATES
-            ));
+            args.push(format!("--certificates={}/{}", place::INPUT, key::CERTIFICATES));
         }
     }
     let mut mounts: Vec<VolumeMount> = part.mounts.iter().map(mount).collect();
@@ -82,10 +78,7 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
         env: filled(env),
         volume_mounts: filled(mounts),
         resources: Some(resources(&part.amounts)),
-        security_context: Some(security::of_container(
-            &run.plan.isolation.seccomp,
-            part.host_access.as_ref(),
-        )),
+        security_context: Some(security::of_container(&run.plan.isolation.seccomp, part.host_access.as_ref())),
         ..Container::default()
     })
 }
@@ -113,11 +106,7 @@ pub fn check_network(run: &Run<'_>) -> Result<Container, RenderError> {
 /// Copies the executor to where skills without one find it.
 pub fn copy_executor(run: &Run<'_>, image: &ImageRef) -> Container {
     let mut container = own(run, COPY_EXECUTOR, image.as_str(), None);
-    container.command = Some(vec![
-        "cp".to_owned(),
-        EXECUTOR_FILE.to_owned(),
-        EXECUTOR_COPY.to_owned(),
-    ]);
+    container.command = Some(vec!["cp".to_owned(), EXECUTOR_FILE.to_owned(), EXECUTOR_COPY.to_owned()]);
     container.volume_mounts = Some(vec![VolumeMount {
         name: EXECUTOR.to_owned(),
         mount_path: EXECUTOR_COPY.to_owned(),
@@ -141,10 +130,7 @@ fn own(run: &Run<'_>, name: &str, image: &str, policy: Option<ImagePullPolicy>) 
 
 /// Makes a container one that stays beside the agent (a native sidecar).
 pub fn beside(container: Container) -> Container {
-    Container {
-        restart_policy: Some("Always".to_owned()),
-        ..container
-    }
+    Container { restart_policy: Some("Always".to_owned()), ..container }
 }
 
 fn mount(mount: &Mount) -> VolumeMount {
@@ -173,11 +159,7 @@ fn proxy(secret: &str) -> impl Iterator<Item = EnvVar> {
             ..EnvVarSource::default()
         }),
     });
-    let past = past.map(|name| EnvVar {
-        name: name.to_owned(),
-        value: Some(NO_PROXY.to_owned()),
-        value_from: None,
-    });
+    let past = past.map(|name| EnvVar { name: name.to_owned(), value: Some(NO_PROXY.to_owned()), value_from: None });
     through.into_iter().chain(past)
 }
 
@@ -196,26 +178,20 @@ fn source(source: &environment::EnvVarSource) -> EnvVarSource {
             key: it.key.clone(),
             optional: it.optional,
         }),
-        config_map_key_ref: source
-            .config_map_key_ref
-            .as_ref()
-            .map(|it| ConfigMapKeySelector {
-                name: it.name.as_str().to_owned(),
-                key: it.key.clone(),
-                optional: it.optional,
-            }),
-        field_ref: source.field_ref.as_ref().map(|it| ObjectFieldSelector {
-            api_version: it.api_version.clone(),
-            field_path: it.field_path.clone(),
+        config_map_key_ref: source.config_map_key_ref.as_ref().map(|it| ConfigMapKeySelector {
+            name: it.name.as_str().to_owned(),
+            key: it.key.clone(),
+            optional: it.optional,
         }),
-        resource_field_ref: source
-            .resource_field_ref
+        field_ref: source
+            .field_ref
             .as_ref()
-            .map(|it| ResourceFieldSelector {
-                container_name: it.container_name.clone(),
-                resource: it.resource.clone(),
-                divisor: it.divisor.as_ref().map(|it| Quantity(it.to_string())),
-            }),
+            .map(|it| ObjectFieldSelector { api_version: it.api_version.clone(), field_path: it.field_path.clone() }),
+        resource_field_ref: source.resource_field_ref.as_ref().map(|it| ResourceFieldSelector {
+            container_name: it.container_name.clone(),
+            resource: it.resource.clone(),
+            divisor: it.divisor.as_ref().map(|it| Quantity(it.to_string())),
+        }),
     }
 }
 
@@ -233,11 +209,7 @@ fn amounts(cpu: (&str, &str), memory: (&str, &str)) -> ResourceRequirements {
             ("memory".to_owned(), Quantity(memory.to_owned())),
         ]))
     };
-    ResourceRequirements {
-        requests: both(cpu.0, memory.0),
-        limits: both(cpu.1, memory.1),
-        claims: None,
-    }
+    ResourceRequirements { requests: both(cpu.0, memory.0), limits: both(cpu.1, memory.1), claims: None }
 }
 
 const fn pull_policy(policy: ImagePullPolicy) -> &'static str {

@@ -3,9 +3,7 @@
 //! The order is that of creation. It is taken back from the end: bindings first, which works at once.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{
-    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
-};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use sympozium_api::labels::component;
 use sympozium_api::rbac::RbacRule;
 use sympozium_api::run_plan::Identity;
@@ -18,19 +16,12 @@ use super::{Output, Purpose, RenderError, Skeleton, Stage};
 /// The word of the ServiceAccount of the run's pods. It has no right, and no container its token for the API server.
 pub const POD: &str = "pod";
 /// The keys of a token's Secret, which are the files that clients look for.
-pub const TOKEN_KEYS: &[&str] = &[
-    key::API_SERVER_CERTIFICATE,
-    key::NAMESPACE,
-    key::IDENTITY_TOKEN,
-];
+pub const TOKEN_KEYS: &[&str] = &[key::API_SERVER_CERTIFICATE, key::NAMESPACE, key::IDENTITY_TOKEN];
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Adds the pod's own account, and every identity with its rights.
 pub fn render(run: &Run<'_>, output: &mut Output) -> Result<(), RenderError> {
-    output.add(
-        Stage::Grants,
-        account(run, POD, component::AGENT_RUN.into()),
-    );
+    output.add(Stage::Grants, account(run, POD, component::AGENT_RUN.into()));
     for identity in &run.plan.identities {
         render_one(run, identity, output)?;
     }
@@ -69,10 +60,7 @@ fn render_one(run: &Run<'_>, identity: &Identity, output: &mut Output) -> Result
     });
     output.add(Stage::Grants, secret);
     if !identity.namespace_rules.is_empty() {
-        let role = Role {
-            metadata: run.namespaced(&name, about),
-            rules: Some(rules(&identity.namespace_rules)),
-        };
+        let role = Role { metadata: run.namespaced(&name, about), rules: Some(rules(&identity.namespace_rules)) };
         let binding = RoleBinding {
             metadata: run.namespaced(&name, about),
             role_ref: role_ref(run, "Role", &name),
@@ -119,11 +107,7 @@ fn rules(rules: &[RbacRule]) -> Vec<PolicyRule> {
 }
 
 fn role_ref(run: &Run<'_>, kind: &str, word: &str) -> RoleRef {
-    RoleRef {
-        api_group: GROUP.to_owned(),
-        kind: kind.to_owned(),
-        name: run.names.of(word),
-    }
+    RoleRef { api_group: GROUP.to_owned(), kind: kind.to_owned(), name: run.names.of(word) }
 }
 
 fn subject(run: &Run<'_>, word: &str) -> Subject {

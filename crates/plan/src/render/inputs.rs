@@ -46,12 +46,7 @@ pub mod key {
 pub const PLAN: &str = "plan";
 
 /// Adds everything that parts read.
-pub fn render(
-    run: &Run<'_>,
-    plan: Vec<u8>,
-    texts: &[PackTexts<'_>],
-    output: &mut Output,
-) -> Result<(), RenderError> {
+pub fn render(run: &Run<'_>, plan: Vec<u8>, texts: &[PackTexts<'_>], output: &mut Output) -> Result<(), RenderError> {
     output.add(Stage::Inputs, plan_config_map(run, plan));
     output.add(Stage::Inputs, agent_config_map(run)?);
     for (number, texts) in texts.iter().enumerate() {
@@ -74,9 +69,7 @@ pub fn render(
         let secret = empty_secret(run, &word, component::RUN_INPUT, part.role.pack());
         output.skeletons.push(Skeleton {
             secret: run.names.of(&word),
-            purpose: Purpose::Input {
-                part: part.name.clone(),
-            },
+            purpose: Purpose::Input { part: part.name.clone() },
             keys,
         });
         output.add(Stage::Inputs, secret);
@@ -85,12 +78,7 @@ pub fn render(
 }
 
 /// A Secret that somebody else fills.
-pub fn empty_secret(
-    run: &Run<'_>,
-    word: &str,
-    component: &'static str,
-    pack: Option<&str>,
-) -> Secret {
+pub fn empty_secret(run: &Run<'_>, word: &str, component: &'static str, pack: Option<&str>) -> Secret {
     Secret {
         metadata: run.namespaced(word, About { component, pack }),
         type_: Some("Opaque".to_owned()),
@@ -127,10 +115,7 @@ fn input_word(plan: &RunPlan, part: &Part) -> Result<String, RenderError> {
     let is_its = |source: &VolumeSource| matches!(source, VolumeSource::Input { part: it } if *it == part.name);
     let mut volumes = plan.volumes.iter();
     let volume = volumes.find(|volume| is_its(&volume.source));
-    let volume = volume.ok_or_else(|| RenderError::Missing {
-        what: "the input of part",
-        name: part.name.0.clone(),
-    })?;
+    let volume = volume.ok_or_else(|| RenderError::Missing { what: "the input of part", name: part.name.0.clone() })?;
     word("a volume", &volume.name.0)
 }
 
@@ -145,12 +130,7 @@ fn plan_config_map(run: &Run<'_>, plan: Vec<u8>) -> ConfigMap {
         Ok(text) => (Some(entry(key::PLAN, text)), None),
         Err(bytes) => (None, Some(entry(key::PLAN, ByteString(bytes.into_bytes())))),
     };
-    ConfigMap {
-        metadata: run.namespaced(PLAN, component::PLAN),
-        data,
-        binary_data,
-        immutable: Some(true),
-    }
+    ConfigMap { metadata: run.namespaced(PLAN, component::PLAN), data, binary_data, immutable: Some(true) }
 }
 
 fn agent_config_map(run: &Run<'_>) -> Result<ConfigMap, RenderError> {
@@ -158,10 +138,7 @@ fn agent_config_map(run: &Run<'_>) -> Result<ConfigMap, RenderError> {
     let view = canonical(&agent_view(run.plan))?;
     Ok(ConfigMap {
         metadata: run.namespaced(&input_word(run.plan, agent)?, component::RUN_INPUT),
-        data: Some(entry(
-            key::AGENT,
-            String::from_utf8_lossy(&view).into_owned(),
-        )),
+        data: Some(entry(key::AGENT, String::from_utf8_lossy(&view).into_owned())),
         immutable: Some(true),
         ..ConfigMap::default()
     })
@@ -177,17 +154,11 @@ fn is_mounted(plan: &RunPlan, pack: &str) -> bool {
 }
 
 /// The texts of a pack, with their number.
-pub fn texts_of<'t, 'a>(
-    texts: &'t [PackTexts<'a>],
-    pack: &str,
-) -> Result<(usize, &'t PackTexts<'a>), RenderError> {
+pub fn texts_of<'t, 'a>(texts: &'t [PackTexts<'a>], pack: &str) -> Result<(usize, &'t PackTexts<'a>), RenderError> {
     let mut numbered = texts.iter().enumerate();
     numbered
         .find(|(_, texts)| texts.pack == pack)
-        .ok_or_else(|| RenderError::Missing {
-            what: "the texts of pack",
-            name: pack.to_owned(),
-        })
+        .ok_or_else(|| RenderError::Missing { what: "the texts of pack", name: pack.to_owned() })
 }
 
 /// The word of the ConfigMap with the texts of this number.
@@ -214,10 +185,7 @@ fn planned(plan: &RunPlan, texts: &PackTexts<'_>) -> Result<(), RenderError> {
                 if *pack == texts.pack && skill.name == name.as_str() && *digest == found)
         });
         if !is_planned {
-            return Err(RenderError::OtherTexts {
-                pack: texts.pack.clone(),
-                skill: skill.name.as_str().to_owned(),
-            });
+            return Err(RenderError::OtherTexts { pack: texts.pack.clone(), skill: skill.name.as_str().to_owned() });
         }
     }
     Ok(())
@@ -238,10 +206,7 @@ fn texts_config_map(run: &Run<'_>, number: usize, texts: &PackTexts<'_>) -> Conf
             }
         }
     }
-    let about = About {
-        component: component::SKILL_PACK,
-        pack: Some(&texts.pack),
-    };
+    let about = About { component: component::SKILL_PACK, pack: Some(&texts.pack) };
     ConfigMap {
         metadata: run.namespaced(&texts_word(number), about),
         data: Some(data),
@@ -251,11 +216,7 @@ fn texts_config_map(run: &Run<'_>, number: usize, texts: &PackTexts<'_>) -> Conf
 }
 
 /// A workspace that is there until the hooks after the run have ended.
-fn claim(
-    run: &Run<'_>,
-    volume: &PlanVolume,
-    size: &str,
-) -> Result<PersistentVolumeClaim, RenderError> {
+fn claim(run: &Run<'_>, volume: &PlanVolume, size: &str) -> Result<PersistentVolumeClaim, RenderError> {
     let class = run.settings.storage_class.as_ref();
     Ok(PersistentVolumeClaim {
         metadata: run.namespaced(&word("a volume", &volume.name.0)?, component::WORKSPACE),

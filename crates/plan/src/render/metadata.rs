@@ -38,20 +38,12 @@ pub struct About<'a> {
 
 impl From<&'static str> for About<'_> {
     fn from(component: &'static str) -> Self {
-        Self {
-            component,
-            pack: None,
-        }
+        Self { component, pack: None }
     }
 }
 
 impl<'a> Run<'a> {
-    pub fn new(
-        plan: &'a RunPlan,
-        settings: &'a RenderSettings,
-        names: &'a Names,
-        digest: &'a Digest,
-    ) -> Self {
+    pub fn new(plan: &'a RunPlan, settings: &'a RenderSettings, names: &'a Names, digest: &'a Digest) -> Self {
         let uid = label_value(plan.run.uid.as_str());
         let labels = [
             (labels::RUN, label_value(plan.run.name.as_str())),
@@ -62,14 +54,7 @@ impl<'a> Run<'a> {
             (labels::APP_MANAGED_BY, labels::CONTROLLER.to_owned()),
         ];
         let labels = labels.map(|(name, value)| (name.to_owned(), value));
-        Self {
-            plan,
-            settings,
-            names,
-            digest,
-            uid,
-            labels: labels.into(),
-        }
+        Self { plan, settings, names, digest, uid, labels: labels.into() }
     }
 
     /// Of an object in the run's namespace: the run owns it.
@@ -93,21 +78,13 @@ impl<'a> Run<'a> {
     }
 
     /// Of a pod, with annotations for its runtime.
-    pub fn pod(
-        &self,
-        component: &'static str,
-        annotations: BTreeMap<String, String>,
-    ) -> ObjectMeta {
+    pub fn pod(&self, component: &'static str, annotations: BTreeMap<String, String>) -> ObjectMeta {
         let mut labels = self.labels(component.into());
         labels.insert(labels::ROLE.to_owned(), AGENT_ROLE.to_owned());
         let mut all = self.annotations();
         all.insert(SAFE_TO_EVICT.to_owned(), "false".to_owned());
         all.extend(annotations);
-        ObjectMeta {
-            labels: Some(labels),
-            annotations: Some(all),
-            ..ObjectMeta::default()
-        }
+        ObjectMeta { labels: Some(labels), annotations: Some(all), ..ObjectMeta::default() }
     }
 
     /// Selects every pod of this run, and no other.

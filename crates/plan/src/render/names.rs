@@ -43,13 +43,7 @@ impl Names {
             .as_str()
             .chars()
             .take(READABLE)
-            .map(|letter| {
-                if letter.is_ascii_lowercase() || letter.is_ascii_digit() {
-                    letter
-                } else {
-                    '-'
-                }
-            })
+            .map(|letter| if letter.is_ascii_lowercase() || letter.is_ascii_digit() { letter } else { '-' })
             .collect();
         stem.truncate(stem.trim_end_matches('-').len());
         let leading = stem.len() - stem.trim_start_matches('-').len();
@@ -78,22 +72,15 @@ pub(super) fn word(what: &'static str, name: &str) -> Result<String, RenderError
     let word = name.replace('-', "");
     let ours = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if word.is_empty() || word.len() > WORD || !word.bytes().all(ours) {
-        return Err(RenderError::Name {
-            what,
-            name: name.to_owned(),
-        });
+        return Err(RenderError::Name { what, name: name.to_owned() });
     }
     Ok(word)
 }
 
 /// Whether a name has the form of [`object_name`]: it ends in the digits of a UID, or in those and a word.
 pub fn is_of_a_run(name: &str) -> bool {
-    let is_uid = |part: &str| {
-        part.len() == UID_DIGITS
-            && part
-                .bytes()
-                .all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
-    };
+    let is_uid =
+        |part: &str| part.len() == UID_DIGITS && part.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
     let mut parts = name.rsplit('-');
     let last = parts.next().unwrap_or_default();
     let before = parts.next();
@@ -113,17 +100,12 @@ pub fn label_value(name: &str) -> String {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
-    if bytes.len() <= LABEL_VALUE
-        && bytes.iter().all(|byte| inner(*byte))
-        && ends(bytes.first())
-        && ends(bytes.last())
+    if bytes.len() <= LABEL_VALUE && bytes.iter().all(|byte| inner(*byte)) && ends(bytes.first()) && ends(bytes.last())
     {
         return name.to_owned();
     }
     let kept = name.bytes().take(KEPT);
-    let mut value: String = kept
-        .map(|byte| if inner(byte) { char::from(byte) } else { '-' })
-        .collect();
+    let mut value: String = kept.map(|byte| if inner(byte) { char::from(byte) } else { '-' }).collect();
     if !ends(value.as_bytes().first()) {
         value.replace_range(..value.len().min(1), "x");
     }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::networking::v1::{
-    IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort,
-    NetworkPolicySpec,
+    IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -41,17 +40,11 @@ fn gateway(run: &Run<'_>) -> NetworkPolicyEgressRule {
     let settings = run.settings;
     let namespace = settings.system_namespace.as_str().to_owned();
     let pods = NetworkPolicyPeer {
-        namespace_selector: Some(selector(BTreeMap::from([(
-            NAMESPACE_NAME.to_owned(),
-            namespace,
-        )]))),
+        namespace_selector: Some(selector(BTreeMap::from([(NAMESPACE_NAME.to_owned(), namespace)]))),
         pod_selector: Some(selector(settings.gateway.pod_labels.clone())),
         ip_block: None,
     };
-    to(
-        vec![pods, block(settings.gateway.ip)],
-        settings.gateway.port,
-    )
+    to(vec![pods, block(settings.gateway.ip)], settings.gateway.port)
 }
 
 fn to(peers: Vec<NetworkPolicyPeer>, port: u16) -> NetworkPolicyEgressRule {
@@ -68,17 +61,11 @@ fn to(peers: Vec<NetworkPolicyPeer>, port: u16) -> NetworkPolicyEgressRule {
 fn block(ip: IpAddr) -> NetworkPolicyPeer {
     let bits = if ip.is_ipv4() { 32 } else { 128 };
     NetworkPolicyPeer {
-        ip_block: Some(IPBlock {
-            cidr: format!("{ip}/{bits}"),
-            except: None,
-        }),
+        ip_block: Some(IPBlock { cidr: format!("{ip}/{bits}"), except: None }),
         ..NetworkPolicyPeer::default()
     }
 }
 
 fn selector(labels: BTreeMap<String, String>) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(labels),
-        match_expressions: None,
-    }
+    LabelSelector { match_labels: Some(labels), match_expressions: None }
 }

@@ -1,8 +1,6 @@
 //! The pods of a run: one during it, and one after it where there are hooks.
 
-use k8s_openapi::api::core::v1::{
-    Container, HostAlias, LocalObjectReference, PodDNSConfig, PodSpec, PodTemplateSpec,
-};
+use k8s_openapi::api::core::v1::{Container, HostAlias, LocalObjectReference, PodDNSConfig, PodSpec, PodTemplateSpec};
 use sympozium_api::labels::component;
 use sympozium_api::names::ImageRef;
 use sympozium_api::run_plan::{Part, Role, Start};
@@ -19,9 +17,7 @@ const NO_NAME_SERVER: &str = "127.0.0.1";
 /// The order of its init containers is that of their start. Skills stay (they are native sidecars), so that hooks and the
 /// agent find them running; the kubelet ends them after agent and bridge.
 pub fn during(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
-    let parts: Vec<&Part> = (run.plan.parts.iter())
-        .filter(|part| !part.role.is_after())
-        .collect();
+    let parts: Vec<&Part> = (run.plan.parts.iter()).filter(|part| !part.role.is_after()).collect();
     let mut first = our_own(run, &parts)?;
     for part in &parts {
         if matches!(part.role, Role::Skill { .. } | Role::Sandbox) {
@@ -44,9 +40,7 @@ pub fn during(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec,
 
 /// The pod with the hooks after the agent, one after the other: all but the last are init containers.
 pub fn afterwards(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
-    let parts: Vec<&Part> = (run.plan.parts.iter())
-        .filter(|part| part.role.is_after())
-        .collect();
+    let parts: Vec<&Part> = (run.plan.parts.iter()).filter(|part| part.role.is_after()).collect();
     let mut first = our_own(run, &parts)?;
     for part in &parts {
         first.push(container::part(run, part)?);
@@ -104,18 +98,13 @@ fn template(
     if host_users == Some(false)
         && let Some(part) = host_network.or(host_pid)
     {
-        return Err(RenderError::HostAccessInUserNamespace {
-            part: part.name.clone(),
-        });
+        return Err(RenderError::HostAccessInUserNamespace { part: part.name.clone() });
     }
     let gateway = &run.settings.gateway;
     let placement = &plan.placement;
     let secrets = placement.image_pull_secrets.iter();
-    let secrets: Vec<_> = secrets
-        .map(|secret| LocalObjectReference {
-            name: secret.name.as_str().to_owned(),
-        })
-        .collect();
+    let secrets: Vec<_> =
+        secrets.map(|secret| LocalObjectReference { name: secret.name.as_str().to_owned() }).collect();
     let spec = PodSpec {
         restart_policy: Some("Never".to_owned()),
         service_account_name: Some(run.names.of(identities::POD)),
@@ -125,8 +114,7 @@ fn template(
         host_users,
         host_network: host_network.map(|_| true),
         host_pid: host_pid.map(|_| true),
-        runtime_class_name: (plan.isolation.runtime_class.as_ref())
-            .map(|class| class.as_str().to_owned()),
+        runtime_class_name: (plan.isolation.runtime_class.as_ref()).map(|class| class.as_str().to_owned()),
         termination_grace_period_seconds: Some(seconds(plan.deadlines.grace_seconds)),
         security_context: Some(security::of_pod(&plan.isolation.seccomp)),
         dns_policy: Some("None".to_owned()),
@@ -134,12 +122,8 @@ fn template(
             nameservers: Some(vec![NO_NAME_SERVER.to_owned()]),
             ..PodDNSConfig::default()
         }),
-        host_aliases: Some(vec![HostAlias {
-            ip: gateway.ip.to_string(),
-            hostnames: Some(vec![gateway.name.clone()]),
-        }]),
-        node_selector: (!placement.node_selector.is_empty())
-            .then(|| placement.node_selector.clone()),
+        host_aliases: Some(vec![HostAlias { ip: gateway.ip.to_string(), hostnames: Some(vec![gateway.name.clone()]) }]),
+        node_selector: (!placement.node_selector.is_empty()).then(|| placement.node_selector.clone()),
         image_pull_secrets: (!secrets.is_empty()).then_some(secrets),
         init_containers: Some(init_containers),
         containers,
@@ -147,10 +131,7 @@ fn template(
         ..PodSpec::default()
     };
     let annotations = volumes::gvisor_annotations(run, parts, injected);
-    Ok(PodTemplateSpec {
-        metadata: Some(run.pod(component, annotations)),
-        spec: Some(spec),
-    })
+    Ok(PodTemplateSpec { metadata: Some(run.pod(component, annotations)), spec: Some(spec) })
 }
 
 /// Seconds as Kubernetes counts them.

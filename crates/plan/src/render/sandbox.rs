@@ -28,11 +28,7 @@ pub fn render(run: &Run<'_>, mut template: PodTemplateSpec) -> Result<Sandbox, R
         // A Job would keep the time; here the kubelet does.
         spec.active_deadline_seconds = Some(seconds(run.plan.deadlines.ceiling_seconds));
     }
-    Ok(Sandbox {
-        version,
-        metadata,
-        pod_template: template,
-    })
+    Ok(Sandbox { version, metadata, pod_template: template })
 }
 
 impl Sandbox {
@@ -68,11 +64,7 @@ impl Serialize for Sandbox {
             api_version: self.version.api_version(),
             kind: Self::KIND,
             metadata: &self.metadata,
-            spec: Spec {
-                replicas,
-                operating_mode,
-                pod_template: &self.pod_template,
-            },
+            spec: Spec { replicas, operating_mode, pod_template: &self.pod_template },
         }
         .serialize(serializer)
     }

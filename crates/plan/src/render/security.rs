@@ -1,8 +1,6 @@
 //! What holds every container in: the `restricted` level of Pod Security, and a root file system that nobody writes.
 
-use k8s_openapi::api::core::v1::{
-    Capabilities, PodSecurityContext, SeccompProfile, SecurityContext,
-};
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 use sympozium_api::sandbox::{self, SeccompProfileType};
 use sympozium_api::skill_pack::HostAccess;
 
@@ -23,17 +21,10 @@ pub fn of_pod(seccomp: &sandbox::SeccompProfile) -> PodSecurityContext {
 }
 
 /// For a container. Only access to the node, which a policy must have named, loosens anything.
-pub fn of_container(
-    seccomp: &sandbox::SeccompProfile,
-    host_access: Option<&HostAccess>,
-) -> SecurityContext {
+pub fn of_container(seccomp: &sandbox::SeccompProfile, host_access: Option<&HostAccess>) -> SecurityContext {
     let access = host_access.filter(|access| access.enabled);
     let privileged = access.is_some_and(|access| access.privileged);
-    let user = if access.is_some_and(|access| access.run_as_root) {
-        ROOT
-    } else {
-        USER
-    };
+    let user = if access.is_some_and(|access| access.run_as_root) { ROOT } else { USER };
     SecurityContext {
         run_as_non_root: Some(user != ROOT),
         run_as_user: Some(user),
@@ -42,10 +33,7 @@ pub fn of_container(
         allow_privilege_escalation: Some(privileged),
         privileged: privileged.then_some(true),
         read_only_root_filesystem: Some(true),
-        capabilities: (!privileged).then(|| Capabilities {
-            add: None,
-            drop: Some(vec!["ALL".to_owned()]),
-        }),
+        capabilities: (!privileged).then(|| Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
         seccomp_profile: Some(profile(seccomp)),
         ..SecurityContext::default()
     }
@@ -57,8 +45,5 @@ fn profile(profile: &sandbox::SeccompProfile) -> SeccompProfile {
         SeccompProfileType::Localhost => "Localhost",
         SeccompProfileType::Unconfined => "Unconfined",
     };
-    SeccompProfile {
-        type_: type_.to_owned(),
-        localhost_profile: profile.localhost_profile.clone(),
-    }
+    SeccompProfile { type_: type_.to_owned(), localhost_profile: profile.localhost_profile.clone() }
 }

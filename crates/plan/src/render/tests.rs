@@ -16,10 +16,7 @@ use crate::plan::tests::world::World;
 use crate::plan::{PackTexts, PlanSettings, plan};
 
 /// The plan and the texts of an admitted run; the reasons when it is not.
-fn with_plan<T>(
-    world: &World,
-    look: impl FnOnce(&RunPlan, &[PackTexts<'_>]) -> T,
-) -> Result<T, Vec<Reason>> {
+fn with_plan<T>(world: &World, look: impl FnOnce(&RunPlan, &[PackTexts<'_>]) -> T) -> Result<T, Vec<Reason>> {
     world.admitted(|input, admitted| {
         let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");
         look(&planned.plan, &planned.texts)

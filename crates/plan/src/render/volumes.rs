@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapProjection, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,
-    KeyToPath, PersistentVolumeClaimVolumeSource, ProjectedVolumeSource, SecretProjection,
-    SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
+    ConfigMapProjection, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, KeyToPath,
+    PersistentVolumeClaimVolumeSource, ProjectedVolumeSource, SecretProjection, SecretVolumeSource,
+    ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize as _;
@@ -38,11 +38,7 @@ const TEXT_MODE: i32 = 0o444;
 const PROGRAM_MODE: i32 = 0o555;
 
 /// The volumes that these parts mount, in the plan's order.
-pub fn of_parts(
-    run: &Run<'_>,
-    parts: &[&Part],
-    texts: &[PackTexts<'_>],
-) -> Result<Vec<Volume>, RenderError> {
+pub fn of_parts(run: &Run<'_>, parts: &[&Part], texts: &[PackTexts<'_>]) -> Result<Vec<Volume>, RenderError> {
     for mount in parts.iter().flat_map(|part| &part.mounts) {
         check::volume(run.plan, &mount.volume.0)?;
     }
@@ -57,11 +53,7 @@ pub fn executor() -> Volume {
 }
 
 /// What gVisor must be told about scratch space that containers share, or sockets and events in it do not work.
-pub fn gvisor_annotations(
-    run: &Run<'_>,
-    parts: &[&Part],
-    injected: bool,
-) -> BTreeMap<String, String> {
+pub fn gvisor_annotations(run: &Run<'_>, parts: &[&Part], injected: bool) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::new();
     let mut share = |volume: &str, medium: Medium| {
         let type_ = match medium {
@@ -94,10 +86,7 @@ fn mounts(parts: &[&Part], volume: &VolumeName) -> usize {
 
 fn one(run: &Run<'_>, volume: &PlanVolume, texts: &[PackTexts<'_>]) -> Result<Volume, RenderError> {
     let name = volume.name.0.as_str();
-    let empty = Volume {
-        name: name.to_owned(),
-        ..Volume::default()
-    };
+    let empty = Volume { name: name.to_owned(), ..Volume::default() };
     Ok(match &volume.source {
         VolumeSource::Scratch { medium, size } => scratch(name, *medium, &size.text()),
         VolumeSource::Kept { .. } => Volume {
@@ -107,15 +96,11 @@ fn one(run: &Run<'_>, volume: &PlanVolume, texts: &[PackTexts<'_>]) -> Result<Vo
             }),
             ..empty
         },
-        VolumeSource::Texts { pack, programs } => Volume {
-            config_map: Some(pack_texts(run, pack, *programs, texts)?),
-            ..empty
-        },
+        VolumeSource::Texts { pack, programs } => {
+            Volume { config_map: Some(pack_texts(run, pack, *programs, texts)?), ..empty }
+        }
         VolumeSource::Input { part } => input(run, part, empty)?,
-        VolumeSource::Token { identity } => Volume {
-            secret: Some(token(run, identity)?),
-            ..empty
-        },
+        VolumeSource::Token { identity } => Volume { secret: Some(token(run, identity)?), ..empty },
         VolumeSource::Secret { secret } => Volume {
             secret: Some(SecretVolumeSource {
                 secret_name: Some(secret.as_str().to_owned()),
@@ -132,13 +117,9 @@ fn one(run: &Run<'_>, volume: &PlanVolume, texts: &[PackTexts<'_>]) -> Result<Vo
             }),
             ..empty
         },
-        VolumeSource::Host { path } => Volume {
-            host_path: Some(HostPathVolumeSource {
-                path: path.as_str().to_owned(),
-                type_: None,
-            }),
-            ..empty
-        },
+        VolumeSource::Host { path } => {
+            Volume { host_path: Some(HostPathVolumeSource { path: path.as_str().to_owned(), type_: None }), ..empty }
+        }
         VolumeSource::Declared { volume } => declared(name, volume)?,
     })
 }
@@ -156,10 +137,7 @@ fn scratch(name: &str, medium: Medium, size: &str) -> Volume {
 
 /// What a part reads about the run, put together from what is its own.
 fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, RenderError> {
-    let part = run.plan.part(part).ok_or_else(|| RenderError::Missing {
-        what: "part",
-        name: part.0.clone(),
-    })?;
+    let part = run.plan.part(part).ok_or_else(|| RenderError::Missing { what: "part", name: part.0.clone() })?;
     let name = inputs::input_name(run, part)?;
     if part.role == Role::Agent {
         let view = ConfigMapVolumeSource {
@@ -167,23 +145,14 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
             items: Some(vec![item(key::AGENT, TEXT_MODE)]),
             ..ConfigMapVolumeSource::default()
         };
-        return Ok(Volume {
-            config_map: Some(view),
-            ..empty
-        });
+        return Ok(Volume { config_map: Some(view), ..empty });
     }
     let keys = inputs::keys(run, part);
     let items = keys.iter().map(|key| item(key, SECRET_MODE)).collect();
     if part.role != Role::Bridge {
-        let secret = SecretVolumeSource {
-            secret_name: Some(name),
-            items: Some(items),
-            ..SecretVolumeSource::default()
-        };
-        return Ok(Volume {
-            secret: Some(secret),
-            ..empty
-        });
+        let secret =
+            SecretVolumeSource { secret_name: Some(name), items: Some(items), ..SecretVolumeSource::default() };
+        return Ok(Volume { secret: Some(secret), ..empty });
     }
     let plan = VolumeProjection {
         config_map: Some(ConfigMapProjection {
@@ -194,11 +163,7 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
         ..VolumeProjection::default()
     };
     let secret = VolumeProjection {
-        secret: Some(SecretProjection {
-            name,
-            items: Some(items),
-            optional: None,
-        }),
+        secret: Some(SecretProjection { name, items: Some(items), optional: None }),
         ..VolumeProjection::default()
     };
     let token = VolumeProjection {
@@ -209,39 +174,21 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
         }),
         ..VolumeProjection::default()
     };
-    let projected = ProjectedVolumeSource {
-        default_mode: Some(SECRET_MODE),
-        sources: Some(vec![plan, secret, token]),
-    };
-    Ok(Volume {
-        projected: Some(projected),
-        ..empty
-    })
+    let projected = ProjectedVolumeSource { default_mode: Some(SECRET_MODE), sources: Some(vec![plan, secret, token]) };
+    Ok(Volume { projected: Some(projected), ..empty })
 }
 
 /// Keys are named one by one: a container does not start before all of them are there.
 fn item(key: &str, mode: i32) -> KeyToPath {
-    KeyToPath {
-        key: key.to_owned(),
-        path: key.to_owned(),
-        mode: Some(mode),
-    }
+    KeyToPath { key: key.to_owned(), path: key.to_owned(), mode: Some(mode) }
 }
 
 fn token(run: &Run<'_>, identity: &IdentityName) -> Result<SecretVolumeSource, RenderError> {
     let known = run.plan.identity(identity);
-    let known = known.ok_or_else(|| RenderError::Missing {
-        what: "identity",
-        name: identity.0.clone(),
-    })?;
+    let known = known.ok_or_else(|| RenderError::Missing { what: "identity", name: identity.0.clone() })?;
     Ok(SecretVolumeSource {
         secret_name: Some(identities::token_secret(run, known)?),
-        items: Some(
-            identities::TOKEN_KEYS
-                .iter()
-                .map(|key| item(key, SECRET_MODE))
-                .collect(),
-        ),
+        items: Some(identities::TOKEN_KEYS.iter().map(|key| item(key, SECRET_MODE)).collect()),
         ..SecretVolumeSource::default()
     })
 }
@@ -281,10 +228,7 @@ fn pack_texts(
 /// Scratch space of a user with a bound: without one it could fill the node's disk. A volume that does not say what it is
 /// is scratch space too.
 fn with_size(mut volume: Volume) -> Volume {
-    let is_empty = Volume {
-        name: String::new(),
-        ..volume.clone()
-    } == Volume::default();
+    let is_empty = Volume { name: String::new(), ..volume.clone() } == Volume::default();
     if is_empty {
         volume.empty_dir = Some(EmptyDirVolumeSource::default());
     }
@@ -297,9 +241,7 @@ fn with_size(mut volume: Volume) -> Volume {
 
 /// A volume as a user wrote it, under our name. What our types do not know is refused, because it would be lost.
 fn declared(name: &str, volume: &open::Volume) -> Result<Volume, RenderError> {
-    let unknown = || RenderError::UnknownVolume {
-        name: volume.name.as_str().to_owned(),
-    };
+    let unknown = || RenderError::UnknownVolume { name: volume.name.as_str().to_owned() };
     let mut written = serde_json::Map::new();
     written.insert("name".to_owned(), Value::from(name));
     for (key, value) in &volume.source {

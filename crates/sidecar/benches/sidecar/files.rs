@@ -18,10 +18,7 @@ pub struct Asker {
 impl Asker {
     pub fn new(ipc: &Path) -> Self {
         let volume = Volume::open(ipc).expect("the volume");
-        Self {
-            requester: Requester::open(&volume, WatchMode::Automatic),
-            next: 1,
-        }
+        Self { requester: Requester::open(&volume, WatchMode::Automatic), next: 1 }
     }
 
     /// Has `line` executed, and says how long that took from request to result.

@@ -18,11 +18,7 @@ impl Caller {
         let request = format!(
             "POST /skill/{skill} HTTP/1.1\r\nHost: bench\r\nX-Skill-Token: {token}\r\nContent-Length: 2\r\n\r\n{{}}"
         );
-        Self {
-            connection: BufReader::new(stream),
-            request: request.into_bytes(),
-            body: Vec::new(),
-        }
+        Self { connection: BufReader::new(stream), request: request.into_bytes(), body: Vec::new() }
     }
 
     /// Asks once, and makes sure that the skill ran and succeeded.
@@ -34,9 +30,7 @@ impl Caller {
         let mut first = true;
         loop {
             line.clear();
-            self.connection
-                .read_line(&mut line)
-                .expect("a line of the answer");
+            self.connection.read_line(&mut line).expect("a line of the answer");
             if first {
                 assert!(line.starts_with("HTTP/1.1 200"), "{line}");
                 first = false;
@@ -51,14 +45,8 @@ impl Caller {
             }
         }
         self.body.resize(length, 0);
-        self.connection
-            .read_exact(&mut self.body)
-            .expect("the body");
-        assert!(
-            self.body.starts_with(b"{\"status\":\"ok\""),
-            "{}",
-            String::from_utf8_lossy(&self.body)
-        );
+        self.connection.read_exact(&mut self.body).expect("the body");
+        assert!(self.body.starts_with(b"{\"status\":\"ok\""), "{}", String::from_utf8_lossy(&self.body));
     }
 }
 

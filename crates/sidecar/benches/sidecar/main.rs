@@ -65,8 +65,7 @@ fn serve_without_layers() {
         panic!("only `serve` can be without layers");
     };
     let bare = |config: Config| {
-        let mut config =
-            config.leaving_out(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
+        let mut config = config.leaving_out(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
         config.floor = Floor::none();
         config
     };
@@ -76,9 +75,7 @@ fn serve_without_layers() {
 
 fn serve_arguments(address: SocketAddr) -> Vec<String> {
     let address = address.to_string();
-    ["serve", "--listen", &address, "--skills-dir", "/usr/bin"]
-        .map(str::to_owned)
-        .to_vec()
+    ["serve", "--listen", &address, "--skills-dir", "/usr/bin"].map(str::to_owned).to_vec()
 }
 
 /// A port that was free a moment ago.
@@ -91,9 +88,7 @@ fn free_address() -> SocketAddr {
 fn start_server(program: &Path) -> (Sidecar, SocketAddr) {
     let address = free_address();
     let server = Sidecar::start_program(program, |_| serve_arguments(address));
-    let answers = wait_until(Duration::from_secs(30), || {
-        TcpStream::connect(address).is_ok()
-    });
+    let answers = wait_until(Duration::from_secs(30), || TcpStream::connect(address).is_ok());
     assert!(answers, "the server does not start");
     (server, address)
 }
@@ -101,10 +96,9 @@ fn start_server(program: &Path) -> (Sidecar, SocketAddr) {
 /// The rate of calls as a part of the raw rate, at the same concurrency.
 fn rates(suite: &mut Suite) {
     let own = std::env::current_exe().expect("this program");
-    for (name, program, least) in [
-        ("no layers", own.as_path(), 0.75),
-        ("container profile", sidecar::BINARY.as_path(), 0.65),
-    ] {
+    for (name, program, least) in
+        [("no layers", own.as_path(), 0.75), ("container profile", sidecar::BINARY.as_path(), 0.65)]
+    {
         let (server, address) = start_server(program);
         for connections in [1, 8, 64] {
             let callers = (0..connections).map(|_| Caller::new(address, TOKEN, "true"));
@@ -117,9 +111,7 @@ fn rates(suite: &mut Suite) {
                 })
                 .collect();
             suite.row(
-                &format!(
-                    "POST /skill/true, {name}, {connections} connections, against posix_spawn"
-                ),
+                &format!("POST /skill/true, {name}, {connections} connections, against posix_spawn"),
                 median(ratios),
                 "of the raw rate",
                 Target::AtLeast(least),
@@ -131,26 +123,13 @@ fn rates(suite: &mut Suite) {
 
 fn ipc_arguments(directory: &Path) -> Vec<String> {
     let place = |name: &str| directory.join(name).display().to_string();
-    let words = [
-        "ipc".into(),
-        "--ipc-dir".into(),
-        place("ipc"),
-        "--workspace".into(),
-        place("workspace"),
-    ];
+    let words = ["ipc".into(), "--ipc-dir".into(), place("ipc"), "--workspace".into(), place("workspace")];
     words.to_vec()
 }
 
 fn size(suite: &mut Suite) {
-    let bytes = std::fs::metadata(&*sidecar::BINARY)
-        .expect("the binary")
-        .len();
-    suite.row(
-        "static stripped binary",
-        bytes as f64 / 1e6,
-        "MB",
-        Target::AtMost(4.0),
-    );
+    let bytes = std::fs::metadata(&*sidecar::BINARY).expect("the binary").len();
+    suite.row("static stripped binary", bytes as f64 / 1e6, "MB", Target::AtMost(4.0));
 }
 
 /// The raw spawn of the same line, which bash runs in both cases where there is one.
@@ -196,12 +175,8 @@ fn polling_script() -> f64 {
     let script = directory.path().join("tool-executor.sh");
     // The one change: it runs on a volume of its own instead of the machine's /ipc.
     std::fs::write(&script, printed.replace("/ipc", &ipc.display().to_string())).expect("a script");
-    let mut child = command("bash")
-        .arg(&script)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the script starts");
+    let mut child =
+        command("bash").arg(&script).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the script starts");
     let mut asker = Asker::new(&ipc);
     let times = (0..ROUND).map(|_| millis(asker.ask(LINE))).collect();
     std::fs::write(ipc.join("done"), "done").expect("the end");
@@ -224,22 +199,9 @@ fn measure_idle(suite: &mut Suite, name: &str, sidecar: &Sidecar) {
     let before = sidecar.sleeps();
     std::thread::sleep(Duration::from_secs(10));
     let wake_ups = sidecar.sleeps() - before;
-    suite.row(
-        &format!("{name}, idle for 10 s, wake-ups"),
-        wake_ups as f64,
-        "wake-ups",
-        Target::AtMost(2.0),
-    );
-    println!(
-        "{name}: resident with its helpers {:.2} MiB",
-        sidecar.resident_of_all()
-    );
-    suite.row(
-        &format!("{name}, idle, resident"),
-        sidecar.resident(),
-        "MiB",
-        Target::AtMost(4.0),
-    );
+    suite.row(&format!("{name}, idle for 10 s, wake-ups"), wake_ups as f64, "wake-ups", Target::AtMost(2.0));
+    println!("{name}: resident with its helpers {:.2} MiB", sidecar.resident_of_all());
+    suite.row(&format!("{name}, idle, resident"), sidecar.resident(), "MiB", Target::AtMost(4.0));
 }
 
 fn growth(suite: &mut Suite) {
@@ -257,9 +219,7 @@ fn growth(suite: &mut Suite) {
     );
     flood(suite, &sidecar, &ipc.join("tools"));
     let (server, address) = start_server(&sidecar::BINARY);
-    let mut callers: Vec<_> = (0..8)
-        .map(|_| Caller::new(address, TOKEN, "true"))
-        .collect();
+    let mut callers: Vec<_> = (0..8).map(|_| Caller::new(address, TOKEN, "true")).collect();
     http::load(&mut callers, 400);
     let before = server.resident_of_all();
     http::load(&mut callers, MANY);
@@ -286,12 +246,7 @@ fn flood(suite: &mut Suite, sidecar: &Sidecar, tools: &Path) {
         answers(tools, "flood") == FLOOD
     });
     assert!(answered, "the flood was not answered");
-    suite.row(
-        "ipc, 100,000 request files at once, growth of the sidecar",
-        peak - before,
-        "MiB",
-        Target::AtMost(2.0),
-    );
+    suite.row("ipc, 100,000 request files at once, growth of the sidecar", peak - before, "MiB", Target::AtMost(2.0));
 }
 
 fn put_requests(tools: &Path, word: &str, count: usize) {
@@ -300,17 +255,14 @@ fn put_requests(tools: &Path, word: &str, count: usize) {
         let request = format!("{{\"id\":\"{id}\",\"argv\":[\"true\"]}}");
         let temporary = tools.join(".part.tmp");
         std::fs::write(&temporary, request).expect("a request");
-        std::fs::rename(&temporary, tools.join(format!("exec-request-{id}.json")))
-            .expect("a request");
+        std::fs::rename(&temporary, tools.join(format!("exec-request-{id}.json"))).expect("a request");
     }
 }
 
 fn answers(tools: &Path, word: &str) -> usize {
     let prefix = format!("exec-result-{word}-");
     let entries = std::fs::read_dir(tools).expect("the directory").flatten();
-    entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-        .count()
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count()
 }
 
 fn millis(duration: Duration) -> f64 {

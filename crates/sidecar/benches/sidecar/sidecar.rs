@@ -10,9 +10,8 @@ use sympozium_testkit::{as_user, processes, static_build};
 use tempfile::TempDir;
 
 /// The static binary.
-pub static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    static_build::shipped("sympozium-sidecar", "skill-sidecar").expect("the sidecar can be built")
-});
+pub static BINARY: LazyLock<PathBuf> =
+    LazyLock::new(|| static_build::shipped("sympozium-sidecar", "skill-sidecar").expect("the sidecar can be built"));
 
 /// A sidecar that runs, in a directory of its own. Dropped, it ends.
 pub struct Sidecar {
@@ -29,11 +28,7 @@ impl Sidecar {
     /// Starts `program` in the same way.
     pub fn start_program(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         // Not below /tmp, which commands may write to.
-        let base = if as_user::is_root() {
-            "/run"
-        } else {
-            env!("CARGO_TARGET_TMPDIR")
-        };
+        let base = if as_user::is_root() { "/run" } else { env!("CARGO_TARGET_TMPDIR") };
         let directory = tempfile::tempdir_in(base).expect("a directory");
         for name in ["", "ipc", "ipc/tools", "workspace"] {
             let path = directory.path().join(name);
@@ -73,10 +68,7 @@ impl Sidecar {
 
     /// How often any thread of the sidecar or its helpers has gone to sleep so far.
     pub fn sleeps(&self) -> u64 {
-        processes::tree_of(self.pid())
-            .into_iter()
-            .map(processes::sleeps)
-            .sum()
+        processes::tree_of(self.pid()).into_iter().map(processes::sleeps).sum()
     }
 }
 

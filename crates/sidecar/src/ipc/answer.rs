@@ -33,11 +33,7 @@ pub fn command(request: &ExecRequest, max_timeout: Duration) -> Request {
 }
 
 /// What came of a request that was handed to the executor.
-pub fn of_run(
-    id: &RequestId,
-    ran: &Result<Outcome, RunError>,
-    isolation: &Isolation,
-) -> ExecResult {
+pub fn of_run(id: &RequestId, ran: &Result<Outcome, RunError>, isolation: &Isolation) -> ExecResult {
     match ran {
         Ok(outcome) => of_outcome(id, outcome, isolation),
         Err(error) => of_error(id, error, isolation),
@@ -45,11 +41,7 @@ pub fn of_run(
 }
 
 fn of_outcome(id: &RequestId, outcome: &Outcome, isolation: &Isolation) -> ExecResult {
-    let exit_code = if outcome.timed_out {
-        TIMED_OUT
-    } else {
-        outcome.ending.code().into()
-    };
+    let exit_code = if outcome.timed_out { TIMED_OUT } else { outcome.ending.code().into() };
     let (stdout, cut_stdout) = text(&outcome.stdout);
     let (stderr, cut_stderr) = text(&outcome.stderr);
     ExecResult {
@@ -60,10 +52,7 @@ fn of_outcome(id: &RequestId, outcome: &Outcome, isolation: &Isolation) -> ExecR
         timed_out: outcome.timed_out,
         meta: Some(ResultMeta {
             outcome: outcome.cancelled.then(|| "cancelled".to_owned()),
-            truncated: (cut_stdout || cut_stderr).then_some(Truncated {
-                stdout: cut_stdout,
-                stderr: cut_stderr,
-            }),
+            truncated: (cut_stdout || cut_stderr).then_some(Truncated { stdout: cut_stdout, stderr: cut_stderr }),
             duration_millis: Some(outcome.duration.as_millis().try_into().unwrap_or(u64::MAX)),
             isolation: Some(isolation.as_json().clone()),
         }),
@@ -89,17 +78,13 @@ fn of_error(id: &RequestId, error: &RunError, isolation: &Isolation) -> ExecResu
         | RunError::TooLarge
         | RunError::Gone => (EXECUTOR_FAILED, "refused"),
         RunError::Cancelled => (EXECUTOR_FAILED, "cancelled"),
-        RunError::Lost(_)
-        | RunError::SupervisorDied
-        | RunError::NotEnded(_)
-        | RunError::Survivors(_) => (EXECUTOR_FAILED, "ambiguous"),
+        RunError::Lost(_) | RunError::SupervisorDied | RunError::NotEnded(_) | RunError::Survivors(_) => {
+            (EXECUTOR_FAILED, "ambiguous")
+        }
     };
     let mut answer = match error {
         RunError::WorkingDirectory { path, source } => {
-            let text = format!(
-                "skill-sidecar: the field `workDir`: {}: {source}",
-                path.display()
-            );
+            let text = format!("skill-sidecar: the field `workDir`: {}: {source}", path.display());
             ExecResult::failed(id.clone(), outcome, text)
         }
         _ => of_failure(id, outcome, error),
@@ -127,10 +112,7 @@ pub fn without_output(answer: &ExecResult) -> ExecResult {
         stderr: "skill-sidecar: the volume has no room for the output\n".to_owned(),
         timed_out: answer.timed_out,
         meta: Some(ResultMeta {
-            truncated: Some(Truncated {
-                stdout: !answer.stdout.is_empty(),
-                stderr: !answer.stderr.is_empty(),
-            }),
+            truncated: Some(Truncated { stdout: !answer.stdout.is_empty(), stderr: !answer.stderr.is_empty() }),
             ..ResultMeta::default()
         }),
     }

@@ -41,10 +41,7 @@ impl Finished {
     pub fn to_json(&self, isolation: &Value) -> Vec<u8> {
         let result = match self {
             Self::Ran(outcome) => ResultObject::of(outcome, isolation),
-            Self::NeverRan => ResultObject {
-                cancelled: true,
-                ..ResultObject::without_run("", isolation)
-            },
+            Self::NeverRan => ResultObject { cancelled: true, ..ResultObject::without_run("", isolation) },
             Self::Failed(why) => ResultObject::without_run(why, isolation),
         };
         to_bytes(&result)
@@ -73,10 +70,7 @@ struct ResultObject<'a> {
     isolation: &'a Value,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_false(it: &bool) -> bool {
     !it
 }
@@ -132,9 +126,7 @@ impl<'a> ResultObject<'a> {
 
 /// The bytes themselves, where the text does not tell them all.
 fn exact(captured: &Captured) -> Option<String> {
-    captured
-        .invalid_utf8()
-        .then(|| STANDARD.encode(&captured.bytes))
+    captured.invalid_utf8().then(|| STANDARD.encode(&captured.bytes))
 }
 
 /// Whole milliseconds.
@@ -236,14 +228,8 @@ impl ErrorAnswer {
             hint: Option<&'a str>,
             request_id: &'a str,
         }
-        let mut response = json(
-            self.status,
-            to_bytes(&Error {
-                error: &self.message,
-                hint: self.hint.as_deref(),
-                request_id,
-            }),
-        );
+        let mut response =
+            json(self.status, to_bytes(&Error { error: &self.message, hint: self.hint.as_deref(), request_id }));
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
@@ -290,10 +276,7 @@ mod tests {
     }
 
     fn captured(bytes: &[u8]) -> Captured {
-        Captured {
-            bytes: bytes.to_vec(),
-            total_bytes: bytes.len() as u64,
-        }
+        Captured { bytes: bytes.to_vec(), total_bytes: bytes.len() as u64 }
     }
 
     fn text(finished: &Finished) -> String {
@@ -310,11 +293,7 @@ mod tests {
 
     #[test]
     fn every_way_to_end_is_told() {
-        let timed_out = Outcome {
-            timed_out: true,
-            ending: Ending::Signaled(15),
-            ..outcome()
-        };
+        let timed_out = Outcome { timed_out: true, ending: Ending::Signaled(15), ..outcome() };
         assert_eq!(
             text(&Finished::Ran(timed_out)),
             r#"{"status":"error","stdout":"out","stderr":"timeout","exit_code":-1,"timed_out":true,"truncated":false,"duration_ms":12,"signal":15,"isolation":{}}"#
@@ -323,10 +302,7 @@ mod tests {
             ending: Ending::Signaled(9),
             oom_killed: true,
             stdout: captured(b"a\xff"),
-            stderr: Captured {
-                bytes: b"cut".to_vec(),
-                total_bytes: 4,
-            },
+            stderr: Captured { bytes: b"cut".to_vec(), total_bytes: 4 },
             ..outcome()
         };
         assert_eq!(

@@ -37,12 +37,7 @@ pub struct Call {
 
 impl Default for Call {
     fn default() -> Self {
-        Self {
-            args: Vec::new(),
-            env: Vec::new(),
-            stdin: String::new(),
-            timeout: DEFAULT_TIMEOUT,
-        }
+        Self { args: Vec::new(), env: Vec::new(), stdin: String::new(), timeout: DEFAULT_TIMEOUT }
     }
 }
 
@@ -71,12 +66,10 @@ impl Call {
             .map_err(BodyError::from_json)?;
         if !call.env.is_empty() {
             // Names and sizes by the rules of whoever will make the environment; its own variables do not matter yet.
-            Environment::declared([])
-                .with_request(&call.env)
-                .map_err(|error| BodyError {
-                    message: shortened(&format!("env: {error}")),
-                    hint: Some("only SKILL_* variables can be set by a request".to_owned()),
-                })?;
+            Environment::declared([]).with_request(&call.env).map_err(|error| BodyError {
+                message: shortened(&format!("env: {error}")),
+                hint: Some("only SKILL_* variables can be set by a request".to_owned()),
+            })?;
         }
         Ok(call)
     }
@@ -108,10 +101,7 @@ impl BodyError {
             serde_json::error::Category::Data => shortened(&text),
             _ => shortened(&format!("the body is not valid JSON: {text}")),
         };
-        Self {
-            message,
-            hint: unknown.map(|field| format!("did you mean {field:?}?")),
-        }
+        Self { message, hint: unknown.map(|field| format!("did you mean {field:?}?")) }
     }
 }
 
@@ -134,11 +124,7 @@ fn nearest(field: &str) -> Option<&'static str> {
         .filter(|&(distance, known)| distance <= known.len() / 2)
         .min()
         .map(|(_, known)| known)
-        .or_else(|| {
-            FIELDS
-                .into_iter()
-                .find(|known| field.starts_with(known) || known.starts_with(&*field))
-        })
+        .or_else(|| FIELDS.into_iter().find(|known| field.starts_with(known) || known.starts_with(&*field)))
 }
 
 /// How many letters have to be put in, taken out or replaced to make one word of another.
@@ -172,10 +158,7 @@ impl<'de> Visitor<'de> for CallVisitor {
                 "args" => named("args", map.next_value_seed(Args).map(|it| args.replace(it)))?,
                 "env" => named("env", map.next_value_seed(Env).map(|it| env.replace(it)))?,
                 "stdin" => named("stdin", map.next_value().map(|it| stdin.replace(it)))?,
-                "timeout" => named(
-                    "timeout",
-                    map.next_value_seed(Timeout).map(|it| timeout.replace(it)),
-                )?,
+                "timeout" => named("timeout", map.next_value_seed(Timeout).map(|it| timeout.replace(it)))?,
                 _ => return Err(de::Error::unknown_field(&field, &FIELDS)),
             };
             if is_again {

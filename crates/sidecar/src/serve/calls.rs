@@ -75,8 +75,7 @@ impl Calls {
             turn = self.turn(queue) => turn?,
             () = &mut stop => return Ok(self.never_ran(skill)),
         };
-        let cancel = Cancel::new()
-            .map_err(|error| internal("the server is out of resources").cause(error))?;
+        let cancel = Cancel::new().map_err(|error| internal("the server is out of resources").cause(error))?;
         let hang_up = CancelOnDrop(cancel.clone());
         let executor = Arc::clone(&self.executor);
         let request = call.into_request(skill.clone());
@@ -113,11 +112,7 @@ impl Calls {
     /// # Errors
     /// What the caller is told when not.
     pub async fn check(&self, skill: &SkillName) -> Result<(), ErrorAnswer> {
-        let found = self
-            .skills()
-            .await?
-            .into_iter()
-            .find(|(name, _)| name == skill);
+        let found = self.skills().await?.into_iter().find(|(name, _)| name == skill);
         match found {
             Some((_, Ok(()))) => Ok(()),
             Some((_, Err(error))) => Err(self.refusal(&error)),
@@ -144,14 +139,9 @@ impl Calls {
             return Ok(turn);
         }
         let _waiting = Waiting::enter(self, queue).ok_or_else(|| {
-            ErrorAnswer::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too many calls are waiting",
-            )
-            .hint(format!(
-                "at most {MAX_WAITING} calls wait for their turn; try again later"
-            ))
-            .retry_after(BUSY_RETRY_AFTER)
+            ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, "too many calls are waiting")
+                .hint(format!("at most {MAX_WAITING} calls wait for their turn; try again later"))
+                .retry_after(BUSY_RETRY_AFTER)
         })?;
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         // The semaphore is never closed.
@@ -204,18 +194,14 @@ impl Calls {
 
     fn refusal(&self, error: &LookupError) -> ErrorAnswer {
         self.metrics.refused();
-        ErrorAnswer::new(
-            StatusCode::FORBIDDEN,
-            format!("the skill must not be run: {}", rule(error)),
-        )
-        .cause(chain(error))
+        ErrorAnswer::new(StatusCode::FORBIDDEN, format!("the skill must not be run: {}", rule(error)))
+            .cause(chain(error))
     }
 }
 
 /// There is none of that name, or it is no name.
 pub fn no_such_skill() -> ErrorAnswer {
-    ErrorAnswer::new(StatusCode::NOT_FOUND, "there is no such skill")
-        .hint("GET /skills lists those that can be called")
+    ErrorAnswer::new(StatusCode::NOT_FOUND, "there is no such skill").hint("GET /skills lists those that can be called")
 }
 
 fn internal(message: &str) -> ErrorAnswer {
@@ -231,9 +217,7 @@ fn rule(error: &LookupError) -> &'static str {
         LookupError::Format { .. } => "it is neither an ELF file nor a #! script",
         LookupError::SetId { .. } => "it has a setuid or setgid bit",
         LookupError::WorldWritable { .. } => "it is world-writable",
-        LookupError::Writable { .. } => {
-            "it, or something on the way to it, can be changed by the user who runs skills"
-        }
+        LookupError::Writable { .. } => "it, or something on the way to it, can be changed by the user who runs skills",
         LookupError::Replaced { .. } => "it was replaced while it was looked at",
         LookupError::Open { .. } => "it cannot be opened",
         LookupError::Name { .. }

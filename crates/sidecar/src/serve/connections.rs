@@ -84,11 +84,7 @@ pub struct Connections {
 impl Connections {
     /// At most `limit` at once.
     pub fn new(limit: usize) -> Self {
-        Self {
-            limit: limit.max(1),
-            epoch: Instant::now(),
-            open: Mutex::default(),
-        }
+        Self { limit: limit.max(1), epoch: Instant::now(), open: Mutex::default() }
     }
 
     /// How many there are.
@@ -101,14 +97,9 @@ impl Connections {
     fn enter(&self) -> Option<(u64, Arc<Connection>)> {
         let mut open = self.lock();
         if open.1.len() >= self.limit {
-            let idle = open
-                .1
-                .iter()
-                .filter(|(_, connection)| !connection.is_busy());
+            let idle = open.1.iter().filter(|(_, connection)| !connection.is_busy());
             let oldest = idle
-                .min_by_key(|(id, connection)| {
-                    (connection.idle_since.load(Ordering::Relaxed), **id)
-                })
+                .min_by_key(|(id, connection)| (connection.idle_since.load(Ordering::Relaxed), **id))
                 .map(|(id, _)| *id)?;
             if let Some(connection) = open.1.remove(&oldest) {
                 connection.leave.notify_one();
@@ -285,10 +276,7 @@ mod tests {
     fn the_answer_without_room_is_well_formed() {
         let text = std::str::from_utf8(NO_ROOM).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(
-            head.contains(&format!("Content-Length: {}", body.len())),
-            "{text}"
-        );
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{text}");
         assert!(!head.contains('\n') || head.lines().count() == 5, "{text}");
     }
 }

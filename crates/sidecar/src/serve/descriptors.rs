@@ -23,10 +23,7 @@ pub fn make_room(connections: usize, max_concurrent: usize) -> anyhow::Result<us
     let maximum = limit.maximum.unwrap_or(u64::MAX);
     let mut available = current;
     if current < wanted {
-        let raised = Rlimit {
-            current: Some(wanted.min(maximum)),
-            maximum: limit.maximum,
-        };
+        let raised = Rlimit { current: Some(wanted.min(maximum)), maximum: limit.maximum };
         if setrlimit(Resource::Nofile, raised).is_ok() {
             available = wanted.min(maximum);
         }

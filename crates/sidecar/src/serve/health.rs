@@ -17,12 +17,7 @@ const MAX_ANSWER_BYTES: u64 = 4096;
 pub fn healthcheck(address: SocketAddr, timeout: Duration) -> Result<(), Failure> {
     ask(address, timeout)
         .with_context(|| format!("the server on {address} is not healthy"))
-        .map_err(|error| {
-            Failure::new(
-                error,
-                "is `skill-sidecar serve` running, and on this address?",
-            )
-        })
+        .map_err(|error| Failure::new(error, "is `skill-sidecar serve` running, and on this address?"))
 }
 
 fn ask(address: SocketAddr, timeout: Duration) -> anyhow::Result<()> {

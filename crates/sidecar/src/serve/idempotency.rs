@@ -88,33 +88,14 @@ impl First {
 
 impl Keys {
     /// Looks up `key` of `caller` for the request with this skill and body.
-    pub fn claim(
-        &self,
-        caller: Caller,
-        key: &str,
-        skill: &str,
-        body: &[u8],
-        now: Instant,
-    ) -> Claim {
-        let key = Sha256::new()
-            .chain_update(caller.digest())
-            .chain_update(key)
-            .finalize()
-            .into();
-        let request: [u8; 32] = Sha256::new()
-            .chain_update(skill)
-            .chain_update([0])
-            .chain_update(body)
-            .finalize()
-            .into();
+    pub fn claim(&self, caller: Caller, key: &str, skill: &str, body: &[u8], now: Instant) -> Claim {
+        let key = Sha256::new().chain_update(caller.digest()).chain_update(key).finalize().into();
+        let request: [u8; 32] =
+            Sha256::new().chain_update(skill).chain_update([0]).chain_update(body).finalize().into();
         let mut inner = self.lock();
         inner.forget_if_expired(&key, now);
         if let Some(entry) = inner.entries.get(&key) {
-            return if entry.request == request {
-                Claim::Again(entry.answer.clone())
-            } else {
-                Claim::Conflict
-            };
+            return if entry.request == request { Claim::Again(entry.answer.clone()) } else { Claim::Conflict };
         }
         if inner.is_full(caller) {
             inner.reap(now);
@@ -124,12 +105,7 @@ impl Keys {
         }
         let (publish, answer) = watch::channel(None);
         inner.of_caller.entry(caller).or_default().keys += 1;
-        let entry = Entry {
-            caller,
-            request,
-            answer,
-            finished: None,
-        };
+        let entry = Entry { caller, request, answer, finished: None };
         inner.entries.insert(key, entry);
         Claim::First(First { key, publish })
     }
@@ -202,10 +178,8 @@ impl Inner {
     }
 
     fn reap(&mut self, now: Instant) -> usize {
-        let expired: Vec<Key> = (self.entries.iter())
-            .filter(|(_, entry)| entry.is_expired(now))
-            .map(|(key, _)| *key)
-            .collect();
+        let expired: Vec<Key> =
+            (self.entries.iter()).filter(|(_, entry)| entry.is_expired(now)).map(|(key, _)| *key).collect();
         for key in &expired {
             self.forget(key);
         }
@@ -218,8 +192,7 @@ impl Inner {
 
 impl Entry {
     fn is_expired(&self, now: Instant) -> bool {
-        self.finished
-            .is_some_and(|(at, _)| now.saturating_duration_since(at) >= KEPT)
+        self.finished.is_some_and(|(at, _)| now.saturating_duration_since(at) >= KEPT)
     }
 }
 
@@ -254,15 +227,11 @@ mod tests {
         let (keys, now, caller) = (Keys::default(), Instant::now(), caller("a"));
         let claim = |body: &[u8]| keys.claim(caller, "key", "gh", body, now);
         let one = first(claim(b"{}"));
-        let Claim::Again(waiting) = claim(b"{}") else {
-            panic!("it was executed twice")
-        };
+        let Claim::Again(waiting) = claim(b"{}") else { panic!("it was executed twice") };
         assert_eq!(*waiting.borrow(), None);
         keys.finish(one, stored("done"), now);
         assert_eq!(*waiting.borrow(), Some(stored("done")));
-        let Claim::Again(replay) = claim(b"{}") else {
-            panic!("it was executed twice")
-        };
+        let Claim::Again(replay) = claim(b"{}") else { panic!("it was executed twice") };
         assert_eq!(*replay.borrow(), Some(stored("done")));
     }
 
@@ -270,14 +239,8 @@ mod tests {
     fn another_request_with_the_key_is_a_conflict_and_another_caller_is_not() {
         let (keys, now, one) = (Keys::default(), Instant::now(), caller("a"));
         let _first = first(keys.claim(one, "key", "gh", b"{}", now));
-        assert!(matches!(
-            keys.claim(one, "key", "gh", b"{ }", now),
-            Claim::Conflict
-        ));
-        assert!(matches!(
-            keys.claim(one, "key", "aws", b"{}", now),
-            Claim::Conflict
-        ));
+        assert!(matches!(keys.claim(one, "key", "gh", b"{ }", now), Claim::Conflict));
+        assert!(matches!(keys.claim(one, "key", "aws", b"{}", now), Claim::Conflict));
         first(keys.claim(one, "other", "gh", b"{}", now));
         first(keys.claim(caller("b"), "key", "gh", b"{}", now));
     }
@@ -286,11 +249,7 @@ mod tests {
     fn answers_expire_and_what_was_not_executed_is_not_kept() {
         let (keys, now, caller) = (Keys::default(), Instant::now(), caller("a"));
         let claim = |now| keys.claim(caller, "key", "gh", b"", now);
-        keys.finish(
-            first(claim(now)),
-            Err(ErrorAnswer::new(StatusCode::NOT_FOUND, "")),
-            now,
-        );
+        keys.finish(first(claim(now)), Err(ErrorAnswer::new(StatusCode::NOT_FOUND, "")), now);
         let lost = ErrorAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, "");
         keys.finish(first(claim(now)), Err(lost), now);
         assert!(matches!(claim(now), Claim::Again(_)));
@@ -306,18 +265,12 @@ mod tests {
             let first = first(keys.claim(one, &number.to_string(), "gh", b"", now));
             keys.finish(first, stored(""), now);
         }
-        assert!(matches!(
-            keys.claim(one, "more", "gh", b"", now),
-            Claim::Full
-        ));
+        assert!(matches!(keys.claim(one, "more", "gh", b"", now), Claim::Full));
         let other = caller("b");
         let large = first(keys.claim(other, "large", "gh", b"", now));
         let body = Bytes::from(vec![0; MAX_BYTES_OF_CALLER]);
         keys.finish(large, Ok((StatusCode::OK, body)), now);
-        assert!(matches!(
-            keys.claim(other, "more", "gh", b"", now),
-            Claim::Full
-        ));
+        assert!(matches!(keys.claim(other, "more", "gh", b"", now), Claim::Full));
         // Which is nothing to anybody else.
         let third = first(keys.claim(caller("c"), "key", "gh", b"", now));
         keys.finish(third, stored(""), now);

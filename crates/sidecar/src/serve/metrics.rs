@@ -19,9 +19,7 @@ const OTHER: &str = "other";
 /// The format of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const SECONDS: [f64; 12] = [
-    0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0,
-];
+const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0];
 
 /// How a call went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,25 +92,13 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("skill_sidecar");
         let calls = Family::default();
-        registry.register(
-            "calls",
-            "Calls of skills, by skill and outcome",
-            calls.clone(),
-        );
+        registry.register("calls", "Calls of skills, by skill and outcome", calls.clone());
         let seconds = Histogram::new(SECONDS);
-        registry.register(
-            "call_duration_seconds",
-            "How long skills ran",
-            seconds.clone(),
-        );
+        registry.register("call_duration_seconds", "How long skills ran", seconds.clone());
         let answers = Family::default();
         registry.register("answers", "Answers, by HTTP status", answers.clone());
         let unauthorized = Counter::default();
-        registry.register(
-            "unauthorized",
-            "Requests without a valid token",
-            unauthorized.clone(),
-        );
+        registry.register("unauthorized", "Requests without a valid token", unauthorized.clone());
         let tasks = Family::default();
         registry.register("tasks", "Tasks that are kept, by state", tasks.clone());
         let mut gauge = |name: &str, help: &str| {
@@ -144,10 +130,7 @@ impl Metrics {
     /// A skill that exists was called. Only such names become labels, and only so many.
     pub fn called(&self, skill: &str, kind: Kind, duration: Option<Duration>) {
         let skill = if self.is_known(skill) { skill } else { OTHER };
-        let labels = SkillLabels {
-            skill: skill.to_owned(),
-            outcome: kind.as_str(),
-        };
+        let labels = SkillLabels { skill: skill.to_owned(), outcome: kind.as_str() };
         self.calls.get_or_create(&labels).inc();
         if let Some(duration) = duration {
             self.seconds.observe(duration.as_secs_f64());
@@ -198,16 +181,10 @@ mod tests {
             metrics.called(&format!("skill-{number}"), Kind::Ok, None);
         }
         let text = metrics.render((1, 2));
-        assert_eq!(
-            text.matches("skill_sidecar_calls_total{").count(),
-            MAX_SKILL_LABELS + 1
-        );
+        assert_eq!(text.matches("skill_sidecar_calls_total{").count(), MAX_SKILL_LABELS + 1);
         let others = format!("{{skill=\"other\",outcome=\"ok\"}} {MAX_SKILL_LABELS}\n");
         assert!(text.contains(&others), "{text}");
-        assert!(
-            text.contains("skill_sidecar_tasks{state=\"finished\"} 2\n"),
-            "{text}"
-        );
+        assert!(text.contains("skill_sidecar_tasks{state=\"finished\"} 2\n"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
 }

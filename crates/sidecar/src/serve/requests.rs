@@ -36,9 +36,7 @@ pub struct Facts {
 impl Facts {
     fn of(headers: &HeaderMap) -> Self {
         let given = headers.get(&REQUEST_ID).map(HeaderValue::as_bytes);
-        let given = given.filter(|id| {
-            (1..=MAX_REQUEST_ID).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
-        });
+        let given = given.filter(|id| (1..=MAX_REQUEST_ID).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic));
         let given = given.and_then(|id| String::from_utf8(id.to_vec()).ok());
         Self {
             request_id: given.unwrap_or_else(|| Uuid::new_v4().to_string()),
@@ -84,11 +82,7 @@ pub struct Requests {
 impl Requests {
     /// By this one.
     pub fn new(router: Router, metrics: Arc<Metrics>, side: Side) -> Self {
-        Self {
-            router: TowerToHyperService::new(router),
-            metrics,
-            side,
-        }
+        Self { router: TowerToHyperService::new(router), metrics, side }
     }
 
     async fn respond(&self, mut request: Request<Incoming>, facts: &Arc<Facts>) -> Response<Body> {
@@ -158,14 +152,10 @@ fn error_of(response: &Response<Body>) -> Option<ErrorAnswer> {
         return Some(error.clone());
     }
     let (message, hint) = match response.status() {
-        StatusCode::NOT_FOUND => (
-            "there is nothing at this path",
-            "GET /openapi.json describes what there is",
-        ),
-        StatusCode::METHOD_NOT_ALLOWED => (
-            "this path does not take this method",
-            "the header Allow names those that it takes",
-        ),
+        StatusCode::NOT_FOUND => ("there is nothing at this path", "GET /openapi.json describes what there is"),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            ("this path does not take this method", "the header Allow names those that it takes")
+        }
         _ => return None,
     };
     Some(ErrorAnswer::new(response.status(), message).hint(hint))
@@ -193,50 +183,17 @@ impl Line {
         let reason = error.map(ErrorAnswer::reason);
         let cause = error.and_then(|error| error.cause.as_deref());
         match status {
-            500.. => tracing::error!(
-                method,
-                route,
-                skill,
-                status,
-                duration_ms,
-                request_id,
-                caller,
-                reason,
-                cause,
-                "request"
-            ),
-            400.. => tracing::warn!(
-                method,
-                route,
-                skill,
-                status,
-                duration_ms,
-                request_id,
-                caller,
-                reason,
-                cause,
-                "request"
-            ),
+            500.. => {
+                tracing::error!(method, route, skill, status, duration_ms, request_id, caller, reason, cause, "request")
+            }
+            400.. => {
+                tracing::warn!(method, route, skill, status, duration_ms, request_id, caller, reason, cause, "request")
+            }
             // Probes come every few seconds, for ever.
-            _ if matches!(route, "/healthz" | "/metrics") => tracing::debug!(
-                method,
-                route,
-                status,
-                duration_ms,
-                request_id,
-                caller,
-                "request"
-            ),
-            _ => tracing::info!(
-                method,
-                route,
-                skill,
-                status,
-                duration_ms,
-                request_id,
-                caller,
-                "request"
-            ),
+            _ if matches!(route, "/healthz" | "/metrics") => {
+                tracing::debug!(method, route, status, duration_ms, request_id, caller, "request")
+            }
+            _ => tracing::info!(method, route, skill, status, duration_ms, request_id, caller, "request"),
         }
     }
 }

@@ -49,10 +49,7 @@ pub fn callers(site: Arc<Site>) -> Router {
 
 /// What probes are offered.
 pub fn probes(site: Arc<Site>) -> Router {
-    Router::new()
-        .route("/healthz", get(health))
-        .route("/metrics", get(metrics_for_probes))
-        .with_state(site)
+    Router::new().route("/healthz", get(health)).route("/metrics", get(metrics_for_probes)).with_state(site)
 }
 
 async fn health(Extension(facts): Asked) -> &'static str {
@@ -65,29 +62,18 @@ async fn openapi(Extension(facts): Asked) -> Response<Body> {
     json(StatusCode::OK, OPENAPI)
 }
 
-async fn metrics_for_callers(
-    State(site): State<Arc<Site>>,
-    Extension(facts): Asked,
-    headers: HeaderMap,
-) -> Answer {
+async fn metrics_for_callers(State(site): State<Arc<Site>>, Extension(facts): Asked, headers: HeaderMap) -> Answer {
     facts.route("/metrics");
     site.caller(&headers, &facts)?;
     Ok(site.metrics_text())
 }
 
-async fn metrics_for_probes(
-    State(site): State<Arc<Site>>,
-    Extension(facts): Asked,
-) -> Response<Body> {
+async fn metrics_for_probes(State(site): State<Arc<Site>>, Extension(facts): Asked) -> Response<Body> {
     facts.route("/metrics");
     site.metrics_text()
 }
 
-async fn skills(
-    State(site): State<Arc<Site>>,
-    Extension(facts): Asked,
-    headers: HeaderMap,
-) -> Answer {
+async fn skills(State(site): State<Arc<Site>>, Extension(facts): Asked, headers: HeaderMap) -> Answer {
     #[derive(Serialize)]
     struct List {
         skills: Vec<Skill>,
@@ -101,9 +87,7 @@ async fn skills(
     let mut list = List { skills: Vec::new() };
     for (name, found) in site.calls.skills().await? {
         match found {
-            Ok(()) => list.skills.push(Skill {
-                name: name.as_str().to_owned(),
-            }),
+            Ok(()) => list.skills.push(Skill { name: name.as_str().to_owned() }),
             Err(error) => tracing::warn!(skill = name.as_str(), %error, "a skill is not offered"),
         }
     }
@@ -120,9 +104,7 @@ async fn call(
     facts.route("/skill/{name}");
     // First of all, and before anything of the body is read.
     let caller = site.caller(request.headers(), &facts)?;
-    let name = name
-        .ok()
-        .and_then(|Path(name)| SkillName::parse(&name).ok());
+    let name = name.ok().and_then(|Path(name)| SkillName::parse(&name).ok());
     let Some(skill) = name else {
         site.metrics.refused();
         return Err(no_such_skill());
@@ -133,10 +115,7 @@ async fn call(
     let body = read_body(request).await?;
     let call = Call::parse(&body).map_err(|error| {
         site.metrics.refused();
-        ErrorAnswer {
-            hint: error.hint,
-            ..ErrorAnswer::new(StatusCode::BAD_REQUEST, error.message).quoting()
-        }
+        ErrorAnswer { hint: error.hint, ..ErrorAnswer::new(StatusCode::BAD_REQUEST, error.message).quoting() }
     })?;
     let bytes = body.len();
     let Some(key) = key else {
@@ -166,21 +145,14 @@ async fn call(
             .hint("use a new key for each request that is not a repetition"));
         }
         Claim::Full => {
-            let error = ErrorAnswer::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too many idempotency keys are in use",
-            );
+            let error = ErrorAnswer::new(StatusCode::TOO_MANY_REQUESTS, "too many idempotency keys are in use");
             return Err(error.retry_after(QUOTA_RETRY_AFTER));
         }
     };
     let stored = answer.wait_for(Option::is_some).await;
     let stored = stored.ok().and_then(|stored| stored.clone());
-    let (status, body) = stored.unwrap_or_else(|| {
-        Err(ErrorAnswer::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the call failed",
-        ))
-    })?;
+    let (status, body) =
+        stored.unwrap_or_else(|| Err(ErrorAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, "the call failed")))?;
     let mut response = json(status, body);
     if is_replay {
         (response.headers_mut()).insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
@@ -246,10 +218,7 @@ fn too_large() -> ErrorAnswer {
 fn body_bytes(request: &Request<Body>) -> Result<usize, ErrorAnswer> {
     let upper = request.body().size_hint().upper();
     let bytes = upper.map_or(Ok(MAX_BODY_BYTES), usize::try_from);
-    bytes
-        .ok()
-        .filter(|bytes| *bytes <= MAX_BODY_BYTES)
-        .ok_or_else(too_large)
+    bytes.ok().filter(|bytes| *bytes <= MAX_BODY_BYTES).ok_or_else(too_large)
 }
 
 async fn read_body(request: Request<Body>) -> Result<Bytes, ErrorAnswer> {
@@ -259,12 +228,7 @@ async fn read_body(request: Request<Body>) -> Result<Bytes, ErrorAnswer> {
         let mut parts: Vec<u8> = Vec::new();
         while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             let frame = frame.map_err(|error| {
-                ErrorAnswer::new(
-                    StatusCode::BAD_REQUEST,
-                    "the body is malformed or cut short",
-                )
-                .cause(error)
-                .close()
+                ErrorAnswer::new(StatusCode::BAD_REQUEST, "the body is malformed or cut short").cause(error).close()
             })?;
             let Ok(data) = frame.into_data() else {
                 continue;
@@ -282,20 +246,13 @@ async fn read_body(request: Request<Body>) -> Result<Bytes, ErrorAnswer> {
                 parts.extend_from_slice(&data);
             }
         }
-        Ok(if parts.is_empty() {
-            whole
-        } else {
-            parts.into()
-        })
+        Ok(if parts.is_empty() { whole } else { parts.into() })
     };
     match tokio::time::timeout(BODY_DEADLINE, reading).await {
         Ok(body) => body,
         Err(_) => Err(ErrorAnswer::new(
             StatusCode::REQUEST_TIMEOUT,
-            format!(
-                "the body did not arrive within {} seconds",
-                BODY_DEADLINE.as_secs()
-            ),
+            format!("the body did not arrive within {} seconds", BODY_DEADLINE.as_secs()),
         )
         .close()),
     }

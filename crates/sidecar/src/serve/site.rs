@@ -66,9 +66,7 @@ impl Site {
         let room = Arc::clone(&self.bodies).try_acquire_many_owned(steps);
         room.map_err(|_| {
             let message = "the requests in progress are too large together";
-            ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, message)
-                .retry_after(1)
-                .close()
+            ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(1).close()
         })
     }
 
@@ -94,13 +92,7 @@ impl Site {
     }
 
     /// Executes at once, or begins a task; gives the status and the body of the answer.
-    pub async fn execute(
-        self: &Arc<Self>,
-        caller: Caller,
-        skill: SkillName,
-        call: Call,
-        body_bytes: usize,
-    ) -> Stored {
+    pub async fn execute(self: &Arc<Self>, caller: Caller, skill: SkillName, call: Call, body_bytes: usize) -> Stored {
         if call.is_long() {
             return self.begin_task(caller, skill, call, body_bytes).await;
         }
@@ -110,25 +102,13 @@ impl Site {
         };
         let finished = self.calls.run(&skill, call, Queue::Bounded, stop).await?;
         if matches!(finished, Finished::NeverRan) {
-            let error = ErrorAnswer::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the server is shutting down",
-            );
+            let error = ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");
             return Err(error.close());
         }
-        Ok((
-            StatusCode::OK,
-            finished.to_json(self.isolation.as_json()).into(),
-        ))
+        Ok((StatusCode::OK, finished.to_json(self.isolation.as_json()).into()))
     }
 
-    async fn begin_task(
-        self: &Arc<Self>,
-        caller: Caller,
-        skill: SkillName,
-        call: Call,
-        body_bytes: usize,
-    ) -> Stored {
+    async fn begin_task(self: &Arc<Self>, caller: Caller, skill: SkillName, call: Call, body_bytes: usize) -> Stored {
         let bytes = body_bytes + 2 * DEFAULT_OUTPUT_BYTES;
         let begun = self.tasks.begin(caller, bytes, Instant::now());
         let (id, mut cancelled) = begun.map_err(|error| {
@@ -171,10 +151,7 @@ impl Site {
         match self.tasks.find(caller, id, Instant::now()) {
             None => Err(no_such_task()),
             Some(State::Pending) => Ok(json(StatusCode::OK, pending(id))),
-            Some(State::Finished(finished)) => Ok(json(
-                StatusCode::OK,
-                finished.to_json(self.isolation.as_json()),
-            )),
+            Some(State::Finished(finished)) => Ok(json(StatusCode::OK, finished.to_json(self.isolation.as_json()))),
         }
     }
 
@@ -212,10 +189,7 @@ fn from_this_machine(headers: &HeaderMap) -> Result<(), ErrorAnswer> {
     if is_local && !headers.contains_key(ORIGIN) {
         return Ok(());
     }
-    Err(ErrorAnswer::new(
-        StatusCode::FORBIDDEN,
-        "a server without a token answers only programs on its own machine",
-    ))
+    Err(ErrorAnswer::new(StatusCode::FORBIDDEN, "a server without a token answers only programs on its own machine"))
 }
 
 #[cfg(test)]
@@ -225,33 +199,16 @@ mod tests {
     #[test]
     fn browsers_and_other_hosts_are_no_programs_of_this_machine() {
         let allowed = |headers: &[(&'static str, &str)]| {
-            let headers = headers
-                .iter()
-                .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
-                .collect();
+            let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
             from_this_machine(&headers).is_ok()
         };
-        for host in [
-            "localhost",
-            "localhost:8080",
-            "127.0.0.1:8080",
-            "[::1]:8080",
-            "[::1]",
-        ] {
+        for host in ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]"] {
             assert!(allowed(&[("host", host)]), "{host}");
         }
         assert!(allowed(&[]));
-        for host in [
-            "evil.example",
-            "127.0.0.1.evil.example:80",
-            "10.0.0.1",
-            "localhost.",
-        ] {
+        for host in ["evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "localhost."] {
             assert!(!allowed(&[("host", host)]), "{host}");
         }
-        assert!(!allowed(&[
-            ("host", "localhost"),
-            ("origin", "http://localhost")
-        ]));
+        assert!(!allowed(&[("host", "localhost"), ("origin", "http://localhost")]));
     }
 }

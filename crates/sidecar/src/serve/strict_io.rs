@@ -31,8 +31,7 @@ const CLOSE: &[u8] = b"Connection: close\r\n\r\n";
 /// The head that stands for a refused one; its target is the number of the violation.
 fn refusal(violation: Violation) -> Vec<u8> {
     let number = violation as usize;
-    format!("{REFUSED_METHOD} /{number} HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n")
-        .into_bytes()
+    format!("{REFUSED_METHOD} /{number} HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
 /// A socket between peer and parser.
@@ -141,11 +140,7 @@ impl<S: AsyncRead + Unpin> StrictIo<S> {
         true
     }
 
-    fn read_inner(
-        &mut self,
-        context: &mut Context<'_>,
-        bytes: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    fn read_inner(&mut self, context: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut read = ReadBuf::new(bytes);
         ready!(Pin::new(&mut self.inner).poll_read(context, &mut read))?;
         Poll::Ready(Ok(read.filled().len()))
@@ -153,11 +148,7 @@ impl<S: AsyncRead + Unpin> StrictIo<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for StrictIo<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        out: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if out.remaining() == 0 {
             return Poll::Ready(Ok(()));
@@ -218,11 +209,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StrictIo<S> {
 impl<S: AsyncWrite + Unpin> StrictIo<S> {
     /// What a write gives, unless the peer has kept us waiting for too long. That it takes a byte now and then does
     /// not help it: the wait is over when all is written, which is when the parser flushes.
-    fn written(
-        &mut self,
-        context: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+    fn written(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_pending() {
             ready!(self.write_timer.poll(context, Wait::Write));
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -232,11 +219,7 @@ impl<S: AsyncWrite + Unpin> StrictIo<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for StrictIo<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.inner).poll_write(context, bytes);
         this.written(context, written)

@@ -53,9 +53,7 @@ pub enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// Of this caller.
-    #[error(
-        "you have too many tasks: at most {MAX_TASKS_OF_CALLER}, which keep at most {MAX_BYTES_OF_CALLER} bytes"
-    )]
+    #[error("you have too many tasks: at most {MAX_TASKS_OF_CALLER}, which keep at most {MAX_BYTES_OF_CALLER} bytes")]
     OfCaller,
     /// Of all callers.
     #[error("there are too many tasks")]
@@ -82,13 +80,7 @@ impl Tasks {
         usage.check(bytes)?;
         let id = Uuid::new_v4();
         let (cancel, cancelled) = watch::channel(false);
-        let task = Task {
-            caller,
-            bytes,
-            finished: None,
-            cancel,
-            ended: watch::Sender::new(false),
-        };
+        let task = Task { caller, bytes, finished: None, cancel, ended: watch::Sender::new(false) };
         tasks.insert(id, task);
         Ok((id, cancelled))
     }
@@ -134,10 +126,7 @@ impl Tasks {
     /// How many wait or run, and how many are finished.
     pub fn counts(&self) -> (usize, usize) {
         let tasks = self.lock();
-        let finished = tasks
-            .values()
-            .filter(|task| task.finished.is_some())
-            .count();
+        let finished = tasks.values().filter(|task| task.finished.is_some()).count();
         (tasks.len() - finished, finished)
     }
 
@@ -182,8 +171,7 @@ impl Usage {
     }
 
     fn check(&self, bytes: usize) -> Result<(), QuotaError> {
-        if self.of_caller.0 >= MAX_TASKS_OF_CALLER || self.of_caller.1 + bytes > MAX_BYTES_OF_CALLER
-        {
+        if self.of_caller.0 >= MAX_TASKS_OF_CALLER || self.of_caller.1 + bytes > MAX_BYTES_OF_CALLER {
             return Err(QuotaError::OfCaller);
         }
         if self.of_all.0 >= MAX_TASKS || self.of_all.1 + bytes > MAX_BYTES {
@@ -223,10 +211,7 @@ mod tests {
         let finished = now + KEPT;
         tasks.finish(id, Finished::Failed("x".to_owned()), finished);
         let just_before = finished + KEPT - Duration::from_millis(1);
-        assert!(matches!(
-            tasks.find(one, id, just_before),
-            Some(State::Finished(_))
-        ));
+        assert!(matches!(tasks.find(one, id, just_before), Some(State::Finished(_))));
         assert!(tasks.find(other, id, finished).is_none());
         assert_eq!(tasks.reap(just_before), 0);
         // Expired at once, whether the reaper came or not.
@@ -241,9 +226,7 @@ mod tests {
         let [one, other, ..] = callers();
         let tasks = Tasks::default();
         let now = Instant::now();
-        let ids: Vec<_> = (0..MAX_TASKS_OF_CALLER)
-            .map(|_| tasks.begin(one, 1, now).unwrap().0)
-            .collect();
+        let ids: Vec<_> = (0..MAX_TASKS_OF_CALLER).map(|_| tasks.begin(one, 1, now).unwrap().0).collect();
         assert_eq!(tasks.begin(one, 1, now).unwrap_err(), QuotaError::OfCaller);
         assert!(tasks.begin(other, 1, now).is_ok());
         for id in ids {
@@ -258,10 +241,7 @@ mod tests {
         let [one, other, third, ..] = callers();
         let tasks = Tasks::default();
         let now = Instant::now();
-        assert_eq!(
-            tasks.begin(one, MAX_BYTES_OF_CALLER + 1, now).unwrap_err(),
-            QuotaError::OfCaller
-        );
+        assert_eq!(tasks.begin(one, MAX_BYTES_OF_CALLER + 1, now).unwrap_err(), QuotaError::OfCaller);
         let (id, _) = tasks.begin(one, MAX_BYTES_OF_CALLER, now).unwrap();
         tasks.begin(other, MAX_BYTES_OF_CALLER, now).unwrap();
         assert_eq!(tasks.begin(third, 1, now).unwrap_err(), QuotaError::OfAll);
@@ -280,10 +260,7 @@ mod tests {
                 tasks.begin(*caller, 0, now).unwrap();
             }
         }
-        assert_eq!(
-            tasks.begin(callers[4], 0, now).unwrap_err(),
-            QuotaError::OfAll
-        );
+        assert_eq!(tasks.begin(callers[4], 0, now).unwrap_err(), QuotaError::OfAll);
     }
 
     #[test]

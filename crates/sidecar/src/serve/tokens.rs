@@ -33,10 +33,7 @@ pub struct Caller {
 
 impl Caller {
     /// Everybody, where no token is asked for.
-    pub const ANYBODY: Self = Self {
-        digest: [0; 32],
-        index: 0,
-    };
+    pub const ANYBODY: Self = Self { digest: [0; 32], index: 0 };
 
     /// What tells callers apart. A token cannot be found from it.
     pub fn digest(&self) -> &[u8; 32] {
@@ -82,22 +79,14 @@ impl Tokens {
             given.push(digest_of(token).context("the token in SKILL_TOKEN")?);
         }
         let file = file.filter(|file| !file.as_os_str().is_empty());
-        let tokens = Self {
-            given,
-            file: file.map(Path::to_owned),
-            valid: RwLock::default(),
-            seen: Mutex::default(),
-        };
+        let tokens = Self { given, file: file.map(Path::to_owned), valid: RwLock::default(), seen: Mutex::default() };
         tokens.reload()?;
         Ok(tokens)
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.valid
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.valid.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Reads the file again. When that fails, what was valid stays valid.
@@ -143,10 +132,7 @@ impl Tokens {
         for (index, known) in (0u32..).zip(valid.iter()) {
             found.conditional_assign(&index, known.ct_eq(digest));
         }
-        (found != u32::MAX).then_some(Caller {
-            digest: *digest,
-            index: found,
-        })
+        (found != u32::MAX).then_some(Caller { digest: *digest, index: found })
     }
 
     /// Looks at the file, unless it was looked at within the last `pause`.
@@ -195,10 +181,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     ensure!(file.metadata()?.is_file(), "it is not a regular file");
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    ensure!(
-        text.len() as u64 <= MAX_FILE_BYTES,
-        "it has more than {MAX_FILE_BYTES} bytes"
-    );
+    ensure!(text.len() as u64 <= MAX_FILE_BYTES, "it has more than {MAX_FILE_BYTES} bytes");
     Ok(text)
 }
 
@@ -210,10 +193,7 @@ fn parse(text: &str) -> anyhow::Result<Vec<[u8; 32]>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        ensure!(
-            digests.len() < MAX_TOKENS,
-            "it has more than {MAX_TOKENS} tokens"
-        );
+        ensure!(digests.len() < MAX_TOKENS, "it has more than {MAX_TOKENS} tokens");
         digests.push(digest_of(line).with_context(|| format!("line {number}"))?);
     }
     if digests.is_empty() {
@@ -224,10 +204,7 @@ fn parse(text: &str) -> anyhow::Result<Vec<[u8; 32]>> {
 
 /// The token itself is not kept, and not in the error either.
 fn digest_of(token: &str) -> anyhow::Result<[u8; 32]> {
-    ensure!(
-        token.len() <= MAX_TOKEN_BYTES,
-        "it has more than {MAX_TOKEN_BYTES} bytes"
-    );
+    ensure!(token.len() <= MAX_TOKEN_BYTES, "it has more than {MAX_TOKEN_BYTES} bytes");
     ensure!(
         token.bytes().all(|byte| byte.is_ascii_graphic()),
         "it contains a character other than visible ASCII, which no header can carry"
@@ -251,8 +228,7 @@ mod tests {
 
     #[test]
     fn every_line_is_a_caller_and_so_is_the_variable() {
-        let (_directory, path) =
-            in_file("# agents\nfirst-of-the-file\n\n  second  \r\nfirst-of-the-file\n");
+        let (_directory, path) = in_file("# agents\nfirst-of-the-file\n\n  second  \r\nfirst-of-the-file\n");
         let tokens = Tokens::load(Some(" given\n"), Some(&path)).unwrap();
         let index = |token: &str| tokens.caller(token.as_bytes()).map(|caller| caller.index);
         assert_eq!(index("given"), Some(0));
@@ -270,10 +246,7 @@ mod tests {
         for (text, why) in [
             ("", "it has no token"),
             ("# nothing\n", "it has no token"),
-            (
-                "good\nsec ret",
-                "line 2: it contains a character other than visible ASCII, which no header can carry",
-            ),
+            ("good\nsec ret", "line 2: it contains a character other than visible ASCII, which no header can carry"),
             (&long, "line 1: it has more than 512 bytes"),
             (&"t\n".repeat(MAX_TOKENS + 1), "it has more than 64 tokens"),
             (&"#\n".repeat(40_000), "it has more than 65536 bytes"),

@@ -40,20 +40,14 @@ fn a_backlog_of_bad_requests_keeps_nobody_waiting() {
     assert!(wait_until(PATIENCE, begun), "nothing was refused");
     executor.signal(Signal::TERM);
     assert_eq!(executor.wait(), 0);
-    let answered = (volume.listing().iter())
-        .filter(|name| name.starts_with("exec-result-"))
-        .count();
+    let answered = (volume.listing().iter()).filter(|name| name.starts_with("exec-result-")).count();
     assert!(answered < BACKLOG, "the signal waited for all of them");
 }
 
 /// Whoever said that a claim has lapsed may have died before it could answer.
 #[test]
 fn a_claim_that_somebody_else_found_lapsed_is_answered_all_the_same() {
-    let volume = Volume::new(Settings {
-        max_timeout: Some(1),
-        claim_lease: Some(2),
-        ..Settings::default()
-    });
+    let volume = Volume::new(Settings { max_timeout: Some(1), claim_lease: Some(2), ..Settings::default() });
     for marker in [".claim-lost", ".lapsed-lost"] {
         std::fs::create_dir_all(volume.tools().join(marker)).expect("a marker");
     }
@@ -68,11 +62,7 @@ fn a_claim_that_somebody_else_found_lapsed_is_answered_all_the_same() {
 fn a_log_that_nobody_reads_does_no_harm() {
     let volume = Volume::new(Settings::default());
     let mut command = start(&volume);
-    let mut child = command
-        .env("SYMPOZIUM_SKILL_PACK", "Test-Pack")
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
+    let mut child = command.env("SYMPOZIUM_SKILL_PACK", "Test-Pack").stderr(Stdio::piped()).spawn().expect("it starts");
     drop(child.stderr.take());
     for id in ["1", "2"] {
         volume.ask(id, "echo hi");
@@ -84,24 +74,14 @@ fn a_log_that_nobody_reads_does_no_harm() {
 
 fn probe(volume: &Volume, seconds: &str) -> Option<i32> {
     let mut command = sympozium_testkit::command(env!("CARGO_BIN_EXE_skill-sidecar"));
-    command
-        .args(["healthcheck", "--pack", "Test-Pack", "--timeout", seconds])
-        .arg("--ipc-dir")
-        .arg(&volume.ipc);
-    command
-        .stderr(Stdio::null())
-        .status()
-        .expect("it runs")
-        .code()
+    command.args(["healthcheck", "--pack", "Test-Pack", "--timeout", seconds]).arg("--ipc-dir").arg(&volume.ipc);
+    command.stderr(Stdio::null()).status().expect("it runs").code()
 }
 
 /// A full executor is not a dead one, and a dead one is not healthy.
 #[test]
 fn a_probe_is_answered_while_every_slot_is_busy_and_by_nobody_once_it_has_ended() {
-    let volume = Volume::new(Settings {
-        max_concurrent: Some(1),
-        ..Settings::default()
-    });
+    let volume = Volume::new(Settings { max_concurrent: Some(1), ..Settings::default() });
     // What a probe's file cannot replace must not stay in its way.
     std::fs::create_dir(volume.ipc.join(".healthcheck-Test-Pack")).expect("a directory");
     volume.ask("busy", "until [ -e go ]; do sleep 0.05; done");

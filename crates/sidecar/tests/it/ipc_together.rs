@@ -60,11 +60,7 @@ fn three_executors_answer_a_thousand_requests_once_each() {
         })
     };
     // The slow ones first: each has a batch before a faster one comes.
-    let mut late = [
-        ("program", our_program as Start),
-        ("script", our_script as Start),
-    ]
-    .to_vec();
+    let mut late = [("program", our_program as Start), ("script", our_script as Start)].to_vec();
     let mut executors = vec![start("printed", printed_script)];
     let mut answered_by: BTreeMap<String, usize> = BTreeMap::new();
     let ids: Vec<String> = (1..=REQUESTS).map(|number| number.to_string()).collect();
@@ -81,9 +77,7 @@ fn three_executors_answer_a_thousand_requests_once_each() {
         for id in batch {
             let outcome = volume.outcome(id);
             assert_eq!(outcome.exit_code, 0, "{id}: {outcome:?}");
-            *answered_by
-                .entry(outcome.stdout.trim().to_owned())
-                .or_default() += 1;
+            *answered_by.entry(outcome.stdout.trim().to_owned()).or_default() += 1;
             // In the order of a requester: an executor that claims late looks for the request.
             fs::remove_file(volume.request(id)).expect("the request");
             fs::remove_file(volume.result(id)).expect("one result");
@@ -102,9 +96,6 @@ fn three_executors_answer_a_thousand_requests_once_each() {
         assert!(answered_by.contains_key(name), "{answered_by:?}");
     }
     // Whoever was late has written nothing.
-    let results = volume
-        .listing()
-        .into_iter()
-        .filter(|name| name.starts_with("exec-result"));
+    let results = volume.listing().into_iter().filter(|name| name.starts_with("exec-result"));
     assert_eq!(results.collect::<Vec<_>>(), Vec::<String>::new());
 }

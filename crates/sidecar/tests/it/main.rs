@@ -1,9 +1,6 @@
 //! The real binary against real sockets, processes and files: each test names one promise or one attack.
 
-#![expect(
-    clippy::expect_used,
-    reason = "helpers of tests are tests, which clippy does not see"
-)]
+#![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
 mod ipc_protocol;
 mod ipc_together;

@@ -50,11 +50,7 @@ impl Pod {
             ("bin", "/opt/sympozium/bin", BindAccess::ReadOnly),
             ("skills", "/usr/local/bin", BindAccess::ReadOnly),
         ] {
-            config = config.bind(Bind {
-                source: directory.path().join(name),
-                target: target.into(),
-                access,
-            });
+            config = config.bind(Bind { source: directory.path().join(name), target: target.into(), access });
         }
         let executor = Executor::new(config).expect("a private root");
         let mut request = Request::argv([PROGRAM].iter().chain(arguments));
@@ -62,11 +58,7 @@ impl Pod {
         let cancel = Cancel::new().expect("a descriptor");
         let wish = cancel.clone();
         let running = std::thread::spawn(move || executor.run(&request, Some(&wish)));
-        Self {
-            directory,
-            cancel,
-            running: Some(running),
-        }
+        Self { directory, cancel, running: Some(running) }
     }
 
     fn tools(&self) -> PathBuf {
@@ -76,11 +68,7 @@ impl Pod {
     /// Writes a request and waits for its result, as plain files.
     fn ask(&self, id: &str, mut request: Value) -> Value {
         request["id"] = id.into();
-        assert!(
-            wait_until(PATIENCE, || self.tools().is_dir()),
-            "{}",
-            self.last_words()
-        );
+        assert!(wait_until(PATIENCE, || self.tools().is_dir()), "{}", self.last_words());
         let part = self.tools().join(".part.tmp");
         fs::write(&part, request.to_string()).expect("a request");
         fs::rename(part, self.tools().join(format!("exec-request-{id}.json"))).expect("a request");
@@ -117,30 +105,12 @@ fn requests_are_executed_with_a_read_only_root_and_no_capability() {
     let pod = Pod::start(&["ipc", "--pack", "demo"]);
     let line = "id -u; pwd; grep CapEff /proc/self/status; touch /x /usr/x /opt/x /ipc/x; ls /ipc; touch made";
     let result = pod.ask("1", json!({"command": line}));
-    let said: Vec<_> = result["stdout"]
-        .as_str()
-        .unwrap_or_default()
-        .lines()
-        .collect();
-    let uid = if is_root() {
-        "1000".to_owned()
-    } else {
-        rustix::process::getuid().as_raw().to_string()
-    };
-    assert_eq!(
-        said,
-        [&uid, "/workspace", "CapEff:\t0000000000000000"],
-        "{result}"
-    );
-    assert!(
-        pod.directory.path().join("workspace/made").exists(),
-        "{result}"
-    );
+    let said: Vec<_> = result["stdout"].as_str().unwrap_or_default().lines().collect();
+    let uid = if is_root() { "1000".to_owned() } else { rustix::process::getuid().as_raw().to_string() };
+    assert_eq!(said, [&uid, "/workspace", "CapEff:\t0000000000000000"], "{result}");
+    assert!(pod.directory.path().join("workspace/made").exists(), "{result}");
     assert!(!pod.directory.path().join("ipc/x").exists(), "{result}");
-    assert_eq!(
-        result["_meta"]["isolation"]["guarantees"]["filesystem"],
-        "enforced"
-    );
+    assert_eq!(result["_meta"]["isolation"]["guarantees"]["filesystem"], "enforced");
     fs::write(pod.directory.path().join("ipc/done"), "done").expect("the end");
     let outcome = pod.end();
     assert_eq!(outcome.ending.code(), 0, "{}", outcome.stderr.text());

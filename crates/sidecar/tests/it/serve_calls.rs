@@ -16,10 +16,7 @@ fn every_result_says_what_isolation_was_live() {
     let result = server.call("true", "").json();
     assert_eq!(result["isolation"]["profile"], "container");
     for guarantee in ["filesystem", "processes", "syscalls"] {
-        assert_eq!(
-            result["isolation"]["guarantees"][guarantee], "enforced",
-            "{guarantee}"
-        );
+        assert_eq!(result["isolation"]["guarantees"][guarantee], "enforced", "{guarantee}");
     }
 }
 
@@ -29,16 +26,11 @@ fn output_that_is_no_text_is_lossless() {
         skip!("skills of another owner need root");
     }
     let server = Server::start();
-    server
-        .setup
-        .script("bytes", r"printf 'a\377\000b'; printf 'text' >&2");
+    server.setup.script("bytes", r"printf 'a\377\000b'; printf 'text' >&2");
     let result = server.call("bytes", "").json();
     assert_eq!(result["stdout"], "a\u{fffd}\0b");
     assert_eq!(result["stdout_base64"], "Yf8AYg==");
-    assert_eq!(
-        (&result["stderr"], result.get("stderr_base64")),
-        (&json!("text"), None)
-    );
+    assert_eq!((&result["stderr"], result.get("stderr_base64")), (&json!("text"), None));
 }
 
 #[test]
@@ -52,21 +44,11 @@ fn output_is_cut_and_said_to_be() {
     let before = processes::resident_bytes(server.pid()).expect("it lives");
     let result = server.call("yes", r#"{"timeout": 2}"#).json();
     let after = processes::resident_bytes(server.pid()).expect("it lives");
-    assert_eq!(
-        (&result["truncated"], &result["timed_out"]),
-        (&json!(true), &json!(true))
-    );
+    assert_eq!((&result["truncated"], &result["timed_out"]), (&json!(true), &json!(true)));
     for stream in ["stdout", "stderr"] {
-        assert_eq!(
-            result[stream].as_str().expect("it is text").len(),
-            51_200,
-            "{stream}"
-        );
+        assert_eq!(result[stream].as_str().expect("it is text").len(), 51_200, "{stream}");
     }
-    assert!(
-        after < before + 16 * 1024 * 1024,
-        "{before} bytes became {after}"
-    );
+    assert!(after < before + 16 * 1024 * 1024, "{before} bytes became {after}");
     let exact = server.probe(&["do", "flood", "stdout", "51200"]);
     assert_eq!(exact["truncated"], false);
 }
@@ -79,10 +61,7 @@ fn a_signal_is_told() {
     let server = Server::start();
     let result = server.probe(&["do", "raise", "15"]);
     let told = ["status", "exit_code", "signal", "timed_out"].map(|field| &result[field]);
-    assert_eq!(
-        told,
-        [&json!("error"), &json!(143), &json!(15), &json!(false)]
-    );
+    assert_eq!(told, [&json!("error"), &json!(143), &json!(15), &json!(false)]);
 }
 
 #[test]
@@ -108,10 +87,7 @@ fn daemons_do_not_outlive_their_call() {
     let body = json!({
         "args": ["do", "--marker", marker, "fork-tree", "7", "300", "stay"], "timeout": 1
     });
-    assert_eq!(
-        server.call("probe", &body.to_string()).json()["timed_out"],
-        true
-    );
+    assert_eq!(server.call("probe", &body.to_string()).json()["timed_out"], true);
     assert_eq!(processes::with_marker(&marker), [0_i32; 0]);
 }
 
@@ -160,11 +136,7 @@ fn no_secret_is_logged() {
         "args": ["argument-word"], "env": { "SKILL_A": "variable-word" }, "stdin": "input-word"
     });
     assert_eq!(server.call("args", &body.to_string()).status, 200);
-    let wrong = [
-        r#"{"args": "mistyped-word"}"#,
-        r#"{"env": {"LD_named-word": "x"}}"#,
-        r#"{"field-word": 1}"#,
-    ];
+    let wrong = [r#"{"args": "mistyped-word"}"#, r#"{"env": {"LD_named-word": "x"}}"#, r#"{"field-word": 1}"#];
     for body in wrong {
         assert_eq!(server.call("true", body).status, 400, "{body}");
     }
@@ -185,16 +157,10 @@ fn requests_have_ids_that_are_returned_and_logged() {
     let given = client.send("GET", "/nothing", &[("X-Request-Id", "my-id-1")], b"");
     assert_eq!(given.header("x-request-id"), Some("my-id-1"));
     assert_eq!(given.json()["request_id"], "my-id-1");
-    assert!(wait_until(LONG, || {
-        server.log().concat().contains("\"request_id\":\"my-id-1\"")
-    }));
+    assert!(wait_until(LONG, || { server.log().concat().contains("\"request_id\":\"my-id-1\"") }));
     for odd in ["", "a b", &"x".repeat(129)] {
         let made = client.send("GET", "/healthz", &[("X-Request-Id", odd)], b"");
-        assert_eq!(
-            made.header("x-request-id").map(str::len),
-            Some(36),
-            "{odd:?}"
-        );
+        assert_eq!(made.header("x-request-id").map(str::len), Some(36), "{odd:?}");
     }
 }
 
@@ -206,10 +172,7 @@ fn other_methods_and_paths_are_told_what_there_is() {
     assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
     assert!(answer.json()["hint"].is_string());
     let answer = server.client().send("GET", "/nothing", &[], b"");
-    assert_eq!(
-        (answer.status, answer.error().as_str()),
-        (404, "there is nothing at this path")
-    );
+    assert_eq!((answer.status, answer.error().as_str()), (404, "there is nothing at this path"));
 }
 
 #[test]
@@ -218,10 +181,7 @@ fn arguments_are_bounded() {
     for (args, message) in [
         (json!(["a\0b"]), "args: number 0 contains a NUL character"),
         (json!(vec!["x"; 100_000]), "args: more than 4095 arguments"),
-        (
-            json!(["x".repeat(200_000)]),
-            "args: number 0 has more than 131071 bytes",
-        ),
+        (json!(["x".repeat(200_000)]), "args: number 0 has more than 131071 bytes"),
     ] {
         let answer = server.call("true", &json!({ "args": args }).to_string());
         assert_eq!(answer.status, 400);
@@ -239,10 +199,7 @@ fn metrics_count_calls_by_skill_and_outcome() {
     assert_eq!(server.call("there-is-none", "").status, 404);
     assert_eq!(server.call_as("wrong", "true", "").status, 401);
     let metrics = server.get("/metrics");
-    assert_eq!(
-        metrics.header("content-type"),
-        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
-    );
+    assert_eq!(metrics.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
     for line in [
         "skill_sidecar_calls_total{skill=\"true\",outcome=\"ok\"} 1\n",
         "skill_sidecar_calls_total{skill=\"sleep\",outcome=\"error\"} 1\n",

@@ -19,10 +19,7 @@ fn health_answers_while_five_thousand_connections_are_idle() {
     if limit.maximum.is_some_and(|maximum| maximum < needed) {
         skip!("5,500 open files");
     }
-    let raised = Rlimit {
-        current: Some(limit.current.unwrap_or(needed).max(needed)),
-        maximum: limit.maximum,
-    };
+    let raised = Rlimit { current: Some(limit.current.unwrap_or(needed).max(needed)), maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).expect("it is allowed");
     let mut server = with_probes(&[]);
     let probes = server.listening("listening for probes");
@@ -44,10 +41,7 @@ fn health_answers_while_five_thousand_connections_are_idle() {
     assert_eq!(server.call("true", "").status, 200);
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", server.pid()));
     if let Ok(descriptors) = descriptors {
-        assert!(
-            descriptors.count() < 700,
-            "more connections are kept than allowed"
-        );
+        assert!(descriptors.count() < 700, "more connections are kept than allowed");
     }
     drop(idle);
 }
@@ -73,12 +67,7 @@ fn the_longest_idle_goes_first_and_busy_ones_stay() {
     let mut server = with_probes(&["--max-connections", "2"]);
     let token = [("X-Skill-Token", TOKENS[0])];
     let mut busy = server.client();
-    busy.begin(
-        "POST",
-        "/skill/sleep",
-        &token,
-        br#"{"args": ["30"], "timeout": 30}"#,
-    );
+    busy.begin("POST", "/skill/sleep", &token, br#"{"args": ["30"], "timeout": 30}"#);
     wait_until_one_runs(&mut server);
     let mut idle = server.client();
     assert_eq!(idle.send("GET", "/healthz", &[], b"").status, 200);
@@ -99,10 +88,7 @@ fn when_all_are_busy_a_new_one_is_turned_away() {
     wait_until_one_runs(&mut server);
     let mut other = server.client();
     let answer = other.answer().expect("it is told why");
-    assert_eq!(
-        (answer.status, answer.header("retry-after")),
-        (503, Some("1"))
-    );
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
     assert!(other.is_closed());
     busy.hang_up();
 }
@@ -121,27 +107,14 @@ fn calls_beyond_the_queue_are_turned_away() {
         let metrics = server.get("/metrics");
         metrics.text().contains("answers_total{code=\"503\"} 43\n")
     };
-    assert!(
-        wait_until(LONG, || turned_away(&server)),
-        "{}",
-        server.get("/metrics").text()
-    );
+    assert!(wait_until(LONG, || turned_away(&server)), "{}", server.get("/metrics").text());
     let waiting = server.get("/metrics");
-    assert!(
-        waiting.text().contains("skill_sidecar_waiting 256\n"),
-        "{}",
-        waiting.text()
-    );
+    assert!(waiting.text().contains("skill_sidecar_waiting 256\n"), "{}", waiting.text());
     // Hanging up frees the places.
     for client in clients {
         client.hang_up();
     }
-    let is_free = || {
-        server
-            .get("/metrics")
-            .text()
-            .contains("skill_sidecar_waiting 0\n")
-    };
+    let is_free = || server.get("/metrics").text().contains("skill_sidecar_waiting 0\n");
     assert!(wait_until(LONG, is_free));
     assert_eq!(server.call("true", "").status, 200);
 }
@@ -167,10 +140,7 @@ fn calls_in_flight_are_answered_when_the_server_is_asked_to_end() {
     server.signal(Signal::TERM);
     assert!(idle.is_closed());
     let answer = busy.answer().expect("it is answered");
-    assert_eq!(
-        (answer.status, &answer.json()["status"]),
-        (200, &json!("ok"))
-    );
+    assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("ok")));
     assert!(busy.is_closed());
     assert_eq!(server.ended().and_then(|status| status.code()), Some(0));
 }
@@ -186,12 +156,7 @@ fn what_does_not_end_by_itself_is_ended_with_the_server() {
     let mut busy = server.client();
     let body = format!(r#"{{"args": ["{of_call}"]}}"#);
     busy.begin("POST", "/skill/sleep", &token, body.as_bytes());
-    assert!(wait_until(LONG, || {
-        server
-            .get("/metrics")
-            .text()
-            .contains("skill_sidecar_running 2\n")
-    }));
+    assert!(wait_until(LONG, || { server.get("/metrics").text().contains("skill_sidecar_running 2\n") }));
     server.signal(Signal::INT);
     let answer = busy.answer().expect("it is answered");
     let result = answer.json();
@@ -218,11 +183,7 @@ fn bodies_are_bounded_together() {
         let metrics = server.get("/metrics");
         metrics.text().contains("answers_total{code=\"503\"} 13\n")
     };
-    assert!(
-        wait_until(LONG, turned_away),
-        "{}",
-        server.get("/metrics").text()
-    );
+    assert!(wait_until(LONG, turned_away), "{}", server.get("/metrics").text());
     // Small ones still find room to wait.
     let small = server.call("sleep", r#"{"args": ["x"], "timeout": 60}"#);
     assert_eq!(small.status, 202, "{small:?}");

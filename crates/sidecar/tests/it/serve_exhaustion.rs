@@ -20,10 +20,7 @@ fn server() -> Server {
 fn run(server: &Server, line: &str) -> Value {
     let body = json!({"args": ["-c", line], "timeout": 30}).to_string();
     let result = server.call("sh", &body).json();
-    assert_eq!(
-        server.client().send("GET", "/healthz", &[], b"").text(),
-        "ok"
-    );
+    assert_eq!(server.client().send("GET", "/healthz", &[], b"").text(), "ok");
     assert_eq!(server.call("true", "").json()["status"], "ok");
     result
 }
@@ -33,16 +30,11 @@ fn run(server: &Server, line: &str) -> Value {
 fn processes_are_bounded_and_none_is_left() {
     let server = server();
     let marker = processes::new_marker();
-    let line = format!(
-        "i=0; while [ $i -lt 2000 ]; do sh -c 'sleep 300' {marker} & i=$((i+1)); done; echo all"
-    );
+    let line = format!("i=0; while [ $i -lt 2000 ]; do sh -c 'sleep 300' {marker} & i=$((i+1)); done; echo all");
     let result = run(&server, &line);
     assert_ne!(result["stdout"], "all\n", "{result}");
     let said = result["stderr"].as_str().unwrap_or_default();
-    assert!(
-        said.contains("fork") || said.contains("Resource temporarily unavailable"),
-        "{result}"
-    );
+    assert!(said.contains("fork") || said.contains("Resource temporarily unavailable"), "{result}");
     assert_eq!(processes::with_marker(&marker), [0_i32; 0]);
 }
 
@@ -50,21 +42,12 @@ fn processes_are_bounded_and_none_is_left() {
 fn the_disk_of_a_skill_is_bounded_and_its_own() {
     let server = server();
     for place in ["/tmp", "/dev/shm"] {
-        let result = run(
-            &server,
-            &format!("head -c 1000000000 /dev/zero > {place}/large || rm {place}/large"),
-        );
+        let result = run(&server, &format!("head -c 1000000000 /dev/zero > {place}/large || rm {place}/large"));
         let said = result["stderr"].as_str().unwrap_or_default();
-        assert!(
-            said.contains("No space left on device"),
-            "{place}: {result}"
-        );
+        assert!(said.contains("No space left on device"), "{place}: {result}");
     }
     // A file that only looks large is not made at all, or costs nothing.
-    let sparse = run(
-        &server,
-        "truncate -s 1000000000000 /tmp/sparse; du -k /tmp/sparse",
-    );
+    let sparse = run(&server, "truncate -s 1000000000000 /tmp/sparse; du -k /tmp/sparse");
     let used = sparse["stdout"].as_str().unwrap_or_default();
     assert!(used.is_empty() || used.starts_with("0\t"), "{sparse}");
     let inodes = run(
@@ -79,9 +62,7 @@ fn a_busy_skill_keeps_nobody_from_being_served() {
     let server = server();
     let body = json!({"args": ["-c", "while :; do :; done"], "timeout": 2}).to_string();
     std::thread::scope(|scope| {
-        let loops: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| server.call("sh", &body).json()))
-            .collect();
+        let loops: Vec<_> = (0..4).map(|_| scope.spawn(|| server.call("sh", &body).json())).collect();
         assert_eq!(server.call("true", "").json()["status"], "ok");
         for busy in loops {
             assert_eq!(busy.join().expect("an answer")["timed_out"], true);

@@ -38,10 +38,7 @@ impl Answer {
 
     /// The error's message.
     pub fn error(&self) -> String {
-        self.json()["error"]
-            .as_str()
-            .expect("it is an error")
-            .to_owned()
+        self.json()["error"].as_str().expect("it is an error").to_owned()
     }
 }
 
@@ -49,13 +46,8 @@ impl Client {
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(LONG)).expect("it is a socket");
-        stream
-            .set_write_timeout(Some(LONG))
-            .expect("it is a socket");
-        Self {
-            stream,
-            read: Vec::new(),
-        }
+        stream.set_write_timeout(Some(LONG)).expect("it is a socket");
+        Self { stream, read: Vec::new() }
     }
 
     /// Writes bytes as they are. Whether the peer still wants them is its business.
@@ -63,13 +55,7 @@ impl Client {
         self.stream.write_all(bytes).is_ok()
     }
 
-    pub fn send(
-        &mut self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: &[u8],
-    ) -> Answer {
+    pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         self.begin(method, path, headers, body);
         self.answer().expect("there is an answer")
     }
@@ -104,11 +90,7 @@ impl Client {
             .map(|line| line.split_once(": ").expect("it is a header"))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
             .collect();
-        let mut answer = Answer {
-            status: status.expect("it has a status"),
-            headers,
-            body: Vec::new(),
-        };
+        let mut answer = Answer { status: status.expect("it has a status"), headers, body: Vec::new() };
         let length = answer.header("content-length").unwrap_or("0");
         let length: usize = length.parse().expect("it is a number");
         while self.read.len() < length {

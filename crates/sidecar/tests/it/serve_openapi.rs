@@ -10,13 +10,7 @@ use crate::serve_server::{Server, TOKENS};
 /// One request for each way to be answered that a test can bring about: method, path, token, body, status.
 const REQUESTS: &[(&str, &str, bool, &str, u16)] = &[
     ("POST", "/skill/{name}=true", true, "", 200),
-    (
-        "POST",
-        "/skill/{name}=true",
-        true,
-        r#"{"timeout": 31}"#,
-        202,
-    ),
+    ("POST", "/skill/{name}=true", true, r#"{"timeout": 31}"#, 202),
     ("POST", "/skill/{name}=true", true, r#"{"args": 1}"#, 400),
     ("POST", "/skill/{name}=true", false, "", 401),
     ("POST", "/skill/{name}=there-is-none", true, "", 404),
@@ -41,9 +35,9 @@ fn document(server: &Server) -> Value {
 fn follow<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     match value["$ref"].as_str() {
         None => value,
-        Some(reference) => document
-            .pointer(reference.trim_start_matches('#'))
-            .unwrap_or_else(|| panic!("{reference} leads nowhere")),
+        Some(reference) => {
+            document.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference} leads nowhere"))
+        }
     }
 }
 
@@ -65,9 +59,7 @@ fn answers_are_as_described() {
         let (template, path) = path_of(template);
         let token = [("X-Skill-Token", TOKENS[0])];
         let headers = if with_token { &token[..] } else { &[] };
-        let answer = server
-            .client()
-            .send(method, &path, headers, body.as_bytes());
+        let answer = server.client().send(method, &path, headers, body.as_bytes());
         let what = format!("{method} {path} {body}");
         assert_eq!(answer.status, status, "{what}: {answer:?}");
         let operation = &document["paths"][template][method.to_ascii_lowercase()];
@@ -81,9 +73,7 @@ fn answers_are_as_described() {
 
 /// The answer's type is one of those described, and its fields are exactly those.
 fn agrees(document: &Value, described: &Value, answer: &Answer, what: &str) {
-    let kind = answer
-        .header("content-type")
-        .and_then(|kind| kind.split(';').next());
+    let kind = answer.header("content-type").and_then(|kind| kind.split(';').next());
     let schema = &described["content"][kind.unwrap_or_default()]["schema"];
     assert!(schema.is_object(), "{what}: {kind:?} is not described");
     let schema = follow(document, schema);
@@ -91,19 +81,13 @@ fn agrees(document: &Value, described: &Value, answer: &Answer, what: &str) {
         return;
     }
     let body = answer.json();
-    let fields: BTreeSet<&str> = (body.as_object().expect("it is an object").keys())
-        .map(String::as_str)
-        .collect();
+    let fields: BTreeSet<&str> = (body.as_object().expect("it is an object").keys()).map(String::as_str).collect();
     let known = schema["properties"].as_object().expect("it is an object");
     let known: BTreeSet<&str> = known.keys().map(String::as_str).collect();
-    let required: BTreeSet<&str> = (schema["required"].as_array().into_iter().flatten())
-        .filter_map(Value::as_str)
-        .collect();
+    let required: BTreeSet<&str> =
+        (schema["required"].as_array().into_iter().flatten()).filter_map(Value::as_str).collect();
     assert!(fields.is_subset(&known), "{what}: {fields:?} of {known:?}");
-    assert!(
-        required.is_subset(&fields),
-        "{what}: {fields:?} lack some of {required:?}"
-    );
+    assert!(required.is_subset(&fields), "{what}: {fields:?} lack some of {required:?}");
 }
 
 #[test]
@@ -123,15 +107,11 @@ fn methods_and_paths_are_exactly_those_described() {
         let answer = server.client().send("PATCH", &concrete, &[], b"");
         assert_eq!(answer.status, 405, "{path}");
         let allowed = answer.header("allow").expect("it is told").split(',');
-        let allowed: BTreeSet<_> = allowed
-            .filter(|it| *it != "HEAD")
-            .map(str::to_owned)
-            .collect();
+        let allowed: BTreeSet<_> = allowed.filter(|it| *it != "HEAD").map(str::to_owned).collect();
         assert_eq!(allowed, methods, "{path}");
     }
-    let tried: BTreeSet<_> = (REQUESTS.iter())
-        .map(|(method, path, ..)| ((*method).to_owned(), path_of(path).0.to_owned()))
-        .collect();
+    let tried: BTreeSet<_> =
+        (REQUESTS.iter()).map(|(method, path, ..)| ((*method).to_owned(), path_of(path).0.to_owned())).collect();
     assert_eq!(described, tried);
 }
 
@@ -143,9 +123,6 @@ fn fields_of_a_call_are_exactly_those_described() {
     let fields: Vec<_> = call.as_object().expect("it is an object").keys().collect();
     let answer = server.call("true", r#"{"unknown": 1}"#);
     let list: Vec<_> = fields.iter().map(|field| format!("`{field}`")).collect();
-    let expected = format!(
-        "unknown field `unknown`, expected one of {}",
-        list.join(", ")
-    );
+    let expected = format!("unknown field `unknown`, expected one of {}", list.join(", "));
     assert!(answer.error().starts_with(&expected), "{answer:?}");
 }

@@ -19,8 +19,7 @@ fn a_skill_is_executed_and_its_result_has_four_fields() {
     });
     let answer = server.call("args", &body.to_string());
     assert_eq!(answer.status, 200);
-    let start =
-        r#"{"status":"ok","stdout":"[arg1]\n[arg2]\noptional input","stderr":"","exit_code":0,"#;
+    let start = r#"{"status":"ok","stdout":"[arg1]\n[arg2]\noptional input","stderr":"","exit_code":0,"#;
     assert!(answer.text().starts_with(start), "{}", answer.text());
     assert_eq!(answer.header("content-type"), Some("application/json"));
 }
@@ -32,11 +31,7 @@ fn any_executable_in_the_directory_is_a_skill_as_soon_as_it_is_there() {
     }
     let server = Server::start();
     assert_eq!(server.call("my-script.sh", "").status, 404);
-    script(
-        &server.setup.skills(),
-        "my-script.sh",
-        "echo \"$SKILL_FOO\" >&2; exit 7",
-    );
+    script(&server.setup.skills(), "my-script.sh", "echo \"$SKILL_FOO\" >&2; exit 7");
     let result = server.call("my-script.sh", r#"{"env": {"SKILL_FOO": "bar"}}"#);
     assert_eq!(result.status, 200);
     let result = result.json();
@@ -82,10 +77,7 @@ fn more_than_thirty_seconds_give_a_task_that_is_polled() {
     assert_eq!((groups, &id[14..15]), (vec![8, 4, 4, 4, 12], "4"));
     assert!(matches!(&id[19..20], "8" | "9" | "a" | "b"), "{id}");
     let result = server.finished(&id);
-    assert_eq!(
-        (&result["status"], &result["exit_code"]),
-        (&json!("ok"), &json!(0))
-    );
+    assert_eq!((&result["status"], &result["exit_code"]), (&json!("ok"), &json!(0)));
 }
 
 #[test]
@@ -122,16 +114,7 @@ fn a_skill_is_ended_at_its_timeout() {
     assert_eq!(answer.status, 200);
     let result = answer.json();
     let told = ["status", "stdout", "stderr", "exit_code", "timed_out"].map(|it| &result[it]);
-    assert_eq!(
-        told,
-        [
-            &json!("error"),
-            &json!(""),
-            &json!("timeout"),
-            &json!(-1),
-            &json!(true)
-        ]
-    );
+    assert_eq!(told, [&json!("error"), &json!(""), &json!("timeout"), &json!(-1), &json!(true)]);
 }
 
 #[test]
@@ -153,20 +136,8 @@ fn no_shell_sees_the_arguments() {
         skip!("skills of another owner need root");
     }
     let server = Server::start();
-    let words = [
-        "$(id)",
-        "; touch /tmp/x",
-        "`id`",
-        "a b",
-        "--help",
-        "-c",
-        "*",
-        "\n",
-        "",
-    ];
-    let result = server
-        .call("args", &json!({ "args": words }).to_string())
-        .json();
+    let words = ["$(id)", "; touch /tmp/x", "`id`", "a b", "--help", "-c", "*", "\n", ""];
+    let result = server.call("args", &json!({ "args": words }).to_string()).json();
     let expected: String = words.iter().map(|word| format!("[{word}]\n")).collect();
     assert_eq!(result["stdout"], expected);
 }
@@ -175,12 +146,7 @@ fn no_shell_sees_the_arguments() {
 fn callers_need_a_token() {
     let server = Server::start();
     let mut client = server.client();
-    let paths = [
-        ("POST", "/skill/true"),
-        ("GET", "/skills"),
-        ("GET", "/task/x"),
-        ("GET", "/metrics"),
-    ];
+    let paths = [("POST", "/skill/true"), ("GET", "/skills"), ("GET", "/task/x"), ("GET", "/metrics")];
     for (method, path) in paths {
         for headers in [
             &[][..],
@@ -192,10 +158,7 @@ fn callers_need_a_token() {
             &[("Authorization", TOKENS[0])],
         ] {
             let answer = client.send(method, path, headers, b"");
-            assert_eq!(
-                (answer.status, answer.error()),
-                (401, "unauthorized".to_owned())
-            );
+            assert_eq!((answer.status, answer.error()), (401, "unauthorized".to_owned()));
         }
     }
     for token in TOKENS {
@@ -210,10 +173,7 @@ fn credentials_of_the_container_reach_the_skill_and_the_token_does_not() {
     }
     let setup = Setup::new().variable("GH_TOKEN", "credential");
     let server = setup.variable("SKILL_TOKEN", "token-of-a-variable").start();
-    assert_eq!(
-        server.call_as("token-of-a-variable", "true", "").status,
-        200
-    );
+    assert_eq!(server.call_as("token-of-a-variable", "true", "").status, 200);
     server.setup.script("env", "exec env");
     let output = server.call("env", r#"{"env": {"SKILL_A": "b"}}"#).json()["stdout"].to_string();
     assert!(output.contains("GH_TOKEN=credential"), "{output}");
@@ -225,9 +185,7 @@ fn credentials_of_the_container_reach_the_skill_and_the_token_does_not() {
 #[test]
 fn the_default_address_is_not_exposed_outside_the_pod() {
     let directory = directory();
-    let help = command(binary(directory.path()))
-        .args(["serve", "--help"])
-        .output();
+    let help = command(binary(directory.path())).args(["serve", "--help"]).output();
     let help = String::from_utf8(help.expect("it runs").stdout).expect("it is text");
     assert!(help.contains("[default: 127.0.0.1:8080]"), "{help}");
     assert!(help.contains("[default: /usr/local/bin]"), "{help}");
@@ -241,15 +199,7 @@ fn curl_is_a_client() {
     let body = format!("{{\"stdin\": \"{}\"}}", "x".repeat(100_000));
     let token = format!("X-Skill-Token: {}", TOKENS[0]);
     let mut curl = command("curl");
-    curl.args([
-        "-sS",
-        "-m",
-        &seconds,
-        "-w",
-        "\n%{http_code} %{http_code}\n",
-        "-H",
-        &token,
-    ]);
+    curl.args(["-sS", "-m", &seconds, "-w", "\n%{http_code} %{http_code}\n", "-H", &token]);
     let output = match curl
         .args(["-d", &body, &url, "--next", "-sS", "-H", &token])
         .args(["-H", "Transfer-Encoding: chunked", "-d", &body, &url])

@@ -22,15 +22,9 @@ pub const TOKENS: [&str; 2] = ["first-token-0123456789", "second-token-012345678
 
 /// A directory that the ordinary user can reach and commands cannot write to.
 pub fn directory() -> TempDir {
-    let base = if as_user::is_root() {
-        Path::new("/run")
-    } else {
-        Path::new(env!("CARGO_TARGET_TMPDIR"))
-    };
-    let directory = tempfile::Builder::new()
-        .prefix("skill-sidecar-")
-        .tempdir_in(base)
-        .expect("a directory can be made");
+    let base = if as_user::is_root() { Path::new("/run") } else { Path::new(env!("CARGO_TARGET_TMPDIR")) };
+    let directory =
+        tempfile::Builder::new().prefix("skill-sidecar-").tempdir_in(base).expect("a directory can be made");
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("it is ours");
     directory
 }
@@ -53,11 +47,7 @@ impl Setup {
     pub fn new() -> Self {
         let directory = directory();
         let tokens = directory.path().join("tokens");
-        fs::write(
-            &tokens,
-            format!("# callers\n{}\n{}\n", TOKENS[0], TOKENS[1]),
-        )
-        .expect("it can be written");
+        fs::write(&tokens, format!("# callers\n{}\n{}\n", TOKENS[0], TOKENS[1])).expect("it can be written");
         fs::set_permissions(&tokens, Permissions::from_mode(0o400)).expect("it is ours");
         let mut arguments = vec!["--listen".to_owned(), "127.0.0.1:0".to_owned()];
         let skills = if as_user::is_root() {
@@ -70,11 +60,7 @@ impl Setup {
             PathBuf::from("/usr/bin")
         };
         arguments.extend(["--skills-dir".to_owned(), text(&skills)]);
-        let setup = Self {
-            arguments,
-            variables: vec![("SKILL_TOKEN_FILE".to_owned(), text(&tokens))],
-            directory,
-        };
+        let setup = Self { arguments, variables: vec![("SKILL_TOKEN_FILE".to_owned(), text(&tokens))], directory };
         if as_user::is_root() {
             setup.skill_from("probe", probe::path());
             setup.skill_from("true", Path::new("/bin/true"));
@@ -130,10 +116,7 @@ impl Setup {
     /// Starts it, and gives how it ended and what it said, because it must not go on.
     pub fn refused(&self) -> (ExitStatus, String) {
         let output = self.spawn().wait_with_output().expect("it ends");
-        (
-            output.status,
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     pub fn start(self) -> Server {
@@ -146,12 +129,7 @@ impl Setup {
                 lines.lock().expect("no panic").push(line);
             }
         });
-        let mut server = Server {
-            setup: self,
-            child,
-            log,
-            address: None,
-        };
+        let mut server = Server { setup: self, child, log, address: None };
         server.address = Some(server.listening("listening for callers"));
         server
     }

@@ -99,11 +99,7 @@ fn files_that_must_not_run_are_refused_by_the_rule_and_audited() {
         for body in ["{}", r#"{"timeout": 60}"#] {
             let answer = server.call(name, body);
             assert_eq!(answer.status, 403, "{name}: {answer:?}");
-            assert_eq!(
-                answer.error(),
-                format!("the skill must not be run: {rule}"),
-                "{name}"
-            );
+            assert_eq!(answer.error(), format!("the skill must not be run: {rule}"), "{name}");
             // Paths are for the log.
             assert!(!answer.text().contains("/run/"), "{answer:?}");
         }
@@ -113,15 +109,10 @@ fn files_that_must_not_run_are_refused_by_the_rule_and_audited() {
                 && line.contains("\"cause\":")
         };
         // The line may come after the answer.
-        let audited = wait_until(Duration::from_secs(60), || {
-            server.log().into_iter().any(is_audited)
-        });
+        let audited = wait_until(Duration::from_secs(60), || server.log().into_iter().any(is_audited));
         assert!(audited, "{name} was not audited");
     }
     assert_eq!(server.call("dangling", "{}").status, 404);
     let listed = server.get("/skills");
-    assert_eq!(
-        listed.text(),
-        r#"{"skills":[{"name":"args"},{"name":"probe"},{"name":"sleep"},{"name":"true"}]}"#
-    );
+    assert_eq!(listed.text(), r#"{"skills":[{"name":"args"},{"name":"probe"},{"name":"sleep"},{"name":"true"}]}"#);
 }

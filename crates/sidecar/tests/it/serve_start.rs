@@ -18,12 +18,7 @@ fn without_tokens() -> Setup {
 
 #[test]
 fn without_a_token_it_refuses_to_start() {
-    for setup in [
-        without_tokens(),
-        without_tokens()
-            .variable("SKILL_TOKEN", " ")
-            .variable("SKILL_TOKEN_FILE", ""),
-    ] {
+    for setup in [without_tokens(), without_tokens().variable("SKILL_TOKEN", " ").variable("SKILL_TOKEN_FILE", "")] {
         let (status, said) = setup.refused();
         assert_eq!(status.code(), Some(1), "{said}");
         let expected = "error: no token is configured\nhint: set SKILL_TOKEN or SKILL_TOKEN_FILE; or pass --insecure to serve every program on this machine\n";
@@ -36,22 +31,14 @@ fn insecure_is_for_this_machine_and_its_programs() {
     let server = without_tokens().with(&["--insecure"]).start();
     let mut client = server.client();
     assert_eq!(client.send("POST", "/skill/true", &[], b"").status, 200);
-    let answer = client.send(
-        "POST",
-        "/skill/true",
-        &[("Origin", "http://evil.example")],
-        b"",
-    );
+    let answer = client.send("POST", "/skill/true", &[("Origin", "http://evil.example")], b"");
     assert_eq!(answer.status, 403, "{answer:?}");
 
     let mut setup = without_tokens().with(&["--insecure"]);
     setup.arguments[1] = "0.0.0.0:0".to_owned();
     let (status, said) = setup.refused();
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("hint: listen on 127.0.0.1, or set SKILL_TOKEN\n"),
-        "{said}"
-    );
+    assert!(said.contains("hint: listen on 127.0.0.1, or set SKILL_TOKEN\n"), "{said}");
 
     let (status, said) = Setup::new().with(&["--insecure"]).refused();
     assert_eq!(status.code(), Some(1), "{said}");
@@ -81,10 +68,7 @@ fn an_address_in_use_is_an_error_with_a_hint() {
     setup.arguments[1].clone_from(&address);
     let (status, said) = setup.refused();
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(
-        said.contains(&format!("error: cannot listen on {address}")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("error: cannot listen on {address}")), "{said}");
     assert!(said.contains("\nhint: "), "{said}");
 }
 
@@ -111,71 +95,39 @@ fn a_rotated_token_is_taken_at_once_and_the_old_one_no_more() {
     put("..1", "old-token-0123456789");
     symlink("..data/tokens", volume.join("tokens")).expect("it can be made");
     let mut setup = setup;
-    setup.variables = vec![(
-        "SKILL_TOKEN_FILE".to_owned(),
-        volume
-            .join("tokens")
-            .to_str()
-            .expect("it is text")
-            .to_owned(),
-    )];
+    setup.variables =
+        vec![("SKILL_TOKEN_FILE".to_owned(), volume.join("tokens").to_str().expect("it is text").to_owned())];
     let server = setup.start();
-    assert_eq!(
-        server.call_as("old-token-0123456789", "true", "").status,
-        200
-    );
+    assert_eq!(server.call_as("old-token-0123456789", "true", "").status, 200);
     for name in ["tokens", "..data/tokens", "..1/tokens"] {
         let path = volume.join(name);
         let attempt = format!("read-file={}", path.display());
         let body = serde_json::json!({ "args": ["attempt", attempt] }).to_string();
-        let answer = server
-            .call_as("old-token-0123456789", "probe", &body)
-            .json();
+        let answer = server.call_as("old-token-0123456789", "probe", &body).json();
         let findings = answer["stdout"].as_str().expect("it is text");
         let findings = sympozium_testkit::probe::Findings::parse(findings.as_bytes());
         findings.assert_refused([attempt.as_str()]);
     }
     put("..2", "new-token-0123456789");
-    assert_eq!(
-        server.call_as("new-token-0123456789", "true", "").status,
-        200
-    );
-    assert_eq!(
-        server.call_as("old-token-0123456789", "true", "").status,
-        401
-    );
+    assert_eq!(server.call_as("new-token-0123456789", "true", "").status, 200);
+    assert_eq!(server.call_as("old-token-0123456789", "true", "").status, 401);
     // Nobody has to send a wrong one for it to be noticed.
     put("..4", "other-token-0123456789");
-    assert!(wait_until(LONG, || {
-        server.call_as("new-token-0123456789", "true", "").status == 401
-    }));
+    assert!(wait_until(LONG, || { server.call_as("new-token-0123456789", "true", "").status == 401 }));
     put("..3", "last-token-0123456789");
     server.signal(Signal::HUP);
-    assert!(wait_until(LONG, || {
-        server.call_as("last-token-0123456789", "true", "").status == 200
-    }));
+    assert!(wait_until(LONG, || { server.call_as("last-token-0123456789", "true", "").status == 200 }));
 }
 
 #[test]
 fn the_probe_address_has_health_and_metrics_and_nothing_else() {
-    let mut server = Setup::new()
-        .with(&["--probe-listen", "127.0.0.1:0"])
-        .start();
+    let mut server = Setup::new().with(&["--probe-listen", "127.0.0.1:0"]).start();
     let probes = server.listening("listening for probes");
     let mut client = Client::connect(probes);
     assert_eq!(client.send("GET", "/healthz", &[], b"").text(), "ok");
-    assert!(
-        client
-            .send("GET", "/metrics", &[], b"")
-            .text()
-            .ends_with("# EOF\n")
-    );
+    assert!(client.send("GET", "/metrics", &[], b"").text().ends_with("# EOF\n"));
     let token = [("X-Skill-Token", TOKENS[0])];
-    for (method, path) in [
-        ("POST", "/skill/true"),
-        ("GET", "/skills"),
-        ("GET", "/openapi.json"),
-    ] {
+    for (method, path) in [("POST", "/skill/true"), ("GET", "/skills"), ("GET", "/openapi.json")] {
         assert_eq!(client.send(method, path, &token, b"").status, 404, "{path}");
     }
 }
@@ -196,9 +148,7 @@ fn a_sandbox_that_is_gone_ends_the_server_with_an_error() {
     assert_eq!(server.call("true", "").status, 200);
     // The keeper of the sandbox, and the workers that it started.
     let keepers = processes::children_of(server.pid());
-    let workers = keepers
-        .iter()
-        .flat_map(|&keeper| processes::children_of(keeper));
+    let workers = keepers.iter().flat_map(|&keeper| processes::children_of(keeper));
     for child in keepers.iter().copied().chain(workers.collect::<Vec<_>>()) {
         let pid = rustix::process::Pid::from_raw(child).expect("it is a pid");
         rustix::process::kill_process(pid, Signal::KILL).expect("it is our child's");
@@ -210,27 +160,15 @@ fn a_sandbox_that_is_gone_ends_the_server_with_an_error() {
     }
     assert_eq!(server.ended().and_then(|status| status.code()), Some(1));
     let said = server.log().concat();
-    assert!(
-        said.contains("error: the sandbox of the skills is gone"),
-        "{said}"
-    );
+    assert!(said.contains("error: the sandbox of the skills is gone"), "{said}");
 }
 
 #[test]
 fn help_teaches() {
     let directory = crate::serve_server::directory();
-    let help = command(binary(directory.path()))
-        .args(["serve", "--help"])
-        .output();
+    let help = command(binary(directory.path())).args(["serve", "--help"]).output();
     let help = String::from_utf8(help.expect("it runs").stdout).expect("it is text");
-    for word in [
-        "--listen",
-        "--probe-listen",
-        "--skills-dir",
-        "--insecure",
-        "X-Skill-Token",
-        "SKILL_TOKEN_FILE",
-    ] {
+    for word in ["--listen", "--probe-listen", "--skills-dir", "--insecure", "X-Skill-Token", "SKILL_TOKEN_FILE"] {
         assert!(help.contains(word), "{word}: {help}");
     }
 }

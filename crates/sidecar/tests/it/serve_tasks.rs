@@ -11,10 +11,7 @@ use crate::serve_server::{LONG, Server, TOKENS};
 fn begin(server: &Server, body: &Value) -> String {
     let answer = server.call("probe", &body.to_string());
     assert_eq!(answer.status, 202, "{answer:?}");
-    answer.json()["task_id"]
-        .as_str()
-        .expect("it is text")
-        .to_owned()
+    answer.json()["task_id"].as_str().expect("it is text").to_owned()
 }
 
 fn sleeping(marker: &str, action: &str) -> Value {
@@ -36,10 +33,7 @@ fn a_pending_task_says_so_and_can_be_cancelled_with_all_it_started() {
     let path = format!("/task/{id}");
     assert!(wait_until(LONG, || processes::with_marker(&marker).len() > 1));
     let pending = server.get(&path);
-    assert_eq!(
-        (pending.status, pending.json()),
-        (200, json!({ "status": "pending", "task_id": id }))
-    );
+    assert_eq!((pending.status, pending.json()), (200, json!({ "status": "pending", "task_id": id })));
 
     let cancelled = server.ask("DELETE", &path, TOKENS[0]);
     assert_eq!(processes::with_marker(&marker), [0_i32; 0]);
@@ -57,17 +51,11 @@ fn a_task_that_waits_for_its_turn_can_be_cancelled_too() {
     let setup = crate::serve_server::Setup::new().with(&["--max-concurrent", "1"]);
     let server = setup.start();
     let ids: Vec<_> = (0..2)
-        .map(|_| {
-            server
-                .call("sleep", r#"{"args": ["300"], "timeout": 300}"#)
-                .json()
-        })
+        .map(|_| server.call("sleep", r#"{"args": ["300"], "timeout": 300}"#).json())
         .map(|task| task["task_id"].as_str().expect("it is text").to_owned())
         .collect();
     for id in ids.iter().rev() {
-        let result = server
-            .ask("DELETE", &format!("/task/{id}"), TOKENS[0])
-            .json();
+        let result = server.ask("DELETE", &format!("/task/{id}"), TOKENS[0]).json();
         assert_eq!(result["cancelled"], true, "{result}");
     }
 }
@@ -75,9 +63,7 @@ fn a_task_that_waits_for_its_turn_can_be_cancelled_too() {
 #[test]
 fn tasks_of_others_do_not_exist() {
     let server = Server::start();
-    let task = server
-        .call("sleep", r#"{"args": ["300"], "timeout": 300}"#)
-        .json();
+    let task = server.call("sleep", r#"{"args": ["300"], "timeout": 300}"#).json();
     let id = task["task_id"].as_str().expect("it is text");
     let path = |id: &str| format!("/task/{id}");
     let told = |method: &str, id: &str, token: &str| {
@@ -122,25 +108,11 @@ fn too_many_tasks_are_refused_and_do_not_hurt_other_callers() {
         assert_eq!(call(TOKENS[0]).status, 202, "{number}");
     }
     let refused = call(TOKENS[0]);
-    assert_eq!(
-        (refused.status, refused.header("retry-after")),
-        (429, Some("60"))
-    );
-    assert!(
-        refused
-            .error()
-            .starts_with("you have too many tasks: at most 256"),
-        "{refused:?}"
-    );
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("60")));
+    assert!(refused.error().starts_with("you have too many tasks: at most 256"), "{refused:?}");
     assert_eq!(call(TOKENS[1]).status, 202);
     let metrics = server.get("/metrics");
-    assert!(
-        metrics
-            .text()
-            .contains("skill_sidecar_tasks{state=\"pending\"} 257\n"),
-        "{}",
-        metrics.text()
-    );
+    assert!(metrics.text().contains("skill_sidecar_tasks{state=\"pending\"} 257\n"), "{}", metrics.text());
 }
 
 #[test]
@@ -149,11 +121,7 @@ fn what_cannot_run_is_said_at_once_and_makes_no_task() {
     let answer = server.call("there-is-none", r#"{"timeout": 60}"#);
     assert_eq!(answer.status, 404, "{answer:?}");
     let metrics = server.get("/metrics");
-    assert!(
-        metrics
-            .text()
-            .contains("skill_sidecar_tasks{state=\"pending\"} 0\n")
-    );
+    assert!(metrics.text().contains("skill_sidecar_tasks{state=\"pending\"} 0\n"));
 }
 
 #[test]
@@ -165,12 +133,7 @@ fn a_caller_who_hangs_up_ends_the_command() {
     let marker = processes::new_marker();
     let mut client = server.client();
     let body = json!({ "args": ["do", "--marker", marker, "daemon", "300", "stay"] }).to_string();
-    client.begin(
-        "POST",
-        "/skill/probe",
-        &[("X-Skill-Token", TOKENS[0])],
-        body.as_bytes(),
-    );
+    client.begin("POST", "/skill/probe", &[("X-Skill-Token", TOKENS[0])], body.as_bytes());
     assert!(wait_until(LONG, || processes::with_marker(&marker).len() > 1));
     client.hang_up();
     assert!(is_gone(&marker));
@@ -184,48 +147,31 @@ fn a_repeated_request_is_executed_once() {
         skip!("skills of another owner need root");
     }
     let server = Server::start();
-    server
-        .setup
-        .script("once", "head -c 16 /dev/urandom | od -An -tx1; sleep 1");
+    server.setup.script("once", "head -c 16 /dev/urandom | od -An -tx1; sleep 1");
     let send = |key: &str, token: &str, body: &str| {
         let headers = [("X-Skill-Token", token), ("Idempotency-Key", key)];
-        server
-            .client()
-            .send("POST", "/skill/once", &headers, body.as_bytes())
+        server.client().send("POST", "/skill/once", &headers, body.as_bytes())
     };
     // In flight: all of them get the answer of the one.
     let answers: Vec<_> = std::thread::scope(|scope| {
-        let senders: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| send("key", TOKENS[0], "{}")))
-            .collect();
-        senders
-            .into_iter()
-            .map(|sender| sender.join().expect("it is answered"))
-            .collect()
+        let senders: Vec<_> = (0..4).map(|_| scope.spawn(|| send("key", TOKENS[0], "{}"))).collect();
+        senders.into_iter().map(|sender| sender.join().expect("it is answered")).collect()
     });
     let first = &answers[0];
     assert_eq!(first.status, 200);
     for answer in &answers {
         assert_eq!(answer.body, first.body);
     }
-    let replayed = answers
-        .iter()
-        .filter(|answer| answer.header("idempotency-replayed") == Some("true"));
+    let replayed = answers.iter().filter(|answer| answer.header("idempotency-replayed") == Some("true"));
     assert_eq!(replayed.count(), 3);
     // Finished: the same again.
     let again = send("key", TOKENS[0], "{}");
-    assert_eq!(
-        (&again.body, again.header("idempotency-replayed")),
-        (&first.body, Some("true"))
-    );
+    assert_eq!((&again.body, again.header("idempotency-replayed")), (&first.body, Some("true")));
     // Another request, and another caller.
     let conflict = send("key", TOKENS[0], r#"{"args": []}"#);
     assert_eq!(conflict.status, 422, "{conflict:?}");
     let other = send("key", TOKENS[1], "{}");
-    assert_eq!(
-        (other.status, other.header("idempotency-replayed")),
-        (200, None)
-    );
+    assert_eq!((other.status, other.header("idempotency-replayed")), (200, None));
     assert_ne!(other.body, first.body);
     for key in ["", "a b", &"x".repeat(129)] {
         assert_eq!(send(key, TOKENS[0], "{}").status, 400, "{key:?}");
@@ -265,13 +211,8 @@ fn a_repeated_request_survives_a_caller_who_hung_up() {
     });
     let (key, body) = seen.expect("it runs");
     let headers = [("X-Skill-Token", TOKENS[0]), ("Idempotency-Key", &key)];
-    let answer = server
-        .client()
-        .send("POST", "/skill/probe", &headers, body.as_bytes());
+    let answer = server.client().send("POST", "/skill/probe", &headers, body.as_bytes());
     assert_eq!(answer.header("idempotency-replayed"), Some("true"));
     let result = answer.json();
-    assert_eq!(
-        (&result["status"], &result["exit_code"]),
-        (&json!("ok"), &json!(0))
-    );
+    assert_eq!((&result["status"], &result["exit_code"]), (&json!("ok"), &json!(0)));
 }

@@ -39,11 +39,7 @@ impl Verdict {
     }
 
     pub fn from_condition(possible: bool, detail: impl Display) -> Self {
-        if possible {
-            Self::Possible(detail.to_string())
-        } else {
-            Self::Refused(detail.to_string())
-        }
+        if possible { Self::Possible(detail.to_string()) } else { Self::Refused(detail.to_string()) }
     }
 }
 
@@ -71,16 +67,8 @@ pub struct Input<'a> {
 impl Input<'_> {
     /// The process that the attempt is aimed at: the one named, or who started us.
     pub fn target(&self) -> Result<i32, Verdict> {
-        let target = if self.argument.is_empty() {
-            self.start.parent
-        } else {
-            self.argument.parse().unwrap_or(0)
-        };
-        if target > 0 {
-            Ok(target)
-        } else {
-            Err(Verdict::Refused("no such process in sight".into()))
-        }
+        let target = if self.argument.is_empty() { self.start.parent } else { self.argument.parse().unwrap_or(0) };
+        if target > 0 { Ok(target) } else { Err(Verdict::Refused("no such process in sight".into())) }
     }
 
     /// `FIRST:NUMBER`, for instance a directory and how much to write there.
@@ -120,18 +108,8 @@ pub struct Attempt {
 }
 
 /// A row without an argument.
-pub const fn plain(
-    name: &'static str,
-    what: &'static str,
-    run: fn(&Input<'_>) -> Verdict,
-) -> Attempt {
-    Attempt {
-        name,
-        argument: "",
-        default: "",
-        what,
-        run,
-    }
+pub const fn plain(name: &'static str, what: &'static str, run: fn(&Input<'_>) -> Verdict) -> Attempt {
+    Attempt { name, argument: "", default: "", what, run }
 }
 
 /// A row whose argument must be given.
@@ -141,13 +119,7 @@ pub const fn with(
     what: &'static str,
     run: fn(&Input<'_>) -> Verdict,
 ) -> Attempt {
-    Attempt {
-        name,
-        argument,
-        default: "",
-        what,
-        run,
-    }
+    Attempt { name, argument, default: "", what, run }
 }
 
 /// A row whose argument may be left out.
@@ -158,13 +130,7 @@ pub const fn with_default(
     what: &'static str,
     run: fn(&Input<'_>) -> Verdict,
 ) -> Attempt {
-    Attempt {
-        name,
-        argument,
-        default,
-        what,
-        run,
-    }
+    Attempt { name, argument, default, what, run }
 }
 
 /// Makes the attempt in a child of its own, so that a hang, a crash or a kill is an answer and not the end.
@@ -193,13 +159,9 @@ pub fn make(attempt: &Attempt, input: &Input<'_>) -> Result<Verdict, Errno> {
     let ending = sys::wait_for(child);
     let answer = answer.unwrap_or_default();
     Ok(match (answer.split_first(), ending) {
-        (Some((b'+', detail)), _) => {
-            Verdict::Possible(String::from_utf8_lossy(detail).into_owned())
-        }
+        (Some((b'+', detail)), _) => Verdict::Possible(String::from_utf8_lossy(detail).into_owned()),
         (Some((_, detail)), _) => Verdict::Refused(String::from_utf8_lossy(detail).into_owned()),
-        (None, Ok(Ending::Killed(signal))) => {
-            Verdict::Refused(format!("killed by {}", signal_name(signal)))
-        }
+        (None, Ok(Ending::Killed(signal))) => Verdict::Refused(format!("killed by {}", signal_name(signal))),
         (None, _) => Verdict::Refused("no answer".into()),
     })
 }
@@ -229,16 +191,8 @@ fn readable(fd: i32, wait: Duration) -> bool {
     let mut timeout = [0_u8; 16];
     timeout[..8].copy_from_slice(&(wait.as_secs() as i64).to_ne_bytes());
     timeout[8..].copy_from_slice(&i64::from(wait.subsec_nanos()).to_ne_bytes());
-    let polled = sys::call(
-        libc::SYS_ppoll,
-        [
-            Arg::Out(&mut entry),
-            Arg::Int(1),
-            Arg::Out(&mut timeout),
-            Arg::Null,
-            Arg::Int(0),
-        ],
-    );
+    let polled =
+        sys::call(libc::SYS_ppoll, [Arg::Out(&mut entry), Arg::Int(1), Arg::Out(&mut timeout), Arg::Null, Arg::Int(0)]);
     polled.is_ok_and(|ready| ready > 0)
 }
 

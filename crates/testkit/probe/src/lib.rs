@@ -58,21 +58,12 @@ mod tests {
             possible: false,
             detail: "EACCES \"quoted\"\n".into(),
         };
-        assert_eq!(
-            Finding::from_line(&finding.to_json().to_string()),
-            Some(finding)
-        );
+        assert_eq!(Finding::from_line(&finding.to_json().to_string()), Some(finding));
     }
 
     #[test]
     fn other_lines_are_not_findings() {
-        for line in [
-            "",
-            "hello",
-            "{}",
-            "[1]",
-            r#"{"attempt":"x","possible":"yes"}"#,
-        ] {
+        for line in ["", "hello", "{}", "[1]", r#"{"attempt":"x","possible":"yes"}"#] {
             assert_eq!(Finding::from_line(line), None, "{line}");
         }
     }

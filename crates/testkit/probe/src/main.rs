@@ -22,14 +22,9 @@ const USAGE: i32 = 64;
 const UNAVAILABLE: i32 = 69;
 
 fn main() {
-    let words: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     // Before anything is looked at: it starts the program anew.
-    if words.iter().any(|word| word == "overwrite-own-program")
-        && std::env::var_os(attempts::RELOCATED).is_none()
-    {
+    if words.iter().any(|word| word == "overwrite-own-program") && std::env::var_os(attempts::RELOCATED).is_none() {
         attempts::relocate();
     }
     let start = Start {
@@ -41,28 +36,17 @@ fn main() {
         Some((first, rest)) if first == "attempt" => attempt_all(&start, rest),
         Some((first, _)) if first == "list" => list(),
         Some((first, rest)) if first == "do" => actions::act(&start, rest),
-        _ => usage(
-            "nothing to do",
-            "probe list | probe attempt NAME[=ARGUMENT]… | probe do [--marker WORD] ACTION…",
-        ),
+        _ => usage("nothing to do", "probe list | probe attempt NAME[=ARGUMENT]… | probe do [--marker WORD] ACTION…"),
     };
     std::process::exit(code);
 }
 
 /// Asked of every number instead of read from /proc, which a sandbox may not have.
 fn open_descriptors() -> Vec<i32> {
-    let own = std::env::var(attempts::RELOCATED)
-        .ok()
-        .and_then(|fd| fd.parse().ok());
+    let own = std::env::var(attempts::RELOCATED).ok().and_then(|fd| fd.parse().ok());
     (3..4096)
         .filter(|&fd| Some(fd) != own)
-        .filter(|&fd| {
-            sys::call(
-                libc::SYS_fcntl,
-                [Arg::Int(fd), Arg::Int(libc::F_GETFD.into())],
-            )
-            .is_ok()
-        })
+        .filter(|&fd| sys::call(libc::SYS_fcntl, [Arg::Int(fd), Arg::Int(libc::F_GETFD.into())]).is_ok())
         .map(|fd| fd as i32)
         .collect()
 }
@@ -73,22 +57,11 @@ fn attempt_all(start: &Start, words: &[String]) -> i32 {
     for word in words {
         let (name, argument) = word.split_once('=').unwrap_or((word, ""));
         let Some((guarantee, attempt)) = attempts::find(name) else {
-            return usage(
-                &format!("unknown attempt `{name}`"),
-                "`probe list` names them all",
-            );
+            return usage(&format!("unknown attempt `{name}`"), "`probe list` names them all");
         };
-        let argument = if argument.is_empty() {
-            attempt.default
-        } else {
-            argument
-        };
-        if argument.is_empty() && !attempt.argument.is_empty() && !attempt.argument.starts_with('[')
-        {
-            return usage(
-                &format!("`{name}` needs an argument"),
-                &format!("{name}={}", attempt.argument),
-            );
+        let argument = if argument.is_empty() { attempt.default } else { argument };
+        if argument.is_empty() && !attempt.argument.is_empty() && !attempt.argument.starts_with('[') {
+            return usage(&format!("`{name}` needs an argument"), &format!("{name}={}", attempt.argument));
         }
         asked.push((word, guarantee, attempt, argument));
     }
@@ -100,11 +73,7 @@ fn attempt_all(start: &Start, words: &[String]) -> i32 {
                 return UNAVAILABLE;
             }
         };
-        print_line(
-            &finding(word, guarantee, attempt, verdict)
-                .to_json()
-                .to_string(),
-        );
+        print_line(&finding(word, guarantee, attempt, verdict).to_json().to_string());
     }
     0
 }

@@ -1,10 +1,7 @@
 //! The raw system calls of the probe, and the only module with `unsafe` in it.
 //!
 //! A hostile program does not go through a polite library, so this is close to the metal: `call` takes any number.
-#![expect(
-    unsafe_code,
-    reason = "the probe makes the calls that a sandbox must refuse; no safe library offers them"
-)]
+#![expect(unsafe_code, reason = "the probe makes the calls that a sandbox must refuse; no safe library offers them")]
 
 use std::ffi::CStr;
 use std::fmt;
@@ -117,11 +114,7 @@ pub fn call<const N: usize>(number: c_long, arguments: [Arg<'_>; N]) -> Result<i
     // SAFETY: pointers come from borrows that outlive the call and are as long as the call's structure (each caller
     // sizes them by the man page); no caller asks for a call that changes this process's address space.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
-    if result == -1 {
-        Err(Errno::last())
-    } else {
-        Ok(result)
-    }
+    if result == -1 { Err(Errno::last()) } else { Ok(result) }
 }
 
 /// Takes over a descriptor that `call` has just given us.
@@ -142,10 +135,7 @@ pub fn fork() -> Result<Option<i32>, Errno> {
 pub fn fork_with(flags: i32) -> Result<Option<i32>, Errno> {
     let flags = i64::from(flags) | i64::from(libc::SIGCHLD);
     // x86_64, aarch64 and riscv64 agree on the first two arguments, and the rest is null.
-    match call(
-        libc::SYS_clone,
-        [Arg::Int(flags), Arg::Null, Arg::Null, Arg::Null, Arg::Null],
-    )? {
+    match call(libc::SYS_clone, [Arg::Int(flags), Arg::Null, Arg::Null, Arg::Null, Arg::Null])? {
         0 => Ok(None),
         pid => Ok(Some(pid as i32)),
     }
@@ -187,11 +177,7 @@ pub fn wait_for(pid: i32) -> Result<Ending, Errno> {
 
 /// Sends `signal`, or with 0 only asks whether it could be sent.
 pub fn kill(pid: i32, signal: i32) -> Result<(), Errno> {
-    call(
-        libc::SYS_kill,
-        [Arg::Int(pid.into()), Arg::Int(signal.into())],
-    )
-    .map(drop)
+    call(libc::SYS_kill, [Arg::Int(pid.into()), Arg::Int(signal.into())]).map(drop)
 }
 
 /// Makes the kernel ignore `signal` for this process and those it forks.
@@ -217,11 +203,7 @@ pub fn dispositions() -> Vec<(i32, &'static str)> {
             (result, action.sa_sigaction)
         };
         if result == 0 && action != libc::SIG_DFL {
-            let name = if action == libc::SIG_IGN {
-                "ignored"
-            } else {
-                "handled"
-            };
+            let name = if action == libc::SIG_IGN { "ignored" } else { "handled" };
             found.push((signal, name));
         }
     }
@@ -231,15 +213,7 @@ pub fn dispositions() -> Vec<(i32, &'static str)> {
 /// Blocks every signal that can be blocked.
 pub fn block_all_signals() {
     let mask = u64::MAX.to_ne_bytes();
-    let _ = call(
-        libc::SYS_rt_sigprocmask,
-        [
-            Arg::Int(libc::SIG_BLOCK.into()),
-            Arg::In(&mask),
-            Arg::Null,
-            Arg::Int(8),
-        ],
-    );
+    let _ = call(libc::SYS_rt_sigprocmask, [Arg::Int(libc::SIG_BLOCK.into()), Arg::In(&mask), Arg::Null, Arg::Int(8)]);
 }
 
 /// Ends this process by SIGALRM after `seconds`; 0 cancels.
@@ -261,11 +235,7 @@ pub fn execute(path: &CStr, arguments: &[&CStr]) -> Errno {
 /// Replaces the program by the file open at `fd`. Returns only on failure.
 pub fn execute_fd<T: AsRef<CStr>>(fd: i32, arguments: &[T], environment: &[T]) -> Errno {
     let pointers = |texts: &[T]| -> Vec<*const libc::c_char> {
-        texts
-            .iter()
-            .map(|text| text.as_ref().as_ptr())
-            .chain([std::ptr::null()])
-            .collect()
+        texts.iter().map(|text| text.as_ref().as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     // SAFETY: as in `execute`; the path is empty because AT_EMPTY_PATH names the descriptor itself.
@@ -289,10 +259,7 @@ pub fn send_descriptor(socket: i32, fd: i32) -> Result<(), Errno> {
     // SAFETY: every pointer of the header names a local that lives until sendmsg returns, and `control` is larger than
     // CMSG_SPACE of one int and aligned for cmsghdr.
     let sent = unsafe {
-        let mut part = libc::iovec {
-            iov_base: byte.as_mut_ptr().cast(),
-            iov_len: 1,
-        };
+        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
@@ -305,11 +272,7 @@ pub fn send_descriptor(socket: i32, fd: i32) -> Result<(), Errno> {
         libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(fd);
         libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL)
     };
-    if sent == 1 {
-        Ok(())
-    } else {
-        Err(Errno::last())
-    }
+    if sent == 1 { Ok(()) } else { Err(Errno::last()) }
 }
 
 /// Receives one byte and whatever descriptors come with it, and keeps them open.
@@ -318,10 +281,7 @@ pub fn receive_descriptor(socket: i32) -> Result<(), Errno> {
     let mut control = [0_u64; 4];
     // SAFETY: as in `send_descriptor`.
     let received = unsafe {
-        let mut part = libc::iovec {
-            iov_base: byte.as_mut_ptr().cast(),
-            iov_len: 1,
-        };
+        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
@@ -329,11 +289,7 @@ pub fn receive_descriptor(socket: i32) -> Result<(), Errno> {
         message.msg_controllen = size_of_val(&control) as _;
         libc::recvmsg(socket, &raw mut message, 0)
     };
-    if received == 1 {
-        Ok(())
-    } else {
-        Err(Errno::last())
-    }
+    if received == 1 { Ok(()) } else { Err(Errno::last()) }
 }
 
 /// The process's own file, by the path the kernel was given (`AT_EXECFN`): there even where /proc is not.
@@ -341,11 +297,7 @@ pub fn own_path() -> Option<&'static CStr> {
     // SAFETY: AT_EXECFN is a string on the initial stack, which lives as long as the process.
     unsafe {
         let address = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
-        if address.is_null() {
-            None
-        } else {
-            Some(CStr::from_ptr(address))
-        }
+        if address.is_null() { None } else { Some(CStr::from_ptr(address)) }
     }
 }
 
@@ -368,9 +320,5 @@ pub fn call_32bit(number: u32, argument: u32) -> Result<i64, Errno> {
     }
     // The 32-bit side answers in eax; its sign is in bit 31.
     let result = i64::from(result as i32);
-    if (-4095..0).contains(&result) {
-        Err(Errno(-result as i32))
-    } else {
-        Ok(result)
-    }
+    if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result) }
 }

@@ -1,12 +1,6 @@
 //! What we compare with: the raw system call.
-#![expect(
-    unsafe_code,
-    reason = "posix_spawn is the reference, and has no safe wrapper"
-)]
-#![expect(
-    clippy::expect_used,
-    reason = "a measurement that cannot be made must stop"
-)]
+#![expect(unsafe_code, reason = "posix_spawn is the reference, and has no safe wrapper")]
+#![expect(clippy::expect_used, reason = "a measurement that cannot be made must stop")]
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -48,10 +42,7 @@ pub fn c_string(path: &Path) -> CString {
 ///
 /// When it does not start or fails: what is compared with must do the work.
 pub fn spawn(program: &CStr, arguments: &[&CStr]) {
-    let mut argv: Vec<_> = std::iter::once(&program)
-        .chain(arguments)
-        .map(|word| word.as_ptr().cast_mut())
-        .collect();
+    let mut argv: Vec<_> = std::iter::once(&program).chain(arguments).map(|word| word.as_ptr().cast_mut()).collect();
     argv.push(ptr::null_mut());
     let envp = [ptr::null_mut()];
     let mut pid = 0;
@@ -65,14 +56,8 @@ pub fn spawn(program: &CStr, arguments: &[&CStr]) {
         let null = c"/dev/null".as_ptr();
         let opened = libc::posix_spawn_file_actions_addopen(actions, 1, null, libc::O_WRONLY, 0);
         assert_eq!(opened, 0);
-        let error = libc::posix_spawn(
-            &raw mut pid,
-            program.as_ptr(),
-            actions,
-            ptr::null(),
-            argv.as_ptr(),
-            envp.as_ptr(),
-        );
+        let error =
+            libc::posix_spawn(&raw mut pid, program.as_ptr(), actions, ptr::null(), argv.as_ptr(), envp.as_ptr());
         libc::posix_spawn_file_actions_destroy(actions);
         assert_eq!(error, 0);
         assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);

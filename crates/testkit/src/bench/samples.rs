@@ -35,10 +35,7 @@ impl Samples {
             let place = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
             sorted.get(place).copied().unwrap_or(f64::NAN)
         };
-        Percentiles {
-            p50: at(50),
-            p99: at(99),
-        }
+        Percentiles { p50: at(50), p99: at(99) }
     }
 }
 

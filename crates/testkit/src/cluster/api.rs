@@ -189,20 +189,14 @@ impl Api {
     /// # Errors
     ///
     /// When the API server refuses it.
-    pub fn watch(
-        &self,
-        path: &str,
-        mut report: impl FnMut(Change) + Send + 'static,
-    ) -> Result<Watch> {
+    pub fn watch(&self, path: &str, mut report: impl FnMut(Change) + Send + 'static) -> Result<Watch> {
         let separator = if path.contains('?') { '&' } else { '?' };
         // From what the server has at hand, which may be a moment old: what changed since follows. Without a version it would first
         // wait for the newest state of kinds that nobody changes, and give up after three seconds.
         let path = format!("{path}{separator}watch=true&resourceVersion=0");
         let request = Request::get(&path).body(Vec::new())?;
-        let events = self
-            .runtime
-            .block_on(self.client.request_events::<Value>(request))
-            .with_context(|| path.clone())?;
+        let events =
+            self.runtime.block_on(self.client.request_events::<Value>(request)).with_context(|| path.clone())?;
         let task = self.runtime.spawn(async move {
             let mut events = Box::pin(events);
             let why = loop {
@@ -260,13 +254,7 @@ impl Api {
         }
     }
 
-    fn call(
-        &self,
-        method: Method,
-        path: &str,
-        content_type: &str,
-        body: Option<&Value>,
-    ) -> Result<Value> {
+    fn call(&self, method: Method, path: &str, content_type: &str, body: Option<&Value>) -> Result<Value> {
         let body = body.map(|it| it.to_string().into_bytes());
         let request = Request::builder()
             .method(method)
@@ -284,8 +272,7 @@ impl Api {
 ///
 /// When it has no kind.
 pub fn collection_of(object: &Value) -> Result<String> {
-    let types: TypeMeta =
-        serde_json::from_value(object.clone()).context("an object without a kind")?;
+    let types: TypeMeta = serde_json::from_value(object.clone()).context("an object without a kind")?;
     let kind = GroupVersionKind::try_from(&types)?;
     let resource = ApiResource::from_gvk(&kind);
     let root = if kind.group.is_empty() { "api" } else { "apis" };
@@ -308,9 +295,7 @@ fn runtime() -> Result<Handle> {
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = RUNTIME.get_or_init(|| runtime.handle().clone()).clone();
-    std::thread::Builder::new()
-        .name("api".to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    std::thread::Builder::new().name("api".to_owned()).spawn(move || runtime.block_on(std::future::pending::<()>()))?;
     Ok(handle)
 }
 
@@ -325,16 +310,9 @@ mod tests {
         let object = |version: &str, kind: &str, metadata: Value| json!({ "apiVersion": version, "kind": kind, "metadata": metadata });
         for (object, path) in [
             (object("v1", "Namespace", json!({})), "/api/v1/namespaces"),
+            (object("v1", "ConfigMap", json!({ "namespace": "x" })), "/api/v1/namespaces/x/configmaps"),
             (
-                object("v1", "ConfigMap", json!({ "namespace": "x" })),
-                "/api/v1/namespaces/x/configmaps",
-            ),
-            (
-                object(
-                    "sympozium.ai/v1alpha1",
-                    "SympoziumPolicy",
-                    json!({ "namespace": "x" }),
-                ),
+                object("sympozium.ai/v1alpha1", "SympoziumPolicy", json!({ "namespace": "x" })),
                 "/apis/sympozium.ai/v1alpha1/namespaces/x/sympoziumpolicies",
             ),
             (

@@ -65,8 +65,7 @@ impl AuditLog {
     /// When the log cannot be read.
     pub fn mark(&self) -> Result<Mark> {
         self.settle()?;
-        let data = std::fs::metadata(&self.path)
-            .with_context(|| format!("examining {}", self.path.display()))?;
+        let data = std::fs::metadata(&self.path).with_context(|| format!("examining {}", self.path.display()))?;
         Ok(Mark(data.len()))
     }
 
@@ -100,12 +99,9 @@ impl AuditLog {
 
     fn read(&self, mark: Mark) -> Result<String> {
         let mut text = String::new();
-        let mut file =
-            File::open(&self.path).with_context(|| format!("opening {}", self.path.display()))?;
-        file.seek(SeekFrom::Start(mark.0))
-            .context("seeking in the audit log")?;
-        file.read_to_string(&mut text)
-            .context("reading the audit log")?;
+        let mut file = File::open(&self.path).with_context(|| format!("opening {}", self.path.display()))?;
+        file.seek(SeekFrom::Start(mark.0)).context("seeking in the audit log")?;
+        file.read_to_string(&mut text).context("reading the audit log")?;
         Ok(text)
     }
 }
@@ -113,11 +109,7 @@ impl AuditLog {
 fn parse(text: &str) -> Vec<Call> {
     // The last line may be in the middle of being written.
     let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
-    complete
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Line>(line).ok())
-        .filter_map(Line::call)
-        .collect()
+    complete.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()).filter_map(Line::call).collect()
 }
 
 #[derive(Default, Deserialize)]
@@ -139,25 +131,16 @@ impl Line {
     fn call(self) -> Option<Call> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let long = self.verb == "watch" || self.object_ref["subresource"] == "exec";
-        let wanted = if long {
-            "ResponseStarted"
-        } else {
-            "ResponseComplete"
-        };
+        let wanted = if long { "ResponseStarted" } else { "ResponseComplete" };
         (self.stage == wanted).then(|| Call {
             user: text(&self.user["username"]),
-            impersonated: self.impersonated_user["username"]
-                .as_str()
-                .map(str::to_owned),
+            impersonated: self.impersonated_user["username"].as_str().map(str::to_owned),
             group: text(&self.object_ref["apiGroup"]),
             resource: text(&self.object_ref["resource"]),
             subresource: text(&self.object_ref["subresource"]),
             namespace: text(&self.object_ref["namespace"]),
             name: text(&self.object_ref["name"]),
-            code: self.response_status["code"]
-                .as_u64()
-                .and_then(|code| u16::try_from(code).ok())
-                .unwrap_or_default(),
+            code: self.response_status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default(),
             verb: self.verb,
             path: self.request_uri,
             user_agent: self.user_agent,

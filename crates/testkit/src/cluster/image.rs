@@ -34,19 +34,13 @@ impl Image {
     /// An image with nothing but the shell and its tools. The name needs a tag other than `latest`, which a node would
     /// try to pull.
     pub fn with_shell(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            content: Content::Programs(Vec::new(), vec!["/bin/sh".to_owned()]),
-        }
+        Self { name: name.to_owned(), content: Content::Programs(Vec::new(), vec!["/bin/sh".to_owned()]) }
     }
 
     /// An image with nothing in it but what is added, that starts this. Everything is on the path in `/bin`.
     pub fn of_files(name: &str, entrypoint: &[&str]) -> Self {
         let entrypoint = entrypoint.iter().map(|word| (*word).to_owned());
-        Self {
-            name: name.to_owned(),
-            content: Content::Files(Vec::new(), entrypoint.collect()),
-        }
+        Self { name: name.to_owned(), content: Content::Files(Vec::new(), entrypoint.collect()) }
     }
 
     /// Adds a file; an image that we ship stays as it is.
@@ -67,10 +61,7 @@ impl Image {
     pub fn of_ours_tagged(name: &str, tag: &str) -> Self {
         Self {
             name: format!("{OUR_PREFIX}{name}:{tag}"),
-            content: Content::Ours {
-                name: name.to_owned(),
-                tag: tag.to_owned(),
-            },
+            content: Content::Ours { name: name.to_owned(), tag: tag.to_owned() },
         }
     }
 
@@ -87,8 +78,7 @@ impl Image {
     /// Has it start this, and not the shell; an image that we ship stays as it is.
     #[must_use]
     pub fn starting(mut self, words: &[&str]) -> Self {
-        if let Content::Programs(_, entrypoint) | Content::Files(_, entrypoint) = &mut self.content
-        {
+        if let Content::Programs(_, entrypoint) | Content::Files(_, entrypoint) = &mut self.content {
             *entrypoint = words.iter().map(|word| (*word).to_owned()).collect();
         }
         self
@@ -112,9 +102,7 @@ impl Image {
         let archive = match &self.content {
             Content::Programs(files, entrypoint) | Content::Files(files, entrypoint) => {
                 let archive = folder.path().join("image.tar");
-                write
-                    .args(["kube", "image", &self.name, "--out"])
-                    .arg(&archive);
+                write.args(["kube", "image", &self.name, "--out"]).arg(&archive);
                 if matches!(self.content, Content::Programs(..)) {
                     write.arg("--shell");
                 }
@@ -122,38 +110,26 @@ impl Image {
                     write.arg(format!("--entrypoint={word}"));
                 }
                 for (inside, file) in files {
-                    write
-                        .arg("--add")
-                        .arg(format!("{inside}={}", file.display()));
+                    write.arg("--add").arg(format!("{inside}={}", file.display()));
                 }
                 archive
             }
             Content::Ours { name, tag } => {
-                write.args([
-                    "images", name, "--prefix", OUR_PREFIX, "--tag", tag, "--out",
-                ]);
+                write.args(["images", name, "--prefix", OUR_PREFIX, "--tag", tag, "--out"]);
                 write.arg(folder.path());
                 for (_, program) in static_build::PROGRAMS {
                     let file = static_build::program(program)?;
-                    write
-                        .arg("--binary")
-                        .arg(format!("{program}={}", file.display()));
+                    write.arg("--binary").arg(format!("{program}={}", file.display()));
                 }
                 folder.path().join(format!("{name}.tar"))
             }
         };
         let mut import = xtask()?;
-        import
-            .args(["kube", "import", "--name", &lease.name])
-            .arg(&archive);
+        import.args(["kube", "import", "--name", &lease.name]).arg(&archive);
         for mut step in [write, import] {
             let output = step.output().context("starting cargo xtask kube")?;
             if !output.status.success() {
-                bail!(
-                    "image {}: {}",
-                    self.name,
-                    String::from_utf8_lossy(&output.stderr).trim()
-                );
+                bail!("image {}: {}", self.name, String::from_utf8_lossy(&output.stderr).trim());
             }
         }
         loaded.insert(key);

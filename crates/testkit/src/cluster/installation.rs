@@ -39,21 +39,12 @@ use crate::static_build::{self, target_directory, workspace_root};
 /// Where everything of it is.
 pub const SYSTEM_NAMESPACE: &str = "sympozium-system";
 /// The images of an installation: two that serve, and three that runs are made of.
-pub const IMAGES: [&str; 5] = [
-    "sympozium-controller",
-    "sympozium-gateway",
-    "agent-runner",
-    "ipc-bridge",
-    "skill-sidecar",
-];
+pub const IMAGES: [&str; 5] =
+    ["sympozium-controller", "sympozium-gateway", "agent-runner", "ipc-bridge", "skill-sidecar"];
 
 /// Images of built-in packs. Packs name them as they are in this cluster; [`Installation::import`] brings those that a test
 /// needs.
-const OF_PACKS: [&str; 3] = [
-    "skill-k8s-ops",
-    "skill-sre-observability",
-    "skill-incident-response",
-];
+const OF_PACKS: [&str; 3] = ["skill-k8s-ops", "skill-sre-observability", "skill-incident-response"];
 /// What names our images in manifests.
 const REGISTRY: &str = "ghcr.io/sympozium-ai/sympozium/";
 /// What is applied, in this order: kinds first, and the rest when they are known.
@@ -96,8 +87,7 @@ impl Installation<'static> {
     ///
     /// When something cannot be built, is refused, or does not serve in time; the message has the programs' logs.
     pub fn shared(cluster: &'static Cluster) -> Result<Option<&'static Self>> {
-        static KNOWN: LazyLock<Mutex<HashMap<String, &'static Installation<'static>>>> =
-            LazyLock::new(Mutex::default);
+        static KNOWN: LazyLock<Mutex<HashMap<String, &'static Installation<'static>>>> = LazyLock::new(Mutex::default);
         let Some(lease) = cluster.internals("installation of our own") else {
             return Ok(None);
         };
@@ -107,10 +97,7 @@ impl Installation<'static> {
             return Ok(Some(installation));
         }
         let sources = Sources::read()?;
-        let installation = Self {
-            cluster,
-            tag: sources.tag.clone(),
-        };
+        let installation = Self { cluster, tag: sources.tag.clone() };
         {
             let _lock = lock(&lease.name)?;
             if installation.installed()?.as_deref() != Some(&sources.key) {
@@ -135,10 +122,7 @@ impl<'c> Installation<'c> {
             return Ok(None);
         }
         let sources = Sources::read()?;
-        let installation = Self {
-            cluster,
-            tag: sources.tag.clone(),
-        };
+        let installation = Self { cluster, tag: sources.tag.clone() };
         installation.install(&sources, Settings::Shipped)?;
         Ok(Some(installation))
     }
@@ -185,12 +169,7 @@ impl<'c> Installation<'c> {
     ///
     /// When something is refused, or the run is not over in time; the message has its status, the namespace's pods and
     /// events, and the programs' logs.
-    pub fn run_to_end(
-        &self,
-        namespace: &Namespace,
-        manifests: &[Value],
-        patience: Duration,
-    ) -> Result<Value> {
+    pub fn run_to_end(&self, namespace: &Namespace, manifests: &[Value], patience: Duration) -> Result<Value> {
         let run = manifests.iter().find(|it| it["kind"] == "AgentRun");
         let name = run.and_then(|it| it["metadata"]["name"].as_str());
         let name = name.context("no AgentRun with a name among the manifests")?;
@@ -205,12 +184,7 @@ impl<'c> Installation<'c> {
     /// # Errors
     ///
     /// As [`Installation::run_to_end`].
-    pub fn wait_for_end(
-        &self,
-        namespace: &Namespace,
-        name: &str,
-        patience: Duration,
-    ) -> Result<Value> {
+    pub fn wait_for_end(&self, namespace: &Namespace, name: &str, patience: Duration) -> Result<Value> {
         let outcome = eventually(&format!("run {name} to be over"), patience, || {
             let run = namespace.kubectl().json(&["get", "agentrun", name])?;
             Ok(is_over(&run).then_some(run))
@@ -223,14 +197,7 @@ impl<'c> Installation<'c> {
         let mut text = String::new();
         for name in DEPLOYMENTS {
             let selector = format!("app.kubernetes.io/name={name}");
-            let arguments = [
-                "logs",
-                "--selector",
-                &selector,
-                "--prefix",
-                LOG_LINES,
-                "--ignore-errors",
-            ];
+            let arguments = ["logs", "--selector", &selector, "--prefix", LOG_LINES, "--ignore-errors"];
             text.push_str(&told(&self.system(), &arguments));
         }
         text
@@ -250,14 +217,8 @@ impl<'c> Installation<'c> {
 
     /// What the marker says.
     fn installed(&self) -> Result<Option<String>> {
-        let found = self.system().attempt(&[
-            "get",
-            "configmap",
-            MARKER,
-            "--ignore-not-found",
-            "-o",
-            "jsonpath={.data.key}",
-        ])?;
+        let found =
+            self.system().attempt(&["get", "configmap", MARKER, "--ignore-not-found", "-o", "jsonpath={.data.key}"])?;
         Ok((found.success && !found.stdout.is_empty()).then_some(found.stdout))
     }
 
@@ -269,19 +230,12 @@ impl<'c> Installation<'c> {
         let definitions = workspace_root().join(DEFINITIONS);
         let definitions = definitions.to_string_lossy();
         kubectl.run(&["apply", "--server-side", "-f", &definitions])?;
-        let established = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "-f",
-            &definitions,
-        ];
+        let established = ["wait", "--for=condition=Established", "--timeout=60s", "-f", &definitions];
         kubectl.run(&established)?;
         for (file, text) in &sources.manifests {
             let folder = tempfile::tempdir().context("making a folder for manifests")?;
             let path = folder.path().join("manifest.yaml");
-            fs::write(&path, self.for_this_cluster(text, settings))
-                .context("writing a manifest")?;
+            fs::write(&path, self.for_this_cluster(text, settings)).context("writing a manifest")?;
             let path = path.to_string_lossy();
             let arguments = ["apply", "--server-side", "--force-conflicts", "-f", &path];
             // Packs name no namespace; what is installed names its own.
@@ -300,11 +254,7 @@ impl<'c> Installation<'c> {
         });
         let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
         let marked = self.system().feed(&arguments, &marker)?;
-        ensure!(
-            marked.success,
-            "marking what is installed: {}",
-            marked.stderr
-        );
+        ensure!(marked.success, "marking what is installed: {}", marked.stderr);
         Ok(())
     }
 
@@ -318,8 +268,7 @@ impl<'c> Installation<'c> {
             let object = self.system().json(&["get", "deployment", name])?;
             let count = |field: &str| object["status"][field].as_u64().unwrap_or_default();
             let wanted = object["spec"]["replicas"].as_u64().unwrap_or_default();
-            let current =
-                object["status"]["observedGeneration"] == object["metadata"]["generation"];
+            let current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
             let all = ["replicas", "updatedReplicas", "readyReplicas"];
             Ok((current && all.iter().all(|field| count(field) == wanted)).then_some(()))
         });
@@ -340,10 +289,9 @@ impl<'c> Installation<'c> {
         }
         match settings {
             Settings::Shipped => text,
-            Settings::ShortPatience => text.replace(
-                "- --agent-image=",
-                &format!("- {SHORT_PATIENCE}\n        - --agent-image="),
-            ),
+            Settings::ShortPatience => {
+                text.replace("- --agent-image=", &format!("- {SHORT_PATIENCE}\n        - --agent-image="))
+            }
         }
     }
 }
@@ -368,8 +316,7 @@ fn lock(cluster: &str) -> Result<File> {
         .write(true)
         .open(&path)
         .with_context(|| format!("opening {}", path.display()))?;
-    flock(&file, FlockOperation::LockExclusive)
-        .with_context(|| format!("locking {}", path.display()))?;
+    flock(&file, FlockOperation::LockExclusive).with_context(|| format!("locking {}", path.display()))?;
     Ok(file)
 }
 
@@ -402,18 +349,11 @@ impl Sources {
         let floor = workspace_root().join(FLOOR);
         let text = fs::read_to_string(&floor).with_context(|| format!("reading {FLOOR}"))?;
         manifests.push((FLOOR.to_owned(), text));
-        for (_, text) in texts(&workspace_root().join(DEFINITIONS))?
-            .iter()
-            .chain(&manifests)
-        {
+        for (_, text) in texts(&workspace_root().join(DEFINITIONS))?.iter().chain(&manifests) {
             hasher.write(text.as_bytes());
         }
         let key = format!("{tag}-{:016x}", hasher.finish());
-        Ok(Self {
-            tag,
-            manifests,
-            key,
-        })
+        Ok(Self { tag, manifests, key })
     }
 }
 
@@ -428,8 +368,7 @@ fn texts(directory: &Path) -> Result<Vec<(String, String)>> {
     paths
         .into_iter()
         .map(|path| {
-            let text =
-                fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             Ok((path.display().to_string(), text))
         })
         .collect()

@@ -33,11 +33,7 @@ pub struct Printed {
 
 impl Kubectl {
     pub(super) fn new(program: &Path, kubeconfig: &Path) -> Self {
-        Self {
-            program: program.to_owned(),
-            kubeconfig: kubeconfig.to_owned(),
-            options: Vec::new(),
-        }
+        Self { program: program.to_owned(), kubeconfig: kubeconfig.to_owned(), options: Vec::new() }
     }
 
     /// The same, in a namespace.
@@ -61,10 +57,7 @@ impl Kubectl {
     /// A command to start and control oneself, such as a port-forward.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = crate::command(&self.program);
-        command
-            .env("KUBECONFIG", &self.kubeconfig)
-            .args(&self.options)
-            .args(arguments);
+        command.env("KUBECONFIG", &self.kubeconfig).args(&self.options).args(arguments);
         command.stdin(Stdio::null());
         command
     }
@@ -75,10 +68,7 @@ impl Kubectl {
     ///
     /// When `kubectl` cannot be started.
     pub fn attempt(&self, arguments: &[&str]) -> Result<Printed> {
-        let output = self
-            .command(arguments)
-            .output()
-            .context("starting kubectl")?;
+        let output = self.command(arguments).output().context("starting kubectl")?;
         Ok(Printed {
             success: output.status.success(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -94,11 +84,7 @@ impl Kubectl {
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let printed = self.attempt(arguments)?;
         if !printed.success {
-            bail!(
-                "kubectl {} failed: {}",
-                arguments.join(" "),
-                printed.stderr.trim()
-            );
+            bail!("kubectl {} failed: {}", arguments.join(" "), printed.stderr.trim());
         }
         Ok(printed.stdout)
     }
@@ -110,8 +96,7 @@ impl Kubectl {
     /// When the call fails or prints no JSON.
     pub fn json(&self, arguments: &[&str]) -> Result<Value> {
         let text = self.run(&[arguments, &["-o", "json"]].concat())?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("reading what kubectl {} printed", arguments.join(" ")))
+        serde_json::from_str(&text).with_context(|| format!("reading what kubectl {} printed", arguments.join(" ")))
     }
 
     /// Watches an object until something holds of it, and gives it as it is then. It need not be there yet.
@@ -128,14 +113,7 @@ impl Kubectl {
     ) -> Result<Value> {
         let deadline = Instant::now() + patience;
         let selector = format!("--field-selector=metadata.name={name}");
-        let words = [
-            "get",
-            kind,
-            &selector,
-            "--output=json",
-            "--watch",
-            "--output-watch-events",
-        ];
+        let words = ["get", kind, &selector, "--output=json", "--watch", "--output-watch-events"];
         let mut last = Value::Null;
         while Instant::now() < deadline {
             let watch = Watch::start(self.command(&words))?;
@@ -155,10 +133,7 @@ impl Kubectl {
             }
             std::thread::sleep(WATCH_PAUSE);
         }
-        bail!(
-            "waited {} s for {kind} {name}, which is {last:#}",
-            patience.as_secs()
-        );
+        bail!("waited {} s for {kind} {name}, which is {last:#}", patience.as_secs());
     }
 
     /// Creates an object as it is given.
@@ -169,12 +144,7 @@ impl Kubectl {
     pub fn create(&self, object: &Value) -> Result<Value> {
         let printed = self.feed(&["create", "-o", "json", "-f", "-"], object)?;
         if !printed.success {
-            bail!(
-                "creating {} {}: {}",
-                object["kind"],
-                object["metadata"]["name"],
-                printed.stderr.trim()
-            );
+            bail!("creating {} {}: {}", object["kind"], object["metadata"]["name"], printed.stderr.trim());
         }
         serde_json::from_str(&printed.stdout).context("reading the created object")
     }
@@ -186,18 +156,10 @@ impl Kubectl {
     /// When `kubectl` cannot be started or does not read.
     pub fn feed(&self, arguments: &[&str], object: &Value) -> Result<Printed> {
         let mut command = self.command(arguments);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("starting kubectl")?;
-        let mut stdin = child
-            .stdin
-            .take()
-            .context("kubectl has no standard input")?;
-        stdin
-            .write_all(object.to_string().as_bytes())
-            .context("writing to kubectl")?;
+        let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
+        stdin.write_all(object.to_string().as_bytes()).context("writing to kubectl")?;
         drop(stdin);
         let output = child.wait_with_output().context("waiting for kubectl")?;
         Ok(Printed {

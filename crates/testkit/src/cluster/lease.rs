@@ -49,10 +49,7 @@ pub struct Lease {
 impl Lease {
     /// A program that was built with the cluster.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
-        self.programs
-            .iter()
-            .map(|folder| folder.join(name))
-            .find(|path| path.is_file())
+        self.programs.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
     }
 }
 
@@ -60,41 +57,23 @@ impl Lease {
 pub fn take(tier: Tier, label: Option<&str>) -> Result<Result<Lease, String>> {
     for _ in 0..ATTEMPTS {
         let mut command = xtask()?;
-        command.args([
-            "kube",
-            "lease",
-            "--tier",
-            tier.name(),
-            "--name",
-            &cluster_name(tier, label),
-        ]);
-        let output = command
-            .stdin(Stdio::null())
-            .output()
-            .context("starting cargo xtask kube")?;
+        command.args(["kube", "lease", "--tier", tier.name(), "--name", &cluster_name(tier, label)]);
+        let output = command.stdin(Stdio::null()).output().context("starting cargo xtask kube")?;
         let messages = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(EXIT_UNSUPPORTED) {
-            let missing = messages
-                .lines()
-                .find_map(|line| Some(line.split_once(LACKS)?.1));
-            return Ok(Err(missing
-                .unwrap_or("something a test cluster needs")
-                .to_owned()));
+            let missing = messages.lines().find_map(|line| Some(line.split_once(LACKS)?.1));
+            return Ok(Err(missing.unwrap_or("something a test cluster needs").to_owned()));
         }
         if !output.status.success() {
             bail!("cargo xtask kube lease: {}\n{messages}", output.status);
         }
-        let mut lease: Lease =
-            serde_json::from_slice(&output.stdout).context("reading the record of the cluster")?;
+        let mut lease: Lease = serde_json::from_slice(&output.stdout).context("reading the record of the cluster")?;
         if let Some(lock) = hold(&lease) {
             lease.lock = Some(lock);
             return Ok(Ok(lease));
         }
     }
-    bail!(
-        "the test cluster for {} ended {ATTEMPTS} times before it could be used",
-        tier.name()
-    )
+    bail!("the test cluster for {} ended {ATTEMPTS} times before it could be used", tier.name())
 }
 
 /// `None` when the cluster is about to end.
@@ -108,9 +87,7 @@ fn hold(lease: &Lease) -> Option<File> {
         std::thread::sleep(Duration::from_millis(5));
     }
     // The lock counts only when the cluster has not been removed in the meantime.
-    fs::exists(&lease.kubeconfig)
-        .unwrap_or(false)
-        .then_some(file)
+    fs::exists(&lease.kubeconfig).unwrap_or(false).then_some(file)
 }
 
 /// One cluster per run and tier. A run without a name is known by its checkout, so that runs close to each other share.

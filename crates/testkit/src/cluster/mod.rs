@@ -83,14 +83,7 @@ impl Tier {
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [
-            Self::ControlPlane,
-            Self::Node,
-            Self::Gvisor,
-            Self::AgentSandbox,
-        ]
-        .into_iter()
-        .find(|tier| tier.name() == name)
+        [Self::ControlPlane, Self::Node, Self::Gvisor, Self::AgentSandbox].into_iter().find(|tier| tier.name() == name)
     }
 }
 
@@ -116,9 +109,7 @@ impl Cluster {
         let found = match clusters.entry(tier) {
             Entry::Occupied(known) => known.into_mut(),
             // A process has as many clusters as there are tiers, for as long as it lives.
-            Entry::Vacant(place) => {
-                place.insert(Self::find(tier)?.map(|cluster| &*Box::leak(Box::new(cluster))))
-            }
+            Entry::Vacant(place) => place.insert(Self::find(tier)?.map(|cluster| &*Box::leak(Box::new(cluster)))),
         };
         match found {
             Ok(cluster) => Ok(Some(cluster)),
@@ -154,9 +145,7 @@ impl Cluster {
         if let Some(kubeconfig) = std::env::var_os(KUBECONFIG_VARIABLE) {
             return Self::existing(PathBuf::from(kubeconfig), tier);
         }
-        let preferred = std::env::var(TIER_VARIABLE)
-            .ok()
-            .and_then(|name| Tier::from_name(&name));
+        let preferred = std::env::var(TIER_VARIABLE).ok().and_then(|name| Tier::from_name(&name));
         if let Some(preferred) = preferred.filter(|preferred| *preferred > tier)
             && let Ok(lease) = lease::take(preferred, None)?
         {
@@ -169,34 +158,21 @@ impl Cluster {
     }
 
     fn leased(lease: lease::Lease) -> Result<Self> {
-        let kubectl = lease
-            .program("kubectl")
-            .context("the test cluster comes without kubectl")?;
-        Ok(Self {
-            kubeconfig: lease.kubeconfig.clone(),
-            kubectl,
-            own: Some(lease),
-        })
+        let kubectl = lease.program("kubectl").context("the test cluster comes without kubectl")?;
+        Ok(Self { kubeconfig: lease.kubeconfig.clone(), kubectl, own: Some(lease) })
     }
 
     fn existing(kubeconfig: PathBuf, tier: Tier) -> Result<Result<Self, String>> {
-        let cluster = Self {
-            kubeconfig,
-            kubectl: PathBuf::from("kubectl"),
-            own: None,
-        };
+        let cluster = Self { kubeconfig, kubectl: PathBuf::from("kubectl"), own: None };
         let kubectl = cluster.kubectl();
-        kubectl.run(&["version"]).with_context(|| {
-            format!("{KUBECONFIG_VARIABLE} names a cluster that does not answer")
-        })?;
+        kubectl
+            .run(&["version"])
+            .with_context(|| format!("{KUBECONFIG_VARIABLE} names a cluster that does not answer"))?;
         let needs: &[(&str, &str)] = match tier {
             Tier::ControlPlane => &[],
             Tier::Node => &[("nodes", "node")],
             Tier::Gvisor => &[("runtimeclass/gvisor", "RuntimeClass gvisor")],
-            Tier::AgentSandbox => &[(
-                "crd/sandboxclaims.extensions.agents.x-k8s.io",
-                "agent-sandbox",
-            )],
+            Tier::AgentSandbox => &[("crd/sandboxclaims.extensions.agents.x-k8s.io", "agent-sandbox")],
         };
         for (object, name) in needs {
             let there = kubectl.attempt(&["get", object, "-o", "name"])?;
@@ -228,15 +204,13 @@ impl Cluster {
 
     /// Who called what since the cluster was started; `None` and a recorded skip on a cluster that is not ours.
     pub fn audit(&self) -> Option<AuditLog> {
-        self.internals("audit log")
-            .map(|lease| AuditLog::new(lease.audit_log.clone(), self.kubectl()))
+        self.internals("audit log").map(|lease| AuditLog::new(lease.audit_log.clone(), self.kubectl()))
     }
 
     /// The address at which the cluster's API server and pods reach a server of the test; `None` and a recorded skip
     /// on a cluster that is not ours.
     pub fn host_address(&self) -> Option<Ipv4Addr> {
-        self.internals("way from the cluster to the test")
-            .map(|lease| lease.host_address)
+        self.internals("way from the cluster to the test").map(|lease| lease.host_address)
     }
 
     /// Has the cluster's name server answer `name`, one of the public network such as `api.openai.com`, with a public address of
@@ -250,9 +224,7 @@ impl Cluster {
     ///
     /// When the name server does not answer with it in time.
     pub fn public_name(&self, name: &str) -> Result<Option<PublicName>> {
-        self.internals("name server of our own")
-            .map(|lease| PublicName::take(lease, name))
-            .transpose()
+        self.internals("name server of our own").map(|lease| PublicName::take(lease, name)).transpose()
     }
 
     /// Loads an image into the node; `false` and a recorded skip on a cluster that is not ours. Images that this
@@ -287,9 +259,7 @@ impl Cluster {
             return Ok(None);
         };
         let mut command = xtask()?;
-        command
-            .args(["kube", "exec", "--name", &lease.name, "--"])
-            .args(arguments);
+        command.args(["kube", "exec", "--name", &lease.name, "--"]).args(arguments);
         let output = command.output().context("starting cargo xtask kube")?;
         Ok(Some(Printed {
             success: output.status.success(),
@@ -311,11 +281,7 @@ impl Cluster {
 /// # Errors
 ///
 /// When there is none by then; the message has `what` and the last failure.
-pub fn eventually<T>(
-    what: &str,
-    patience: Duration,
-    mut ask: impl FnMut() -> Result<Option<T>>,
-) -> Result<T> {
+pub fn eventually<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + patience;
     loop {
         let last = ask();
@@ -323,10 +289,7 @@ pub fn eventually<T>(
             return Ok(answer);
         }
         if Instant::now() > deadline {
-            let detail = last
-                .err()
-                .map(|error| format!(": {error:#}"))
-                .unwrap_or_default();
+            let detail = last.err().map(|error| format!(": {error:#}")).unwrap_or_default();
             bail!("waited {} s for {what}{detail}", patience.as_secs());
         }
         std::thread::sleep(Duration::from_millis(50));

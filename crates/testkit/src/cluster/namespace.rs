@@ -33,11 +33,7 @@ impl Namespace {
     pub(super) fn open(cluster: &Cluster, label: &str, security: Security) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // Tests of one run share a cluster but not a process.
-        let name = format!(
-            "t-{label}-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("t-{label}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let level = match security {
             Security::Restricted => "restricted",
             Security::Privileged => "privileged",
@@ -47,16 +43,9 @@ impl Namespace {
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}},
         }))?;
-        let namespace = Self {
-            kubectl: admin.clone().in_namespace(&name),
-            name,
-            admin,
-        };
+        let namespace = Self { kubectl: admin.clone().in_namespace(&name), name, admin };
         // Without it the first pod of a test would be refused.
-        let account =
-            namespace
-                .kubectl
-                .until("serviceaccount", "default", ACCOUNT_PATIENCE, |_| true);
+        let account = namespace.kubectl.until("serviceaccount", "default", ACCOUNT_PATIENCE, |_| true);
         account.context("waiting for the namespace's service account")?;
         Ok(namespace)
     }
@@ -86,13 +75,7 @@ impl Namespace {
     /// # Errors
     ///
     /// When the API server refuses it.
-    pub fn lead(
-        &self,
-        service: &str,
-        port: u16,
-        to: SocketAddr,
-        public: Option<&PublicName>,
-    ) -> Result<Value> {
+    pub fn lead(&self, service: &str, port: u16, to: SocketAddr, public: Option<&PublicName>) -> Result<Value> {
         let public: Vec<_> = public.iter().map(|it| it.address()).collect();
         let made = self.create(&json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": service},
@@ -122,10 +105,7 @@ impl Namespace {
         outcome.or_else(|error| {
             let status = self.kubectl.attempt(&["describe", "pod", pod])?.stdout;
             let tail: Vec<_> = status.lines().rev().take(15).collect();
-            bail!(
-                "{error:#}\n{}",
-                tail.into_iter().rev().collect::<Vec<_>>().join("\n")
-            )
+            bail!("{error:#}\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"))
         })
     }
 }
@@ -133,12 +113,6 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         // Best effort: a cluster of ours goes as a whole, and on another one the name says whose it is.
-        let _ = self.admin.attempt(&[
-            "delete",
-            "namespace",
-            &self.name,
-            "--wait=false",
-            "--ignore-not-found",
-        ]);
+        let _ = self.admin.attempt(&["delete", "namespace", &self.name, "--wait=false", "--ignore-not-found"]);
     }
 }

@@ -94,10 +94,7 @@ impl Played {
         tasks.spawn(keep_node(client));
         tasks.spawn(Arc::clone(&shared).watch_runs());
         tasks.spawn(Arc::clone(&shared).watch_pods());
-        Ok(Self {
-            shared,
-            _tasks: tasks,
-        })
+        Ok(Self { shared, _tasks: tasks })
     }
 
     /// What the pod of the run of this name will do, other than to answer.
@@ -121,10 +118,7 @@ impl Played {
 
     /// What became of the pods of the run with this UID.
     pub fn pods_of(&self, uid: &str) -> Pods {
-        lock(&self.shared.pods)
-            .get(uid)
-            .cloned()
-            .unwrap_or_default()
+        lock(&self.shared.pods).get(uid).cloned().unwrap_or_default()
     }
 }
 
@@ -135,20 +129,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     async fn watch_runs(self: Arc<Self>) {
         let api: Api<AgentRun> = Api::all(self.client.clone());
-        let mut events = watcher(api, watcher::Config::default())
-            .default_backoff()
-            .applied_objects()
-            .boxed();
+        let mut events = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
         while let Some(event) = events.next().await {
             let Ok(run) = event else { continue };
             let pod = run.status.as_ref().and_then(|it| it.pod_uid.as_ref());
             let pod = pod.map(ToString::to_string);
-            self.run(&run.uid().unwrap_or_default())
-                .send_if_modified(|known| {
-                    let changed = *known != pod;
-                    *known = pod;
-                    changed
-                });
+            self.run(&run.uid().unwrap_or_default()).send_if_modified(|known| {
+                let changed = *known != pod;
+                *known = pod;
+                changed
+            });
         }
     }
 
@@ -203,11 +193,8 @@ impl Shared {
         let is_hook = of(labels::COMPONENT) == labels::component::POST_RUN;
         let uid = pod.uid().unwrap_or_default();
         let namespace = pod.namespace().unwrap_or_default();
-        let stage = Stage {
-            api: Api::namespaced(self.client.clone(), &namespace),
-            name: pod.name_any(),
-            spec: pod.clone(),
-        };
+        let stage =
+            Stage { api: Api::namespaced(self.client.clone(), &namespace), name: pod.name_any(), spec: pod.clone() };
         if !is_hook {
             self.note(&run_uid, |pods| pods.seen.insert(uid.clone()));
         }
@@ -222,22 +209,12 @@ impl Shared {
         stage.end().await
     }
 
-    async fn act(
-        &self,
-        stage: &Stage,
-        run_uid: &str,
-        run: &str,
-        is_hook: bool,
-    ) -> kube::Result<()> {
+    async fn act(&self, stage: &Stage, run_uid: &str, run: &str, is_hook: bool) -> kube::Result<()> {
         stage.bind().await?;
         stage.say(&stage.running()).await?;
         let uid = stage.spec.uid().unwrap_or_default();
         self.note(run_uid, |pods| {
-            let ran = if is_hook {
-                &mut pods.hooks
-            } else {
-                &mut pods.executed
-            };
+            let ran = if is_hook { &mut pods.hooks } else { &mut pods.executed };
             ran.insert(uid.clone())
         });
         if is_hook {
@@ -292,9 +269,7 @@ impl Shared {
 
 /// Waits until a pod is to go, or is gone.
 async fn deleted(changes: &mut watch::Receiver<Pod>) {
-    let _ = changes
-        .wait_for(|pod| pod.metadata.deletion_timestamp.is_some())
-        .await;
+    let _ = changes.wait_for(|pod| pod.metadata.deletion_timestamp.is_some()).await;
 }
 
 /// One pod, and what can be said about it.
@@ -306,12 +281,7 @@ struct Stage {
 
 impl Stage {
     async fn bind(&self) -> kube::Result<()> {
-        if self
-            .spec
-            .spec
-            .as_ref()
-            .is_some_and(|it| it.node_name.is_some())
-        {
+        if self.spec.spec.as_ref().is_some_and(|it| it.node_name.is_some()) {
             return Ok(());
         }
         let binding = json!({
@@ -319,20 +289,14 @@ impl Stage {
             "metadata": { "name": self.name },
             "target": { "apiVersion": "v1", "kind": "Node", "name": NODE },
         });
-        let _: Value = self
-            .api
-            .create_subresource("binding", &self.name, &PostParams::default(), &binding)
-            .await?;
+        let _: Value = self.api.create_subresource("binding", &self.name, &PostParams::default(), &binding).await?;
         Ok(())
     }
 
     async fn say(&self, status: &Value) -> kube::Result<()> {
         let patch = json!({ "metadata": { "uid": self.spec.uid() }, "status": status });
         let patch = Patch::Merge(patch);
-        self.api
-            .patch_status(&self.name, &PatchParams::default(), &patch)
-            .await
-            .map(|_| ())
+        self.api.patch_status(&self.name, &PatchParams::default(), &patch).await.map(|_| ())
     }
 
     /// What a kubelet does when a pod is to go: its containers end, and then it is gone.
@@ -344,10 +308,7 @@ impl Stage {
             self.say(&self.ended(143)).await?;
         }
         let at_once = DeleteParams {
-            preconditions: Some(kube::api::Preconditions {
-                uid: self.spec.uid(),
-                resource_version: None,
-            }),
+            preconditions: Some(kube::api::Preconditions { uid: self.spec.uid(), resource_version: None }),
             ..DeleteParams::default().grace_period(0)
         };
         self.api.delete(&self.name, &at_once).await.map(|_| ())
@@ -373,11 +334,7 @@ impl Stage {
 
     fn without_bridge(&self) -> Value {
         let mut status = self.running();
-        for container in status["containerStatuses"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-        {
+        for container in status["containerStatuses"].as_array_mut().into_iter().flatten() {
             if container["name"] == "ipc-bridge" {
                 container["state"] = terminated(137, "");
                 container["ready"] = json!(false);
@@ -441,11 +398,8 @@ async fn make_node(client: &Client) -> Result<()> {
     let ready = json!({ "type": "Ready", "status": "True", "reason": "Played", "message": "",
         "lastHeartbeatTime": now(), "lastTransitionTime": now() });
     let runtime = json!({ "name": "", "features": { "userNamespaces": true } });
-    let status =
-        Patch::Merge(json!({ "status": { "conditions": [ready], "runtimeHandlers": [runtime] } }));
-    api.patch_status(NODE, &PatchParams::default(), &status)
-        .await
-        .context("saying that the node is ready")?;
+    let status = Patch::Merge(json!({ "status": { "conditions": [ready], "runtimeHandlers": [runtime] } }));
+    api.patch_status(NODE, &PatchParams::default(), &status).await.context("saying that the node is ready")?;
     Ok(())
 }
 
@@ -459,15 +413,11 @@ async fn keep_node(client: Client) {
 
 async fn renew(client: &Client) -> kube::Result<()> {
     let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
-    let time = Timestamp::now()
-        .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
-        .to_string();
+    let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": NODE },
         "spec": { "holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": time },
     });
     let manager = PatchParams::apply("played").force();
-    api.patch(NODE, &manager, &Patch::Apply(lease))
-        .await
-        .map(|_| ())
+    api.patch(NODE, &manager, &Patch::Apply(lease)).await.map(|_| ())
 }

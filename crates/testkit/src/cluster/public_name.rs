@@ -37,28 +37,17 @@ pub struct PublicName {
 impl PublicName {
     /// Waits until no other test holds the name.
     pub(super) fn take(lease: &Lease, name: &str) -> Result<Self> {
-        let is_name =
-            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-        ensure!(
-            name.contains('.') && name.chars().all(is_name),
-            "{name:?} is no name of the public network"
-        );
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        ensure!(name.contains('.') && name.chars().all(is_name), "{name:?} is no name of the public network");
         let state = lease.kubeconfig.ancestors().nth(2);
         let folder = state.context("a cluster's folder")?.join("dns");
         let lock = lock(&folder.join(format!("{name}.lock")))?;
         let hosts = Hosts { folder };
         let address = hosts.add(name)?;
-        let held = Self {
-            name: name.to_owned(),
-            address,
-            hosts,
-            _lock: lock,
-        };
-        eventually(
-            &format!("the name server to answer {name} with {address}"),
-            PATIENCE,
-            || Ok((ask(lease.address, name)? == Some(address)).then_some(())),
-        )?;
+        let held = Self { name: name.to_owned(), address, hosts, _lock: lock };
+        eventually(&format!("the name server to answer {name} with {address}"), PATIENCE, || {
+            Ok((ask(lease.address, name)? == Some(address)).then_some(()))
+        })?;
         Ok(held)
     }
 
@@ -108,14 +97,10 @@ impl Hosts {
     }
 
     /// Changes the file under a lock, and replaces it as a whole: a reader never sees half of a change.
-    fn change(
-        &self,
-        change: impl FnOnce(&mut Vec<(Ipv4Addr, String)>) -> Result<()>,
-    ) -> Result<()> {
+    fn change(&self, change: impl FnOnce(&mut Vec<(Ipv4Addr, String)>) -> Result<()>) -> Result<()> {
         let _lock = lock(&self.folder.join("hosts.lock"))?;
         let path = self.folder.join("hosts");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let mut entries = Vec::new();
         for line in text.lines() {
             let Some((address, name)) = line.split_once(' ') else {
@@ -124,10 +109,7 @@ impl Hosts {
             entries.push((address.parse().context("an address")?, name.to_owned()));
         }
         change(&mut entries)?;
-        let text: String = entries
-            .iter()
-            .map(|(address, name)| format!("{address} {name}\n"))
-            .collect();
+        let text: String = entries.iter().map(|(address, name)| format!("{address} {name}\n")).collect();
         let draft = self.folder.join("hosts.draft");
         fs::write(&draft, text)
             .and_then(|()| fs::rename(&draft, &path))
@@ -142,8 +124,7 @@ fn lock(path: &Path) -> Result<File> {
         .write(true)
         .open(path)
         .with_context(|| format!("opening {}", path.display()))?;
-    flock(&file, FlockOperation::LockExclusive)
-        .with_context(|| format!("locking {}", path.display()))?;
+    flock(&file, FlockOperation::LockExclusive).with_context(|| format!("locking {}", path.display()))?;
     Ok(file)
 }
 
@@ -162,9 +143,7 @@ fn ask(server: Ipv4Addr, name: &str) -> Result<Option<Ipv4Addr>> {
     socket.connect((server, PORT))?;
     socket.send(&question)?;
     let mut answer = [0; 512];
-    let length = socket
-        .recv(&mut answer)
-        .context("the name server's answer")?;
+    let length = socket.recv(&mut answer).context("the name server's answer")?;
     Ok(one_address(&answer[..length]))
 }
 
@@ -186,9 +165,7 @@ mod tests {
     fn hosts() -> (tempfile::TempDir, Hosts) {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("hosts"), "").unwrap();
-        let hosts = Hosts {
-            folder: folder.path().to_owned(),
-        };
+        let hosts = Hosts { folder: folder.path().to_owned() };
         (folder, hosts)
     }
 
@@ -201,10 +178,7 @@ mod tests {
         // What a killed test left of a name is replaced.
         assert_eq!(hosts.add("api.openai.com").unwrap(), first);
         let text = fs::read_to_string(folder.path().join("hosts")).unwrap();
-        assert_eq!(
-            text,
-            "192.31.196.2 api.anthropic.com\n192.31.196.1 api.openai.com\n"
-        );
+        assert_eq!(text, "192.31.196.2 api.anthropic.com\n192.31.196.1 api.openai.com\n");
     }
 
     #[test]
@@ -217,8 +191,7 @@ mod tests {
             }
         });
         let text = fs::read_to_string(folder.path().join("hosts")).unwrap();
-        let addresses: std::collections::BTreeSet<_> =
-            text.lines().filter_map(|it| it.split(' ').next()).collect();
+        let addresses: std::collections::BTreeSet<_> = text.lines().filter_map(|it| it.split(' ').next()).collect();
         assert_eq!(addresses.len(), 16, "{text}");
     }
 

@@ -23,9 +23,7 @@ pub fn is_over(run: &Value) -> bool {
 pub fn condition<'r>(run: &'r Value, kind: &str) -> &'r Value {
     let conditions = run["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
-    conditions
-        .find(|it| it["type"] == kind)
-        .unwrap_or(&Value::Null)
+    conditions.find(|it| it["type"] == kind).unwrap_or(&Value::Null)
 }
 
 /// Everything that bears the UID of a run, in all namespaces, cluster-wide kinds included; `more` are kinds besides the
@@ -67,9 +65,7 @@ fn collection(plural: &str) -> String {
     let version = match plural {
         "jobs" => "apis/batch/v1",
         "networkpolicies" => "apis/networking.k8s.io/v1",
-        "roles" | "rolebindings" | "clusterroles" | "clusterrolebindings" => {
-            "apis/rbac.authorization.k8s.io/v1"
-        }
+        "roles" | "rolebindings" | "clusterroles" | "clusterrolebindings" => "apis/rbac.authorization.k8s.io/v1",
         "runrecords" | "toolapprovals" => "apis/sympozium.ai/v1alpha1",
         _ => "api/v1",
     };
@@ -87,11 +83,7 @@ pub fn leftovers(objects: &[Value]) -> Vec<String> {
     let left = objects.iter().filter(|it| !is_kept(it));
     left.map(|it| {
         let ending = &it["metadata"]["deletionTimestamp"];
-        let how = if ending.is_null() {
-            ""
-        } else {
-            ", which is being deleted"
-        };
+        let how = if ending.is_null() { "" } else { ", which is being deleted" };
         format!("{} {}{how}", it["kind"], it["metadata"]["name"])
     })
     .collect()
@@ -138,11 +130,7 @@ mod tests {
         ];
         assert_eq!(
             leftovers(&objects),
-            [
-                "\"ConfigMap\" \"x\"",
-                "\"Secret\" \"x\"",
-                "\"Pod\" \"x\", which is being deleted",
-            ]
+            ["\"ConfigMap\" \"x\"", "\"Secret\" \"x\"", "\"Pod\" \"x\", which is being deleted",]
         );
     }
 }

@@ -17,28 +17,16 @@ const REQUEST_BYTES: usize = 1024 * 1024;
 pub(super) const SECRET: &str = "a-password-in-a-command";
 
 pub(super) fn ended(exit_code: i64, stdout: &str, stderr: &str) -> Outcome {
-    Outcome {
-        exit_code,
-        stdout: stdout.to_owned(),
-        stderr: stderr.to_owned(),
-        timed_out: false,
-    }
+    Outcome { exit_code, stdout: stdout.to_owned(), stderr: stderr.to_owned(), timed_out: false }
 }
 
 fn timed_out(stdout: &str) -> Outcome {
-    Outcome {
-        timed_out: true,
-        ..ended(124, stdout, "")
-    }
+    Outcome { timed_out: true, ..ended(124, stdout, "") }
 }
 
 /// A request that is answered, and how.
 fn answered(name: &'static str, request: Value, outcome: Outcome) -> Case {
-    Case {
-        name,
-        request: Request::Object(request),
-        expect: Expect::Result(outcome),
-    }
+    Case { name, request: Request::Object(request), expect: Expect::Result(outcome) }
 }
 
 /// A request whose output is this, and nothing else happens.
@@ -47,11 +35,7 @@ fn printed(name: &'static str, request: Value, stdout: &str) -> Case {
 }
 
 fn complained(name: &'static str, request: Value, code: i64, stdout: &'static str) -> Case {
-    Case {
-        name,
-        request: Request::Object(request),
-        expect: Expect::Complaint(code, stdout),
-    }
+    Case { name, request: Request::Object(request), expect: Expect::Complaint(code, stdout) }
 }
 
 /// A request that must not run: its `command`, unless it has one, would leave a trace.
@@ -59,57 +43,35 @@ fn refused(name: &'static str, mut request: Value, word: &'static str) -> Case {
     if request.get("command").is_none() {
         request["command"] = format!("touch '{{W}}/ran-{name}'").into();
     }
-    Case {
-        name,
-        request: Request::Object(request),
-        expect: Expect::Refusal(word),
-    }
+    Case { name, request: Request::Object(request), expect: Expect::Refusal(word) }
 }
 
 fn refused_bytes(name: &'static str, content: &str) -> Case {
-    Case {
-        name,
-        request: Request::Bytes(content.into()),
-        expect: Expect::Refusal("request"),
-    }
+    Case { name, request: Request::Bytes(content.into()), expect: Expect::Refusal("request") }
 }
 
 fn planted(name: &'static str, plant: fn(&Path, &Path)) -> Case {
-    Case {
-        name,
-        request: Request::Planted(plant),
-        expect: Expect::Refusal("request"),
-    }
+    Case { name, request: Request::Planted(plant), expect: Expect::Refusal("request") }
 }
 
 /// A request for somebody else.
 fn silent(name: &'static str, target: &str) -> Case {
     Case {
         name,
-        request: Request::Object(
-            json!({"command": format!("touch '{{W}}/ran-{name}'"), "target": target}),
-        ),
+        request: Request::Object(json!({"command": format!("touch '{{W}}/ran-{name}'"), "target": target})),
         expect: Expect::Silence,
     }
 }
 
 /// The whole table.
 pub(super) fn cases() -> Vec<Case> {
-    let parts = [
-        ordinary(),
-        outputs(),
-        endings(),
-        directories(),
-        targets(),
-        wrong(),
-    ];
+    let parts = [ordinary(), outputs(), endings(), directories(), targets(), wrong()];
     parts.into_iter().flatten().collect()
 }
 
 fn ordinary() -> Vec<Case> {
     let padded = |bytes: usize| {
-        let request =
-            json!({"id": "request-of-the-most-bytes", "command": "echo fits", "stdin": ""});
+        let request = json!({"id": "request-of-the-most-bytes", "command": "echo fits", "stdin": ""});
         let padding = "x".repeat(bytes - request.to_string().len());
         let text = request.to_string();
         text.replace("\"stdin\":\"\"", &format!("\"stdin\":\"{padding}\""))
@@ -133,11 +95,7 @@ fn ordinary() -> Vec<Case> {
                    "_meta": {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}),
             "hi\n",
         ),
-        printed(
-            "several_lines.of-shell",
-            json!({"command": "a=1\nb=2\necho $((a + b))\n"}),
-            "3\n",
-        ),
+        printed("several_lines.of-shell", json!({"command": "a=1\nb=2\necho $((a + b))\n"}), "3\n"),
         printed(
             "args-are-words",
             json!({"command": "printf '<%s>'",
@@ -155,32 +113,12 @@ fn ordinary() -> Vec<Case> {
             json!({"command": format!("echo {SECRET}"), "args": [SECRET]}),
             &format!("{SECRET} {SECRET}\n"),
         ),
-        refused(
-            "secrets-in-refused-commands",
-            json!({"command": SECRET, "timeout": SECRET}),
-            "timeout",
-        ),
-        printed(
-            "stdin-is-exact",
-            json!({"argv": ["cat"], "stdin": "no line feed"}),
-            "no line feed",
-        ),
-        printed(
-            "stdin-with-anything",
-            json!({"argv": ["cat"], "stdin": "\n\u{0}é\t\\\n\n"}),
-            "\n\u{0}é\t\\\n\n",
-        ),
+        refused("secrets-in-refused-commands", json!({"command": SECRET, "timeout": SECRET}), "timeout"),
+        printed("stdin-is-exact", json!({"argv": ["cat"], "stdin": "no line feed"}), "no line feed"),
+        printed("stdin-with-anything", json!({"argv": ["cat"], "stdin": "\n\u{0}é\t\\\n\n"}), "\n\u{0}é\t\\\n\n"),
         printed("argv-without-stdin", json!({"argv": ["cat"]}), ""),
-        printed(
-            "line-without-stdin",
-            json!({"command": "cat; echo over"}),
-            "over\n",
-        ),
-        printed(
-            "declared-environment",
-            json!({"command": "printf %s \"$API_URL\""}),
-            "https://api.example.com",
-        ),
+        printed("line-without-stdin", json!({"command": "cat; echo over"}), "over\n"),
+        printed("declared-environment", json!({"command": "printf %s \"$API_URL\""}), "https://api.example.com"),
         printed(
             "our-own-environment",
             json!({"command": "env | grep -e '^SKILL_TOKEN' -e '^SYMPOZIUM_' | grep -v '^SYMPOZIUM_SKILL_PACK='; true"}),
@@ -208,17 +146,9 @@ fn outputs() -> Vec<Case> {
         printed(name, line(command), &"x".repeat(before))
     };
     vec![
-        answered(
-            "both-streams",
-            json!({"command": "echo out; echo err >&2"}),
-            ended(0, "out\n", "err\n"),
-        ),
+        answered("both-streams", json!({"command": "echo out; echo err >&2"}), ended(0, "out\n", "err\n")),
         printed("stream-of-the-most-bytes", line(xs(STREAM_BYTES)), &most),
-        printed(
-            "stream-of-one-byte-too-many",
-            line(xs(STREAM_BYTES + 1)),
-            &most,
-        ),
+        printed("stream-of-one-byte-too-many", line(xs(STREAM_BYTES + 1)), &most),
         answered(
             "a-flood-of-both",
             line(format!("({}) >&2 & {}; wait", xs(3_000_000), xs(3_000_000))),
@@ -234,33 +164,14 @@ fn outputs() -> Vec<Case> {
         cut("a-cut-character-of-4-bytes", STREAM_BYTES - 1, "😀"),
         printed(
             "characters-across-any-block",
-            line(
-                "i=0; while [ $i -lt 9000 ]; do printf é; i=$((i + 1)); done; printf x; echo €"
-                    .to_owned(),
-            ),
+            line("i=0; while [ $i -lt 9000 ]; do printf é; i=$((i + 1)); done; printf x; echo €".to_owned()),
             &format!("{}x€\n", "é".repeat(9000)),
         ),
-        printed(
-            "bytes-that-are-no-text",
-            line("printf 'a\\377b\\300'".to_owned()),
-            "a\u{fffd}b\u{fffd}",
-        ),
+        printed("bytes-that-are-no-text", line("printf 'a\\377b\\300'".to_owned()), "a\u{fffd}b\u{fffd}"),
         printed("a-nul-byte", line("printf 'a\\000b'".to_owned()), "a\u{0}b"),
-        printed(
-            "control-characters",
-            line("printf '\\033[1m\\r\\177'".to_owned()),
-            "\u{1b}[1m\r\u{7f}",
-        ),
-        printed(
-            "no-line-feed-at-the-end",
-            line("printf hi".to_owned()),
-            "hi",
-        ),
-        printed(
-            "line-feeds-at-the-end",
-            line("printf 'hi\\n\\n\\n'".to_owned()),
-            "hi\n\n\n",
-        ),
+        printed("control-characters", line("printf '\\033[1m\\r\\177'".to_owned()), "\u{1b}[1m\r\u{7f}"),
+        printed("no-line-feed-at-the-end", line("printf hi".to_owned()), "hi"),
+        printed("line-feeds-at-the-end", line("printf 'hi\\n\\n\\n'".to_owned()), "hi\n\n\n"),
     ]
 }
 
@@ -268,36 +179,13 @@ fn endings() -> Vec<Case> {
     let forever = "sh -c 'while :; do sleep 1; done' {M}";
     let line = |command: &str| json!({"command": command});
     vec![
-        answered(
-            "exit-code",
-            line("echo out; echo err >&2; exit 3"),
-            ended(3, "out\n", "err\n"),
-        ),
-        answered(
-            "exit-124-is-no-timeout",
-            line("exit 124"),
-            ended(124, "", ""),
-        ),
+        answered("exit-code", line("echo out; echo err >&2; exit 3"), ended(3, "out\n", "err\n")),
+        answered("exit-124-is-no-timeout", line("exit 124"), ended(124, "", "")),
         answered("exit-255", line("exit 255"), ended(255, "", "")),
-        complained(
-            "no-such-command",
-            line("echo first; no-such-command-anywhere"),
-            127,
-            "first\n",
-        ),
+        complained("no-such-command", line("echo first; no-such-command-anywhere"), 127, "first\n"),
         complained("not-executable", line("'{W}/plain'"), 126, ""),
-        complained(
-            "argv-not-found",
-            json!({"argv": ["/nonexistent/program"]}),
-            127,
-            "",
-        ),
-        complained(
-            "argv-not-executable",
-            json!({"argv": ["{W}/plain"]}),
-            126,
-            "",
-        ),
+        complained("argv-not-found", json!({"argv": ["/nonexistent/program"]}), 127, ""),
+        complained("argv-not-executable", json!({"argv": ["{W}/plain"]}), 126, ""),
         answered("killed-by-term", line("kill -TERM $$"), ended(143, "", "")),
         answered("killed-by-kill", line("kill -KILL $$"), ended(137, "", "")),
         answered("killed-by-usr1", line("kill -USR1 $$"), ended(138, "", "")),
@@ -326,68 +214,26 @@ fn endings() -> Vec<Case> {
             json!({"argv": ["sh", "-c", "while :; do sleep 1; done", "{M}"], "stdin": "x".repeat(300_000), "timeout": 2}),
             timed_out(""),
         ),
-        printed(
-            "leaves-a-process-behind",
-            line(&format!("{forever} & echo over")),
-            "over\n",
-        ),
-        printed(
-            "timeout-of-zero",
-            json!({"command": "sleep 1.5; echo over", "timeout": 0}),
-            "over\n",
-        ),
-        printed(
-            "timeout-below-zero",
-            json!({"command": "sleep 1.5; echo over", "timeout": -5}),
-            "over\n",
-        ),
-        printed(
-            "timeout-far-too-long",
-            json!({"command": "echo over", "timeout": 1_000_000_000}),
-            "over\n",
-        ),
+        printed("leaves-a-process-behind", line(&format!("{forever} & echo over")), "over\n"),
+        printed("timeout-of-zero", json!({"command": "sleep 1.5; echo over", "timeout": 0}), "over\n"),
+        printed("timeout-below-zero", json!({"command": "sleep 1.5; echo over", "timeout": -5}), "over\n"),
+        printed("timeout-far-too-long", json!({"command": "echo over", "timeout": 1_000_000_000}), "over\n"),
     ]
 }
 
 fn directories() -> Vec<Case> {
     vec![
         printed("directory-by-default", json!({"command": "pwd"}), "{W}\n"),
-        printed(
-            "directory-by-name",
-            json!({"command": "pwd", "workDir": "/usr"}),
-            "/usr\n",
-        ),
-        printed(
-            "argv-in-its-directory",
-            json!({"argv": ["pwd"], "workDir": "/usr"}),
-            "/usr\n",
-        ),
-        refused(
-            "directory-that-is-missing",
-            json!({"workDir": "/nonexistent/place"}),
-            "workDir",
-        ),
-        refused(
-            "directory-that-is-a-file",
-            json!({"workDir": "{W}/plain"}),
-            "workDir",
-        ),
-        refused(
-            "directory-of-another-type",
-            json!({"workDir": 7}),
-            "workDir",
-        ),
+        printed("directory-by-name", json!({"command": "pwd", "workDir": "/usr"}), "/usr\n"),
+        printed("argv-in-its-directory", json!({"argv": ["pwd"], "workDir": "/usr"}), "/usr\n"),
+        refused("directory-that-is-missing", json!({"workDir": "/nonexistent/place"}), "workDir"),
+        refused("directory-that-is-a-file", json!({"workDir": "{W}/plain"}), "workDir"),
+        refused("directory-of-another-type", json!({"workDir": 7}), "workDir"),
     ]
 }
 
 fn targets() -> Vec<Case> {
-    let aimed = |name, target: &str| {
-        printed(
-            name,
-            json!({"command": "echo hi", "target": target}),
-            "hi\n",
-        )
-    };
+    let aimed = |name, target: &str| printed(name, json!({"command": "echo hi", "target": target}), "hi\n");
     vec![
         aimed("target-as-it-is", "Test-Pack"),
         aimed("target-in-capitals", "TEST-PACK"),
@@ -407,57 +253,31 @@ fn wrong() -> Vec<Case> {
     let many = vec!["x"; 5000];
     vec![
         refused_bytes("an-empty-file", ""),
-        refused_bytes(
-            "half-an-object",
-            r#"{"id":"half-an-object","command":"touch x"#,
-        ),
+        refused_bytes("half-an-object", r#"{"id":"half-an-object","command":"touch x"#),
         refused_bytes("an-array", r#"[{"id":"an-array","command":"true"}]"#),
         refused_bytes("null", "null"),
-        refused_bytes(
-            "two-objects",
-            r#"{"id":"two-objects","command":"true"}{"id":"two-objects"}"#,
-        ),
+        refused_bytes("two-objects", r#"{"id":"two-objects","command":"true"}{"id":"two-objects"}"#),
         refused_bytes("deep-nesting", &"[".repeat(200_000)),
         refused("command-of-another-type", json!({"command": 5}), "command"),
         refused("command-missing", json!({"command": null}), "command"),
         refused("command-empty", json!({"command": ""}), "command"),
-        refused(
-            "command-with-nul",
-            json!({"command": "true\u{0}false"}),
-            "command",
-        ),
-        refused(
-            "command-too-long",
-            json!({"command": format!("true {}", "x".repeat(140_000))}),
-            "command",
-        ),
+        refused("command-with-nul", json!({"command": "true\u{0}false"}), "command"),
+        refused("command-too-long", json!({"command": format!("true {}", "x".repeat(140_000))}), "command"),
         refused("args-of-another-type", json!({"args": "x"}), "args"),
         refused("args-with-a-number", json!({"args": ["x", 1]}), "args"),
         refused("args-with-nul", json!({"args": ["x\u{0}y"]}), "args"),
         refused("argv-of-another-type", json!({"argv": "ls"}), "argv"),
-        refused(
-            "argv-with-nul",
-            json!({"argv": ["echo", "x\u{0}y"]}),
-            "argv",
-        ),
+        refused("argv-with-nul", json!({"argv": ["echo", "x\u{0}y"]}), "argv"),
         refused("argv-too-many", json!({"argv": many}), "argv"),
         refused("stdin-of-another-type", json!({"stdin": 5}), "stdin"),
         refused("timeout-as-a-string", json!({"timeout": "5"}), "timeout"),
-        refused(
-            "timeout-with-a-fraction",
-            json!({"timeout": 1.5}),
-            "timeout",
-        ),
+        refused("timeout-with-a-fraction", json!({"timeout": 1.5}), "timeout"),
         refused("id-of-another", json!({"id": "somebody-else"}), "id"),
         refused("id-of-another-type", json!({"id": 7}), "id"),
         refused_bytes_for_id("id-missing"),
         planted("request-is-a-link", |path, outside| {
             let real = outside.join("a-real-request");
-            fs::write(
-                &real,
-                r#"{"id":"request-is-a-link","command":"echo followed"}"#,
-            )
-            .expect("a file");
+            fs::write(&real, r#"{"id":"request-is-a-link","command":"echo followed"}"#).expect("a file");
             std::os::unix::fs::symlink(real, path).expect("a link");
         }),
         planted("request-is-a-dangling-link", |path, _| {
@@ -469,17 +289,11 @@ fn wrong() -> Vec<Case> {
             rustix::fs::mknodat(here, path, rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
             fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("its mode");
         }),
-        planted("request-is-a-directory", |path, _| {
-            fs::create_dir(path).expect("a directory")
-        }),
+        planted("request-is-a-directory", |path, _| fs::create_dir(path).expect("a directory")),
     ]
 }
 
 /// Not by [`refused`], which adds the id.
 fn refused_bytes_for_id(name: &'static str) -> Case {
-    Case {
-        name,
-        request: Request::Bytes(br#"{"command":"true"}"#.to_vec()),
-        expect: Expect::Refusal("id"),
-    }
+    Case { name, request: Request::Bytes(br#"{"command":"true"}"#.to_vec()), expect: Expect::Refusal("id") }
 }

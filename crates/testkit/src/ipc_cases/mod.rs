@@ -16,10 +16,7 @@
 //! - [`scenarios`]: what takes more than one file, or an executor that ends.
 //! - [`volume`]: the volume, the executor, the outcome.
 
-#![expect(
-    clippy::expect_used,
-    reason = "all of this is tests, which clippy does not see"
-)]
+#![expect(clippy::expect_used, reason = "all of this is tests, which clippy does not see")]
 
 mod cases;
 pub mod scenarios;

@@ -21,12 +21,7 @@ const FOREVER: &str = "sh -c 'while :; do sleep 1; done' {M}";
 const UNTIL_GO: &str = "while [ ! -e go ]; do sleep 0.05; done";
 
 fn success(stdout: &str) -> Outcome {
-    Outcome {
-        exit_code: 0,
-        stdout: stdout.to_owned(),
-        stderr: String::new(),
-        timed_out: false,
-    }
+    Outcome { exit_code: 0, stdout: stdout.to_owned(), stderr: String::new(), timed_out: false }
 }
 
 /// Ends an executor the ordinary way; what it did not do until then, it will not do.
@@ -40,19 +35,8 @@ fn end(volume: &Volume, executor: &mut Executor) {
 pub fn files_with_impossible_ids_are_left_alone(start: Start<'_>) {
     let volume = Volume::new(Settings::default());
     let long = "a".repeat(129);
-    let ids: [&[u8]; 11] = [
-        b"",
-        b".",
-        b"..",
-        b".claim-x",
-        b"-rf",
-        b"a..b",
-        b"a b",
-        b"a\nb",
-        b"\xff",
-        "é".as_bytes(),
-        long.as_bytes(),
-    ];
+    let ids: [&[u8]; 11] =
+        [b"", b".", b"..", b".claim-x", b"-rf", b"a..b", b"a b", b"a\nb", b"\xff", "é".as_bytes(), long.as_bytes()];
     fs::create_dir(volume.tools()).expect("the directory for requests");
     for id in ids {
         let id_text = String::from_utf8_lossy(id).into_owned();
@@ -76,36 +60,21 @@ pub fn files_with_impossible_ids_are_left_alone(start: Start<'_>) {
     }
     expected.sort();
     assert_eq!(volume.listing(), expected);
-    assert_eq!(
-        fs::read_dir(&volume.workspace)
-            .expect("the workspace")
-            .count(),
-        0
-    );
+    assert_eq!(fs::read_dir(&volume.workspace).expect("the workspace").count(), 0);
 }
 
 /// Starts a command that would run for ever, and waits until it does.
 #[track_caller]
 fn start_one_that_stays(volume: &Volume) {
     volume.put("stays", &json!({"id": "stays", "command": format!("echo begun > begun; {FOREVER}"), "timeout": 100}));
-    assert!(
-        wait_until(PATIENCE, || !processes::with_marker(&volume.marker)
-            .is_empty()),
-        "the command never began"
-    );
+    assert!(wait_until(PATIENCE, || !processes::with_marker(&volume.marker).is_empty()), "the command never began");
 }
 
 #[track_caller]
 fn assert_none_left(volume: &Volume) {
     // Whoever was killed may take a moment to vanish.
-    let gone = wait_until(PATIENCE, || {
-        processes::with_marker(&volume.marker).is_empty()
-    });
-    assert!(
-        gone,
-        "the command lives on: {:?}",
-        processes::with_marker(&volume.marker)
-    );
+    let gone = wait_until(PATIENCE, || processes::with_marker(&volume.marker).is_empty());
+    assert!(gone, "the command lives on: {:?}", processes::with_marker(&volume.marker));
 }
 
 /// `/ipc/done` is the end of a run.
@@ -170,19 +139,11 @@ pub fn a_half_written_request_is_never_run_as_it_is(start: Start<'_>) {
 
 /// Back-pressure: further requests wait, and all are answered.
 pub fn no_more_commands_than_allowed_run_at_once(start: Start<'_>) {
-    let volume = Volume::new(Settings {
-        max_concurrent: Some(2),
-        ..Settings::default()
-    });
+    let volume = Volume::new(Settings { max_concurrent: Some(2), ..Settings::default() });
     let mut executor = volume.start(start);
     let ids: Vec<String> = (0..6).map(|number| format!("request-{number}")).collect();
     for id in &ids {
-        volume.ask(
-            id,
-            &format!(
-                "touch in-{id}; ls | grep -c '^in-'; {UNTIL_GO}; ls | grep -c '^in-'; rm in-{id}"
-            ),
-        );
+        volume.ask(id, &format!("touch in-{id}; ls | grep -c '^in-'; {UNTIL_GO}; ls | grep -c '^in-'; rm in-{id}"));
     }
     let inside = || {
         let entries = fs::read_dir(&volume.workspace).expect("the workspace");
@@ -191,24 +152,14 @@ pub fn no_more_commands_than_allowed_run_at_once(start: Start<'_>) {
             .filter(|name| name.starts_with("in-"))
             .count()
     };
-    assert!(
-        wait_until(PATIENCE, || inside() == 2),
-        "two commands at once"
-    );
+    assert!(wait_until(PATIENCE, || inside() == 2), "two commands at once");
     fs::write(volume.workspace.join("go"), "").expect("a file");
     for id in &ids {
         let outcome = volume.outcome(id);
-        assert_eq!(
-            (outcome.exit_code, outcome.stderr.as_str()),
-            (0, ""),
-            "{id}"
-        );
+        assert_eq!((outcome.exit_code, outcome.stderr.as_str()), (0, ""), "{id}");
         let counts: Vec<&str> = outcome.stdout.lines().collect();
         assert_eq!(counts.len(), 2, "{id}: {outcome:?}");
-        assert!(
-            counts.iter().all(|count| ["1", "2"].contains(count)),
-            "{id}: {counts:?}"
-        );
+        assert!(counts.iter().all(|count| ["1", "2"].contains(count)), "{id}: {counts:?}");
     }
     end(&volume, &mut executor);
 }
@@ -228,11 +179,7 @@ pub fn a_claim_of_somebody_else_is_respected(start: Start<'_>) {
 
 /// An executor that died after its claim, an hour ago.
 pub fn a_claim_whose_lease_is_over_is_answered_and_not_run(start: Start<'_>) {
-    let volume = Volume::new(Settings {
-        max_timeout: Some(1),
-        claim_lease: Some(2),
-        ..Settings::default()
-    });
+    let volume = Volume::new(Settings { max_timeout: Some(1), claim_lease: Some(2), ..Settings::default() });
     fs::create_dir_all(volume.claim("lost")).expect("a claim");
     volume.ask("lost", "echo ran >> log");
     let mut executor = volume.start(start);
@@ -249,10 +196,7 @@ pub fn without_a_workspace_commands_start_at_the_root(start: Start<'_>) {
     let mut executor = volume.start(start);
     volume.ask("omitted", "pwd");
     assert_eq!(volume.outcome("omitted"), success("/\n"));
-    volume.put(
-        "named",
-        &json!({"id": "named", "command": "pwd", "workDir": "{W}"}),
-    );
+    volume.put("named", &json!({"id": "named", "command": "pwd", "workDir": "{W}"}));
     let outcome = volume.outcome("named");
     assert!(outcome.is_refusal("workDir"), "{outcome:?}");
     end(&volume, &mut executor);
@@ -260,27 +204,13 @@ pub fn without_a_workspace_commands_start_at_the_root(start: Start<'_>) {
 
 /// A setting below and between the protocol's own numbers.
 pub fn timeouts_are_cut_to_the_allowed_most(start: Start<'_>) {
-    let volume = Volume::new(Settings {
-        max_timeout: Some(1),
-        ..Settings::default()
-    });
+    let volume = Volume::new(Settings { max_timeout: Some(1), ..Settings::default() });
     let mut executor = volume.start(start);
-    for (id, timeout) in [
-        ("long", json!(100)),
-        ("zero", json!(0)),
-        ("none", json!(null)),
-    ] {
+    for (id, timeout) in [("long", json!(100)), ("zero", json!(0)), ("none", json!(null))] {
         let command = format!("echo begun; {FOREVER}");
-        volume.put(
-            id,
-            &json!({"id": id, "command": command, "timeout": timeout}),
-        );
+        volume.put(id, &json!({"id": id, "command": command, "timeout": timeout}));
     }
-    let expected = Outcome {
-        exit_code: 124,
-        timed_out: true,
-        ..success("begun\n")
-    };
+    let expected = Outcome { exit_code: 124, timed_out: true, ..success("begun\n") };
     for id in ["long", "zero", "none"] {
         assert_eq!(volume.outcome(id), expected, "{id}");
     }
@@ -290,15 +220,9 @@ pub fn timeouts_are_cut_to_the_allowed_most(start: Start<'_>) {
 
 /// An executor that knows no name of its own takes what comes.
 pub fn without_a_pack_every_target_is_served(start: Start<'_>) {
-    let volume = Volume::new(Settings {
-        pack: None,
-        ..Settings::default()
-    });
+    let volume = Volume::new(Settings { pack: None, ..Settings::default() });
     let mut executor = volume.start(start);
-    volume.put(
-        "aimed",
-        &json!({"id": "aimed", "command": "echo hi", "target": "k8s-ops"}),
-    );
+    volume.put("aimed", &json!({"id": "aimed", "command": "echo hi", "target": "k8s-ops"}));
     assert_eq!(volume.outcome("aimed"), success("hi\n"));
     end(&volume, &mut executor);
 }
@@ -316,10 +240,7 @@ pub fn requests_from_before_the_start_are_served(start: Start<'_>) {
         assert_eq!(volume.outcome(id), success("hi\n"));
     }
     end(&volume, &mut executor);
-    assert_eq!(
-        fs::read_to_string(volume.result("answered")).expect("the result"),
-        "{}"
-    );
+    assert_eq!(fs::read_to_string(volume.result("answered")).expect("the result"), "{}");
     assert_eq!(volume.lines("log"), Vec::<String>::new());
 }
 
@@ -349,10 +270,7 @@ pub fn a_killed_executor_s_command_is_not_run_again(start: Start<'_>) {
     let volume = Volume::new(Settings::default());
     let mut first = volume.start(start);
     volume.ask("interrupted", &format!("echo ran >> log; {UNTIL_GO}"));
-    assert!(
-        wait_until(PATIENCE, || !volume.lines("log").is_empty()),
-        "it never began"
-    );
+    assert!(wait_until(PATIENCE, || !volume.lines("log").is_empty()), "it never began");
     first.signal(Signal::KILL);
     assert_eq!(first.wait(), -9);
     let mut second = volume.start(start);
@@ -371,11 +289,7 @@ pub fn planted_links_are_replaced_and_not_followed(start: Start<'_>) {
     let victim = volume.outside().join("victim");
     fs::write(&victim, "untouched").expect("a file");
     symlink(&victim, volume.result("linked.json.tmp")).expect("a link");
-    for name in [
-        "exec-result-linked.json.tmp",
-        "exec-result-linked.tmp",
-        ".exec-result-linked.json.tmp",
-    ] {
+    for name in ["exec-result-linked.json.tmp", "exec-result-linked.tmp", ".exec-result-linked.json.tmp"] {
         let _ = fs::remove_file(volume.tools().join(name));
         symlink(&victim, volume.tools().join(name)).expect("a link");
     }
@@ -383,8 +297,7 @@ pub fn planted_links_are_replaced_and_not_followed(start: Start<'_>) {
     symlink(&nowhere, volume.result("linked")).expect("a link");
     let mut executor = volume.start(start);
     volume.ask("linked", "echo hi");
-    let is_a_file =
-        || fs::symlink_metadata(volume.result("linked")).is_ok_and(|metadata| metadata.is_file());
+    let is_a_file = || fs::symlink_metadata(volume.result("linked")).is_ok_and(|metadata| metadata.is_file());
     assert!(wait_until(PATIENCE, is_a_file), "the link was not replaced");
     assert_eq!(volume.outcome("linked"), success("hi\n"));
     end(&volume, &mut executor);
@@ -435,11 +348,7 @@ pub fn on_a_full_volume_the_exit_code_still_comes(start: Start<'_>) {
     let mut child = in_own_mounts(steps)
         .arg(executor.get_program())
         .args(executor.get_args())
-        .envs(
-            executor
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
+        .envs(executor.get_envs().filter_map(|(name, value)| Some((name, value?))))
         .env("VOLUME", &volume.ipc)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -453,16 +362,8 @@ pub fn on_a_full_volume_the_exit_code_still_comes(start: Start<'_>) {
     let output = child.wait_with_output().expect("it ends");
     let outcome = Outcome::parse("large", &output.stdout).expect("a whole result");
     let (_, said) = outcome.stderr.split_once(": ").unwrap_or_default();
-    assert_eq!(
-        said, "the volume has no room for the output\n",
-        "{outcome:?}"
-    );
-    let told = Outcome {
-        exit_code: 3,
-        stdout: String::new(),
-        stderr: outcome.stderr.clone(),
-        timed_out: false,
-    };
+    assert_eq!(said, "the volume has no room for the output\n", "{outcome:?}");
+    let told = Outcome { exit_code: 3, stdout: String::new(), stderr: outcome.stderr.clone(), timed_out: false };
     assert_eq!(outcome, told);
     let left = String::from_utf8_lossy(&output.stderr);
     assert_eq!(left, "", "nothing else is left");

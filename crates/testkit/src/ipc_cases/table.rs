@@ -57,10 +57,7 @@ pub fn every_request_of_the_table_gets_its_result(start: &dyn Fn(&Volume) -> Com
     }
     let answered = |case: &&Case| !matches!(case.expect, Expect::Silence);
     // For one after the other, so that a slow machine has time for each.
-    let all_came = cases
-        .iter()
-        .filter(answered)
-        .all(|case| wait_until(PATIENCE, || volume.result(case.name).exists()));
+    let all_came = cases.iter().filter(answered).all(|case| wait_until(PATIENCE, || volume.result(case.name).exists()));
     // Nothing of an answered command is alive, before anybody could end it for another reason.
     let mut left = Vec::new();
     if all_came {
@@ -94,10 +91,7 @@ pub fn every_request_of_the_table_gets_its_result(start: &dyn Fn(&Volume) -> Com
     }
     expected.sort();
     if volume.listing() != expected {
-        problems.push(format!(
-            "files are {:?}, not {expected:?}",
-            volume.listing()
-        ));
+        problems.push(format!("files are {:?}, not {expected:?}", volume.listing()));
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
@@ -134,19 +128,11 @@ fn check(volume: &Volume, case: &Case) -> Option<String> {
         let is_right = match &case.expect {
             Expect::Result(expected) => {
                 let stdout = volume.fill(&expected.stdout);
-                outcome
-                    == Outcome {
-                        stdout,
-                        ..expected.clone()
-                    }
+                outcome == Outcome { stdout, ..expected.clone() }
             }
             Expect::Complaint(code, stdout) => {
                 !outcome.stderr.is_empty()
-                    && outcome
-                        == Outcome {
-                            stderr: outcome.stderr.clone(),
-                            ..ended(*code, stdout, "")
-                        }
+                    && outcome == Outcome { stderr: outcome.stderr.clone(), ..ended(*code, stdout, "") }
             }
             Expect::Refusal(word) => outcome.is_refusal(word) && !ran,
             Expect::Silence => false,

@@ -30,12 +30,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            pack: Some("Test-Pack"),
-            max_timeout: None,
-            max_concurrent: None,
-            claim_lease: None,
-        }
+        Self { pack: Some("Test-Pack"), max_timeout: None, max_concurrent: None, claim_lease: None }
     }
 }
 
@@ -82,15 +77,9 @@ impl Volume {
     /// When the machine has no room for them.
     pub fn new(settings: Settings) -> Self {
         // Not below /tmp: an executor that hides the volume from commands cannot do so where they may write.
-        let base = if as_user::is_root() {
-            PathBuf::from("/run")
-        } else {
-            static_build::target_directory()
-        };
+        let base = if as_user::is_root() { PathBuf::from("/run") } else { static_build::target_directory() };
         // Whoever can write to neither of these is a test that has become another user, with a home of its own.
-        let directory = tempfile::tempdir_in(base)
-            .or_else(|_| tempfile::tempdir())
-            .expect("a temporary directory");
+        let directory = tempfile::tempdir_in(base).or_else(|_| tempfile::tempdir()).expect("a temporary directory");
         let volume = Self {
             ipc: directory.path().join("ipc"),
             workspace: directory.path().join("workspace"),
@@ -131,8 +120,7 @@ impl Volume {
 
     /// Puts `{W}` (the workspace) and `{M}` (the marker) into a text.
     pub fn fill(&self, text: &str) -> String {
-        text.replace("{W}", &self.workspace.to_string_lossy())
-            .replace("{M}", &self.marker)
+        text.replace("{W}", &self.workspace.to_string_lossy()).replace("{M}", &self.marker)
     }
 
     /// Writes a request the way a bridge does, under another name first.
@@ -240,11 +228,7 @@ impl Volume {
             Some(pack) => command.env("SYMPOZIUM_SKILL_PACK", pack),
             None => command.env_remove("SYMPOZIUM_SKILL_PACK"),
         };
-        let log = fs::File::options()
-            .append(true)
-            .create(true)
-            .open(self.log_file())
-            .expect("a file for the log");
+        let log = fs::File::options().append(true).create(true).open(self.log_file()).expect("a file for the log");
         let child = command
             .env("SKILL_TOKEN", "a-token-of-the-executor")
             .env("SKILL_TOKEN_FILE", "/nonexistent")
@@ -289,14 +273,10 @@ impl Outcome {
             text.ok_or_else(|| format!("{name} is no string"))
         };
         Ok(Self {
-            exit_code: fields["exitCode"]
-                .as_i64()
-                .ok_or("exitCode is no integer")?,
+            exit_code: fields["exitCode"].as_i64().ok_or("exitCode is no integer")?,
             stdout: text("stdout")?,
             stderr: text("stderr")?,
-            timed_out: fields["timedOut"]
-                .as_bool()
-                .ok_or("timedOut is no boolean")?,
+            timed_out: fields["timedOut"].as_bool().ok_or("timedOut is no boolean")?,
         })
     }
 
@@ -348,9 +328,7 @@ impl Drop for Executor {
     fn drop(&mut self) {
         // Asked first: it ends its commands, which we do not know.
         self.signal(Signal::TERM);
-        let ended = wait_until(Duration::from_secs(20), || {
-            !matches!(self.child.try_wait(), Ok(None))
-        });
+        let ended = wait_until(Duration::from_secs(20), || !matches!(self.child.try_wait(), Ok(None)));
         if !ended {
             let _ = writeln!(std::io::stderr(), "the executor had to be killed");
             let _ = self.child.kill();
@@ -366,12 +344,7 @@ mod tests {
     #[test]
     fn a_result_is_taken_only_as_the_protocol_has_it() {
         let whole = r#"{"id":"a","exitCode":0,"stdout":"o","stderr":"e","timedOut":false}"#;
-        let outcome = Outcome {
-            exit_code: 0,
-            stdout: "o".to_owned(),
-            stderr: "e".to_owned(),
-            timed_out: false,
-        };
+        let outcome = Outcome { exit_code: 0, stdout: "o".to_owned(), stderr: "e".to_owned(), timed_out: false };
         assert_eq!(Outcome::parse("a", whole.as_bytes()), Ok(outcome.clone()));
         let with_meta = whole.replace('}', r#","_meta":{"truncated":true}}"#);
         assert_eq!(Outcome::parse("a", with_meta.as_bytes()), Ok(outcome));
@@ -402,18 +375,9 @@ mod tests {
         assert!(refusal.is_refusal("workdir"));
         assert!(!refusal.is_refusal("timeout"));
         for wrong in [
-            Outcome {
-                exit_code: 1,
-                ..refusal.clone()
-            },
-            Outcome {
-                stdout: "ran".to_owned(),
-                ..refusal.clone()
-            },
-            Outcome {
-                timed_out: true,
-                ..refusal.clone()
-            },
+            Outcome { exit_code: 1, ..refusal.clone() },
+            Outcome { stdout: "ran".to_owned(), ..refusal.clone() },
+            Outcome { timed_out: true, ..refusal.clone() },
         ] {
             assert!(!wrong.is_refusal("workDir"));
         }

@@ -22,14 +22,8 @@ struct Message<'a> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Block<'a> {
-    Text {
-        text: String,
-    },
-    ToolUse {
-        id: String,
-        name: &'a str,
-        input: Value,
-    },
+    Text { text: String },
+    ToolUse { id: String, name: &'a str, input: Value },
 }
 
 #[derive(Serialize)]
@@ -44,25 +38,12 @@ struct Counts {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Event<'a> {
-    MessageStart {
-        message: Message<'a>,
-    },
-    ContentBlockStart {
-        index: usize,
-        content_block: Block<'a>,
-    },
+    MessageStart { message: Message<'a> },
+    ContentBlockStart { index: usize, content_block: Block<'a> },
     Ping,
-    ContentBlockDelta {
-        index: usize,
-        delta: Delta<'a>,
-    },
-    ContentBlockStop {
-        index: usize,
-    },
-    MessageDelta {
-        delta: MessageDelta,
-        usage: OutputCount,
-    },
+    ContentBlockDelta { index: usize, delta: Delta<'a> },
+    ContentBlockStop { index: usize },
+    MessageDelta { delta: MessageDelta, usage: OutputCount },
     MessageStop,
 }
 
@@ -86,9 +67,7 @@ struct OutputCount {
 
 /// A message that is not streamed.
 pub fn whole(asked: &Asked, answer: &Answer) -> Bytes {
-    let text = (!answer.text.is_empty()).then(|| Block::Text {
-        text: answer.text.concat(),
-    });
+    let text = (!answer.text.is_empty()).then(|| Block::Text { text: answer.text.concat() });
     let calls = answer.tool_calls.iter().enumerate().map(|(index, call)| {
         let arguments = call.arguments.concat();
         Block::ToolUse {
@@ -110,24 +89,15 @@ pub fn events(asked: &Asked, answer: &Answer, step: Step) -> Vec<Bytes> {
     let block = |call| call + usize::from(!answer.text.is_empty());
     match step {
         // One token of output is counted before there is any.
-        Step::Opening => vec![event(&Event::MessageStart {
-            message: message(asked, answer, Vec::new(), None, 1),
-        })],
+        Step::Opening => vec![event(&Event::MessageStart { message: message(asked, answer, Vec::new(), None, 1) })],
         Step::TextStart => {
-            let start = event(&Event::ContentBlockStart {
-                index: 0,
-                content_block: Block::Text {
-                    text: String::new(),
-                },
-            });
+            let start =
+                event(&Event::ContentBlockStart { index: 0, content_block: Block::Text { text: String::new() } });
             vec![start, event(&Event::Ping)]
         }
-        Step::Text(piece) => vec![event(&Event::ContentBlockDelta {
-            index: 0,
-            delta: Delta::TextDelta {
-                text: &answer.text[piece],
-            },
-        })],
+        Step::Text(piece) => {
+            vec![event(&Event::ContentBlockDelta { index: 0, delta: Delta::TextDelta { text: &answer.text[piece] } })]
+        }
         Step::TextEnd => vec![event(&Event::ContentBlockStop { index: 0 })],
         Step::CallStart(call) => {
             let start = event(&Event::ContentBlockStart {
@@ -139,17 +109,10 @@ pub fn events(asked: &Asked, answer: &Answer, step: Step) -> Vec<Bytes> {
                 },
             });
             let empty = event(&input(block(call), ""));
-            if block(call) == 0 {
-                vec![start, event(&Event::Ping), empty]
-            } else {
-                vec![start, empty]
-            }
+            if block(call) == 0 { vec![start, event(&Event::Ping), empty] } else { vec![start, empty] }
         }
         Step::Arguments(call, piece) => {
-            vec![event(&input(
-                block(call),
-                &answer.tool_calls[call].arguments[piece],
-            ))]
+            vec![event(&input(block(call), &answer.tool_calls[call].arguments[piece]))]
         }
         Step::CallEnd(call) => vec![event(&Event::ContentBlockStop { index: block(call) })],
         Step::Ending => ending(answer),
@@ -164,22 +127,14 @@ fn ending(answer: &Answer) -> Vec<Bytes> {
         return vec![bytes.into()];
     }
     let delta = event(&Event::MessageDelta {
-        delta: MessageDelta {
-            stop_reason: stop_reason(answer.stopped()),
-            stop_sequence: (),
-        },
-        usage: OutputCount {
-            output_tokens: answer.usage.output_tokens,
-        },
+        delta: MessageDelta { stop_reason: stop_reason(answer.stopped()), stop_sequence: () },
+        usage: OutputCount { output_tokens: answer.usage.output_tokens },
     });
     vec![delta, event(&Event::MessageStop)]
 }
 
 fn input(index: usize, partial_json: &str) -> Event<'_> {
-    Event::ContentBlockDelta {
-        index,
-        delta: Delta::InputJsonDelta { partial_json },
-    }
+    Event::ContentBlockDelta { index, delta: Delta::InputJsonDelta { partial_json } }
 }
 
 fn message<'a>(
@@ -264,10 +219,7 @@ impl<'a> Failure<'a> {
         };
         Self {
             r#type: "error",
-            error: Reason {
-                r#type: error.kind.as_deref().unwrap_or(kind),
-                message: &error.message,
-            },
+            error: Reason { r#type: error.kind.as_deref().unwrap_or(kind), message: &error.message },
             request_id,
         }
     }

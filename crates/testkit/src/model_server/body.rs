@@ -36,13 +36,7 @@ pub struct Manner {
 }
 
 impl AnswerBody {
-    pub fn new(
-        mut pieces: Pieces,
-        left: Option<u64>,
-        manner: Manner,
-        control: Control,
-        records: Arc<Records>,
-    ) -> Self {
+    pub fn new(mut pieces: Pieces, left: Option<u64>, manner: Manner, control: Control, records: Arc<Records>) -> Self {
         Self {
             next: pieces.next(),
             pieces,
@@ -65,10 +59,7 @@ impl Body for AnswerBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         // HTTP writes several pieces at once unless it has to wait between them.
         if std::mem::take(&mut this.unwritten) {
@@ -102,8 +93,7 @@ impl Body for AnswerBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.left
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 

@@ -97,13 +97,7 @@ impl Asked {
                 Format::Anthropic => anthropic::events(&self, &answer, step),
             };
             let held = matches!(step, Step::Text(_) | Step::Arguments(..) | Step::Ending);
-            events
-                .into_iter()
-                .enumerate()
-                .map(move |(index, bytes)| Piece {
-                    bytes,
-                    held: held && index == 0,
-                })
+            events.into_iter().enumerate().map(move |(index, bytes)| Piece { bytes, held: held && index == 0 })
         }))
     }
 
@@ -116,10 +110,8 @@ impl Asked {
         if !self.streamed {
             let whole = self.whole(&Answer::text(HUGE_PLACE));
             // The last, for the name of the model comes earlier and is the client's.
-            let place = whole
-                .windows(HUGE_PLACE.len())
-                .rposition(|window| window == HUGE_PLACE.as_bytes())
-                .unwrap_or(0);
+            let place =
+                whole.windows(HUGE_PLACE.len()).rposition(|window| window == HUGE_PLACE.as_bytes()).unwrap_or(0);
             let opening = whole.slice(..place);
             let ending = whole.slice(place + HUGE_PLACE.len()..);
             let length = bytes + (opening.len() + ending.len()) as u64;

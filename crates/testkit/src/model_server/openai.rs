@@ -105,20 +105,10 @@ struct ChunkChoice<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Delta<'a> {
-    Opening {
-        role: &'static str,
-        content: Option<&'static str>,
-        refusal: (),
-    },
-    Text {
-        content: &'a str,
-    },
-    Call {
-        tool_calls: [Call<'a>; 1],
-    },
-    Arguments {
-        tool_calls: [Arguments<'a>; 1],
-    },
+    Opening { role: &'static str, content: Option<&'static str>, refusal: () },
+    Text { content: &'a str },
+    Call { tool_calls: [Call<'a>; 1] },
+    Arguments { tool_calls: [Arguments<'a>; 1] },
     Ending {},
 }
 
@@ -156,10 +146,7 @@ pub fn whole(asked: &Asked, answer: &Answer) -> Bytes {
             index: None,
             id: call_id(asked, answer, index),
             r#type: "function",
-            function: Function {
-                name: &call.name,
-                arguments,
-            },
+            function: Function { name: &call.name, arguments },
         }
     });
     json(&Completion {
@@ -189,31 +176,20 @@ pub fn whole(asked: &Asked, answer: &Answer) -> Bytes {
 pub fn events(asked: &Asked, answer: &Answer, step: Step) -> Vec<Bytes> {
     let delta = match step {
         Step::TextStart | Step::TextEnd | Step::CallEnd(_) => return Vec::new(),
-        Step::Opening => Delta::Opening {
-            role: "assistant",
-            content: has_content(answer).then_some(""),
-            refusal: (),
-        },
-        Step::Text(piece) => Delta::Text {
-            content: &answer.text[piece],
-        },
+        Step::Opening => Delta::Opening { role: "assistant", content: has_content(answer).then_some(""), refusal: () },
+        Step::Text(piece) => Delta::Text { content: &answer.text[piece] },
         Step::CallStart(call) => Delta::Call {
             tool_calls: [Call {
                 index: Some(call),
                 id: call_id(asked, answer, call),
                 r#type: "function",
-                function: Function {
-                    name: &answer.tool_calls[call].name,
-                    arguments: String::new(),
-                },
+                function: Function { name: &answer.tool_calls[call].name, arguments: String::new() },
             }],
         },
         Step::Arguments(call, piece) => Delta::Arguments {
             tool_calls: [Arguments {
                 index: call,
-                function: ArgumentsPiece {
-                    arguments: &answer.tool_calls[call].arguments[piece],
-                },
+                function: ArgumentsPiece { arguments: &answer.tool_calls[call].arguments[piece] },
             }],
         },
         Step::Ending => return ending(asked, answer),
@@ -237,12 +213,7 @@ fn ending(asked: &Asked, answer: &Answer) -> Vec<Bytes> {
 }
 
 fn chunk<'a>(asked: &'a Asked, choice: Option<(Delta<'a>, Option<&'static str>)>) -> Chunk<'a> {
-    let choice = choice.map(|(delta, finish_reason)| ChunkChoice {
-        index: 0,
-        delta,
-        logprobs: (),
-        finish_reason,
-    });
+    let choice = choice.map(|(delta, finish_reason)| ChunkChoice { index: 0, delta, logprobs: (), finish_reason });
     Chunk {
         id: completion_id(asked),
         object: "chat.completion.chunk",
@@ -251,11 +222,7 @@ fn chunk<'a>(asked: &'a Asked, choice: Option<(Delta<'a>, Option<&'static str>)>
         service_tier: TIER,
         system_fingerprint: FINGERPRINT,
         choices: Vec::from_iter(choice),
-        usage: if asked.include_usage {
-            ChunkUsage::Later
-        } else {
-            ChunkUsage::Absent
-        },
+        usage: if asked.include_usage { ChunkUsage::Later } else { ChunkUsage::Absent },
         obfuscation: "x",
     }
 }
@@ -341,10 +308,5 @@ pub fn error(error: &ProviderError) -> Bytes {
 /// An error by Azure in front of the same models.
 pub fn azure_error(error: &ProviderError) -> Bytes {
     let status = error.status.to_string();
-    json(&Failure {
-        error: AzureReason {
-            code: error.code.as_deref().unwrap_or(&status),
-            message: &error.message,
-        },
-    })
+    json(&Failure { error: AzureReason { code: error.code.as_deref().unwrap_or(&status), message: &error.message } })
 }

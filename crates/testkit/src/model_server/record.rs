@@ -71,12 +71,7 @@ impl Recorded {
     /// The request as text, as [`Reply::Echo`](super::Reply::Echo) says it.
     pub fn to_text(&self) -> String {
         let query = self.query.as_ref().map(|it| format!("?{it}"));
-        let mut text = format!(
-            "{} {}{}\n",
-            self.method,
-            self.path,
-            query.unwrap_or_default()
-        );
+        let mut text = format!("{} {}{}\n", self.method, self.path, query.unwrap_or_default());
         for (name, value) in &self.headers {
             text.push_str(name);
             text.push_str(": ");
@@ -113,9 +108,7 @@ impl Records {
         let request = Arc::new(request);
         state.kept_bytes += request.body.len();
         state.kept.push_back(request.clone());
-        while state.kept.len() > MOST_KEPT
-            || (state.kept.len() > 1 && state.kept_bytes > MOST_KEPT_BYTES)
-        {
+        while state.kept.len() > MOST_KEPT || (state.kept.len() > 1 && state.kept_bytes > MOST_KEPT_BYTES) {
             if let Some(oldest) = state.kept.pop_front() {
                 state.kept_bytes -= oldest.body.len();
             }
@@ -146,19 +139,13 @@ impl Records {
     #[track_caller]
     pub fn wait_for_requests(&self, count: u64) {
         let came = self.wait(count, |state| state.requests);
-        assert!(
-            came >= count,
-            "only {came} of {count} requests came to the model server within {PATIENCE:?}"
-        );
+        assert!(came >= count, "only {came} of {count} requests came to the model server within {PATIENCE:?}");
     }
 
     #[track_caller]
     pub fn wait_for_abandoned(&self, count: u64) {
         let came = self.wait(count, |state| state.abandoned);
-        assert!(
-            came >= count,
-            "only {came} of {count} answers of the model server were abandoned within {PATIENCE:?}"
-        );
+        assert!(came >= count, "only {came} of {count} answers of the model server were abandoned within {PATIENCE:?}");
     }
 
     /// Waits until `what` is at least `count`, or patience ends; gives what it is then.
@@ -170,11 +157,7 @@ impl Records {
             if what(&state) >= count || left.is_zero() {
                 return what(&state);
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

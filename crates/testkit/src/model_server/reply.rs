@@ -79,19 +79,12 @@ impl Reply {
 
     /// A redirect, which no client of a model should follow.
     pub fn redirect(status: u16, location: impl Into<String>) -> Self {
-        Self::Http(HttpAnswer {
-            status,
-            headers: vec![("location".into(), location.into())],
-            pieces: Vec::new(),
-        })
+        Self::Http(HttpAnswer { status, headers: vec![("location".into(), location.into())], pieces: Vec::new() })
     }
 
     /// These bytes instead of an HTTP answer; then the connection is closed.
     pub fn raw(bytes: impl Into<Vec<u8>>) -> Self {
-        Self::Raw {
-            bytes: Bytes::from(bytes.into()),
-            then: Then::Close,
-        }
+        Self::Raw { bytes: Bytes::from(bytes.into()), then: Then::Close }
     }
 
     /// The same reply, each of its pieces sent when the gate lets it through.
@@ -148,18 +141,12 @@ impl Answer {
 
     /// A text in these pieces.
     pub fn pieces<T: Into<String>>(pieces: impl IntoIterator<Item = T>) -> Self {
-        Self {
-            text: pieces.into_iter().map(Into::into).collect(),
-            ..Self::default()
-        }
+        Self { text: pieces.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
     /// Calls of tools and no text.
     pub fn tools(calls: impl IntoIterator<Item = ToolCall>) -> Self {
-        Self {
-            tool_calls: calls.into_iter().collect(),
-            ..Self::default()
-        }
+        Self { tool_calls: calls.into_iter().collect(), ..Self::default() }
     }
 
     /// With one more call.
@@ -172,10 +159,7 @@ impl Answer {
     /// With these counts.
     #[must_use]
     pub fn usage(mut self, input_tokens: u64, output_tokens: u64) -> Self {
-        self.usage = Usage {
-            input_tokens,
-            output_tokens,
-        };
+        self.usage = Usage { input_tokens, output_tokens };
         self
     }
 
@@ -217,11 +201,7 @@ pub struct ToolCall {
 impl ToolCall {
     /// A call with these arguments, in one piece.
     pub fn new(name: impl Into<String>, arguments: &Value) -> Self {
-        Self {
-            id: None,
-            name: name.into(),
-            arguments: vec![arguments.to_string()],
-        }
+        Self { id: None, name: name.into(), arguments: vec![arguments.to_string()] }
     }
 
     /// With this id.
@@ -235,10 +215,7 @@ impl ToolCall {
     #[must_use]
     pub fn in_pieces_of(mut self, characters: usize) -> Self {
         let text: Vec<char> = self.arguments.concat().chars().collect();
-        self.arguments = text
-            .chunks(characters.max(1))
-            .map(|piece| piece.iter().collect())
-            .collect();
+        self.arguments = text.chunks(characters.max(1)).map(|piece| piece.iter().collect()).collect();
         self
     }
 }
@@ -255,10 +232,7 @@ pub struct Usage {
 impl Default for Usage {
     /// Different from each other and from zero, so that a test sees which of them was taken.
     fn default() -> Self {
-        Self {
-            input_tokens: 11,
-            output_tokens: 7,
-        }
+        Self { input_tokens: 11, output_tokens: 7 }
     }
 }
 
@@ -295,11 +269,7 @@ pub struct ProviderError {
 impl ProviderError {
     /// A refusal with this status and message.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            message: message.into(),
-            ..Self::default()
-        }
+        Self { status, message: message.into(), ..Self::default() }
     }
 
     /// With this `type`.
@@ -348,10 +318,7 @@ impl HttpAnswer {
         Self {
             status: 200,
             headers: vec![("content-type".into(), "text/event-stream".into())],
-            pieces: pieces
-                .into_iter()
-                .map(|piece| Bytes::from(piece.into()))
-                .collect(),
+            pieces: pieces.into_iter().map(|piece| Bytes::from(piece.into())).collect(),
         }
     }
 }

@@ -61,10 +61,7 @@ struct Refused {
 }
 
 fn refused(status: u16, message: impl Into<String>) -> Refused {
-    Refused {
-        status,
-        message: message.into(),
-    }
+    Refused { status, message: message.into() }
 }
 
 /// Counts an answer as abandoned, unless it came to its end.
@@ -83,11 +80,7 @@ impl Drop for Waiting<'_> {
 
 impl Service {
     /// Answers one request. `earlier` is how many came by the same connection before.
-    pub async fn answer(
-        &self,
-        request: Request<Incoming>,
-        earlier: u64,
-    ) -> Result<Response<AnswerBody>, hyper::Error> {
+    pub async fn answer(&self, request: Request<Incoming>, earlier: u64) -> Result<Response<AnswerBody>, hyper::Error> {
         let (parts, body) = request.into_parts();
         let (body, is_too_large) = match read_bounded(body).await? {
             Some(body) => (body, false),
@@ -97,11 +90,8 @@ impl Service {
         let request = self.shared.records.add(recorded);
         self.control.allow(None);
         let format = self.format_of(&request);
-        let asked = if is_too_large {
-            Err(refused(413, "The request is too large."))
-        } else {
-            self.read(format, &request)
-        };
+        let asked =
+            if is_too_large { Err(refused(413, "The request is too large.")) } else { self.read(format, &request) };
         match asked {
             Ok(asked) => {
                 let reply = self.shared.next_reply();
@@ -151,9 +141,7 @@ impl Service {
             // At Azure the deployment in the path says which model it is.
             Wanted { model: None, .. } if format != Format::AzureOpenAi => Some("model"),
             Wanted { messages: None, .. } => Some("messages"),
-            Wanted {
-                max_tokens: None, ..
-            } if format == Format::Anthropic => Some("max_tokens"),
+            Wanted { max_tokens: None, .. } if format == Format::Anthropic => Some("max_tokens"),
             _ => None,
         };
         if let Some(field) = missing {
@@ -168,12 +156,7 @@ impl Service {
         })
     }
 
-    async fn reply(
-        &self,
-        request: &Recorded,
-        asked: Asked,
-        mut reply: &Reply,
-    ) -> Response<AnswerBody> {
+    async fn reply(&self, request: &Recorded, asked: Asked, mut reply: &Reply) -> Response<AnswerBody> {
         let mut manner = Manner::default();
         let mut allowed = None;
         let content = loop {
@@ -203,10 +186,7 @@ impl Service {
                 Reply::Http(answer) => break verbatim(answer),
                 Reply::Raw { bytes, then } => {
                     self.control.send_raw(bytes.clone(), *then);
-                    break verbatim(&HttpAnswer {
-                        status: 200,
-                        ..HttpAnswer::default()
-                    });
+                    break verbatim(&HttpAnswer { status: 200, ..HttpAnswer::default() });
                 }
                 Reply::Silence => {
                     let _waiting = self.waiting();
@@ -227,10 +207,7 @@ impl Service {
     }
 
     fn waiting(&self) -> Waiting<'_> {
-        Waiting {
-            records: &self.shared.records,
-            is_over: false,
-        }
+        Waiting { records: &self.shared.records, is_over: false }
     }
 
     fn respond(&self, content: Content, manner: Manner) -> Response<AnswerBody> {
@@ -242,12 +219,7 @@ impl Service {
             self.shared.records.clone(),
         ));
         *response.status_mut() = content.status;
-        response.headers_mut().extend(
-            content
-                .headers
-                .into_iter()
-                .map(|(name, value)| (Some(name), value)),
-        );
+        response.headers_mut().extend(content.headers.into_iter().map(|(name, value)| (Some(name), value)));
         response
     }
 }
@@ -270,10 +242,9 @@ async fn read_bounded(body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
 /// Whether the key stands where the provider looks for it.
 fn has_key(format: Format, request: &Recorded, key: &str) -> bool {
     match format {
-        Format::OpenAi => request
-            .header("authorization")
-            .and_then(|value| value.strip_prefix("Bearer "))
-            .is_some_and(|it| it == key),
+        Format::OpenAi => {
+            request.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|it| it == key)
+        }
         Format::AzureOpenAi => request.header("api-key") == Some(key),
         Format::Anthropic => request.header("x-api-key") == Some(key),
     }
@@ -292,28 +263,14 @@ fn said(asked: Asked, answer: &Arc<Answer>, request: &Recorded) -> Content {
     success(format, false, request, one(whole), Some(length))
 }
 
-fn success(
-    format: Format,
-    streamed: bool,
-    request: &Recorded,
-    pieces: Pieces,
-    length: Option<u64>,
-) -> Content {
-    let mut headers = vec![content_type(if streamed {
-        "text/event-stream; charset=utf-8"
-    } else {
-        "application/json"
-    })];
+fn success(format: Format, streamed: bool, request: &Recorded, pieces: Pieces, length: Option<u64>) -> Content {
+    let mut headers =
+        vec![content_type(if streamed { "text/event-stream; charset=utf-8" } else { "application/json" })];
     if streamed {
         headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache")));
     }
     headers.extend(request_id(format, request));
-    Content {
-        status: StatusCode::OK,
-        headers,
-        pieces,
-        length,
-    }
+    Content { status: StatusCode::OK, headers, pieces, length }
 }
 
 fn refusal(format: Format, error: &ProviderError, request: &Recorded) -> Content {
@@ -329,12 +286,7 @@ fn refusal(format: Format, error: &ProviderError, request: &Recorded) -> Content
         headers.push((RETRY_AFTER, header_value(value)));
     }
     headers.extend(request_id(format, request));
-    Content {
-        status: status(error.status),
-        headers,
-        length: Some(body.len() as u64),
-        pieces: one(body),
-    }
+    Content { status: status(error.status), headers, length: Some(body.len() as u64), pieces: one(body) }
 }
 
 fn verbatim(answer: &HttpAnswer) -> Content {
@@ -377,11 +329,9 @@ fn request_number(request: &Recorded) -> String {
 }
 
 fn header_value(value: &str) -> HeaderValue {
-    HeaderValue::try_from(value)
-        .unwrap_or_else(|error| panic!("the script has a bad header value: {error}"))
+    HeaderValue::try_from(value).unwrap_or_else(|error| panic!("the script has a bad header value: {error}"))
 }
 
 fn status(status: u16) -> StatusCode {
-    StatusCode::from_u16(status)
-        .unwrap_or_else(|error| panic!("the script has a bad status: {error}"))
+    StatusCode::from_u16(status).unwrap_or_else(|error| panic!("the script has a bad status: {error}"))
 }

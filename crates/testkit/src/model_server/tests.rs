@@ -19,11 +19,7 @@ struct Noted {
 }
 
 impl AsyncRead for Noted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.request.is_empty() {
             return Poll::Pending;
         }
@@ -33,11 +29,7 @@ impl AsyncRead for Noted {
 }
 
 impl AsyncWrite for Noted {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 
@@ -75,14 +67,9 @@ fn writes(reply: Reply, body: &str) -> Vec<String> {
         "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
     );
     let writes = Arc::new(Mutex::default());
-    let stream = Noted {
-        request: request.into(),
-        writes: Arc::clone(&writes),
-    };
+    let stream = Noted { request: request.into(), writes: Arc::clone(&writes) };
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime
-        .expect("a runtime")
-        .block_on(serve(stream, shared, 1));
+    runtime.expect("a runtime").block_on(serve(stream, shared, 1));
     std::mem::take(&mut *writes.lock().expect("no panic"))
 }
 
@@ -95,10 +82,8 @@ fn an_answer_that_is_not_streamed_is_one_write() {
 
 #[test]
 fn each_event_of_a_stream_is_one_write() {
-    let writes = writes(
-        Reply::pieces((0..50).map(|it| it.to_string())),
-        r#"{"model":"m","messages":[],"stream":true}"#,
-    );
+    let writes =
+        writes(Reply::pieces((0..50).map(|it| it.to_string())), r#"{"model":"m","messages":[],"stream":true}"#);
     // The role, the texts, the reason, and the end.
     assert_eq!(writes.len(), 53, "{writes:?}");
     assert!(writes[0].starts_with("HTTP/1.1 200 OK\r\n"));

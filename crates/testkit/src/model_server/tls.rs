@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -19,9 +18,7 @@ pub fn acceptor(host: &str) -> anyhow::Result<(TlsAcceptor, String)> {
     authority.distinguished_name.push(DnType::CommonName, name);
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let certificate = authority
-        .self_signed(&authority_key)
-        .context("cannot make the authority")?;
+    let certificate = authority.self_signed(&authority_key).context("cannot make the authority")?;
     let issuer = Issuer::new(authority, authority_key);
 
     let key = KeyPair::generate().context("cannot make a key")?;

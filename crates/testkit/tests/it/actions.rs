@@ -14,12 +14,8 @@ const SOON: Duration = Duration::from_secs(300);
 /// Runs an action with a marker and without output pipes to hold; gives the marker.
 fn act(words: &[&str]) -> String {
     let marker = processes::new_marker();
-    let status = command(probe::path())
-        .args(["do", "--marker", &marker])
-        .args(words)
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
+    let status =
+        command(probe::path()).args(["do", "--marker", &marker]).args(words).stdout(Stdio::null()).status().unwrap();
     assert!(status.success(), "{status}");
     marker
 }
@@ -67,10 +63,7 @@ fn a_hopper_is_always_there_and_never_the_same() {
     let marker = act(&["pid-hopper", "2"]);
     let seen = || processes::with_marker(&marker).first().copied();
     let first = seen();
-    assert!(wait_until(
-        SOON,
-        || matches!((first, seen()), (Some(a), Some(b)) if a != b) || first.is_none()
-    ));
+    assert!(wait_until(SOON, || matches!((first, seen()), (Some(a), Some(b)) if a != b) || first.is_none()));
     assert!(ends_by_itself(&marker));
 }
 
@@ -127,10 +120,7 @@ fn it_reports_what_it_was_started_with() {
 #[test]
 fn output_has_the_size_and_shape_it_is_asked_for() {
     let output = run("do", &["flood", "both", "3M"]);
-    assert_eq!(
-        (output.stdout.len(), output.stderr.len()),
-        (3 << 20, 3 << 20)
-    );
+    assert_eq!((output.stdout.len(), output.stderr.len()), (3 << 20, 3 << 20));
     let output = run("do", &["invalid-utf8"]);
     assert!(std::str::from_utf8(&output.stdout).is_err());
 }

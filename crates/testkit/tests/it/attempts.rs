@@ -34,10 +34,7 @@ fn files_can_be_used_unsandboxed() {
     let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
     attempt(&asked).assert_possible(asked);
     // It cleans up, and what it opened for writing is as it was.
-    let left: Vec<_> = std::fs::read_dir(place)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    let left: Vec<_> = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["file"]);
     assert_eq!(std::fs::read_to_string(file).unwrap(), "content");
 }
@@ -65,37 +62,18 @@ fn loopback_is_reached_unsandboxed() {
     let name = processes::new_marker();
     let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap());
     let hidden = format!("abstract-connect={name}");
-    let asked = [
-        tcp.as_str(),
-        hidden.as_str(),
-        "bind-tcp",
-        "tcp-socket",
-        "unix-socket",
-    ];
+    let asked = [tcp.as_str(), hidden.as_str(), "bind-tcp", "tcp-socket", "unix-socket"];
     attempt(&asked).assert_possible(asked);
 }
 
 #[test]
 fn a_process_of_the_same_user_is_reached_unsandboxed() {
-    let mut victim = command(probe::path())
-        .args(["do", "sleep", "60"])
-        .spawn()
-        .unwrap();
+    let mut victim = command(probe::path()).args(["do", "sleep", "60"]).spawn().unwrap();
     let pid = victim.id();
-    let gentle = [
-        "signal",
-        "signal-by-tgkill",
-        "signal-by-pidfd",
-        "proc-environ",
-        "set-priority",
-    ]
-    .map(|name| format!("{name}={pid}"));
+    let gentle = ["signal", "signal-by-tgkill", "signal-by-pidfd", "proc-environ", "set-priority"]
+        .map(|name| format!("{name}={pid}"));
     let kill = format!("kill-by-descriptor-owner={pid}");
-    let asked: Vec<&str> = gentle
-        .iter()
-        .map(String::as_str)
-        .chain([kill.as_str()])
-        .collect();
+    let asked: Vec<&str> = gentle.iter().map(String::as_str).chain([kill.as_str()]).collect();
     let findings = attempt(&asked);
     victim.kill().unwrap();
     victim.wait().unwrap();
@@ -104,12 +82,7 @@ fn a_process_of_the_same_user_is_reached_unsandboxed() {
 
 #[test]
 fn limits_are_measured() {
-    let asked = [
-        "allocate-memory=16",
-        "make-processes=20",
-        "open-files=100",
-        "see-limits",
-    ];
+    let asked = ["allocate-memory=16", "make-processes=20", "open-files=100", "see-limits"];
     attempt(&asked).assert_possible(asked);
 }
 
@@ -124,15 +97,8 @@ fn an_unknown_attempt_is_an_error_and_nothing_runs() {
 #[test]
 fn an_ordinary_user_cannot_what_root_can() {
     as_user::run(|| {
-        let asked = [
-            "mount",
-            "reboot",
-            "raw-socket",
-            "read-shadow",
-            "set-hostname",
-            "hold-capabilities",
-            "become-root",
-        ];
+        let asked =
+            ["mount", "reboot", "raw-socket", "read-shadow", "set-hostname", "hold-capabilities", "become-root"];
         attempt(&asked).assert_refused(asked);
     });
 }
@@ -158,16 +124,7 @@ fn findings_differ_inside_a_sandbox() {
     ];
     let outside = attempt(&asked);
     let output = command("bwrap")
-        .args([
-            "--unshare-all",
-            "--uid",
-            "1000",
-            "--gid",
-            "1000",
-            "--proc",
-            "/proc",
-            "--ro-bind",
-        ])
+        .args(["--unshare-all", "--uid", "1000", "--gid", "1000", "--proc", "/proc", "--ro-bind"])
         .args([probe, "/probe", "/probe", "attempt"])
         .args(asked)
         .output();
@@ -176,24 +133,15 @@ fn findings_differ_inside_a_sandbox() {
         _ => skip!("bubblewrap does not work here"),
     };
     Findings::parse(&output.stdout).assert_refused(asked);
-    outside.assert_possible([
-        tcp.as_str(),
-        own.as_str(),
-        "read-file=/etc/passwd",
-        "gain-by-exec",
-    ]);
+    outside.assert_possible([tcp.as_str(), own.as_str(), "read-file=/etc/passwd", "gain-by-exec"]);
 }
 
 #[test]
 fn an_attempt_that_is_killed_does_not_stop_the_rest() {
     // The smallest filter that kills: load the number, compare, kill the process or allow.
     let number = u32::try_from(libc::SYS_sethostname).unwrap();
-    let program: [(u16, u8, u8, u32); 4] = [
-        (0x20, 0, 0, 0),
-        (0x15, 0, 1, number),
-        (0x06, 0, 0, 0x8000_0000),
-        (0x06, 0, 0, 0x7fff_0000),
-    ];
+    let program: [(u16, u8, u8, u32); 4] =
+        [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x8000_0000), (0x06, 0, 0, 0x7fff_0000)];
     let mut bytes = Vec::new();
     for (code, yes, no, value) in program {
         bytes.extend(code.to_ne_bytes());

@@ -4,9 +4,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::faults::{
-    Caller, Class, Fault, FaultProxy, Moment, Refusal, Sprinkle, Write,
-};
+use sympozium_testkit::cluster::faults::{Caller, Class, Fault, FaultProxy, Moment, Refusal, Sprinkle, Write};
 use sympozium_testkit::cluster::{Cluster, Namespace, Printed, Security, Tier};
 use sympozium_testkit::wait_until;
 use tempfile::TempDir;
@@ -22,16 +20,10 @@ struct World {
 impl World {
     fn new() -> Option<Self> {
         let cluster = Cluster::shared(Tier::ControlPlane).expect("a cluster")?;
-        let namespace = cluster
-            .namespace("faults", Security::Restricted)
-            .expect("a namespace");
+        let namespace = cluster.namespace("faults", Security::Restricted).expect("a namespace");
         let proxy = FaultProxy::start(cluster, Caller::Administrator).expect("a proxy");
         let folder = tempfile::tempdir().expect("a folder");
-        Some(Self {
-            namespace,
-            proxy,
-            folder,
-        })
+        Some(Self { namespace, proxy, folder })
     }
 
     fn config_map(&self, name: &str) -> Value {
@@ -44,10 +36,7 @@ impl World {
     /// By way of the proxy. Without validation, which would read schemas first.
     fn create(&self, name: &str) -> Printed {
         let object = self.config_map(name);
-        self.proxy
-            .kubectl()
-            .feed(&["create", "--validate=false", "-f", "-"], &object)
-            .expect("kubectl starts")
+        self.proxy.kubectl().feed(&["create", "--validate=false", "-f", "-"], &object).expect("kubectl starts")
     }
 
     /// The same, and somebody else looks on.
@@ -55,23 +44,13 @@ impl World {
         let path = self.folder.path().join(name);
         std::fs::write(&path, self.config_map(name).to_string()).expect("written");
         let path = path.to_str().expect("a path of letters");
-        let mut command = self
-            .proxy
-            .kubectl()
-            .command(&["create", "--validate=false", "-f", path]);
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("kubectl starts")
+        let mut command = self.proxy.kubectl().command(&["create", "--validate=false", "-f", path]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("kubectl starts")
     }
 
     /// Past the proxy.
     fn is_there(&self, name: &str) -> bool {
-        let asked = self
-            .namespace
-            .kubectl()
-            .attempt(&["get", "configmap", name]);
+        let asked = self.namespace.kubectl().attempt(&["get", "configmap", name]);
         asked.expect("kubectl starts").success
     }
 
@@ -97,15 +76,9 @@ fn writes_are_recorded_in_their_order_and_reads_are_not() {
     let kubectl = world.proxy.kubectl().in_namespace(world.namespace.name());
     assert!(world.create("one").success);
     kubectl.run(&["get", "configmaps"]).expect("listed");
-    kubectl
-        .run(&["label", "configmap", "one", "a=b"])
-        .expect("labelled");
-    kubectl
-        .run(&["auth", "can-i", "get", "pods"])
-        .expect("reviewed");
-    kubectl
-        .run(&["delete", "configmap", "one"])
-        .expect("deleted");
+    kubectl.run(&["label", "configmap", "one", "a=b"]).expect("labelled");
+    kubectl.run(&["auth", "can-i", "get", "pods"]).expect("reviewed");
+    kubectl.run(&["delete", "configmap", "one"]).expect("deleted");
     let write = |number, class, method: &str, path: String, status| Write {
         number,
         class,
@@ -117,28 +90,10 @@ fn writes_are_recorded_in_their_order_and_reads_are_not() {
     assert_eq!(
         world.proxy.writes(),
         [
-            write(
-                Some(1),
-                Class::Object,
-                "POST",
-                world.path("configmaps"),
-                201
-            ),
-            write(
-                Some(2),
-                Class::Object,
-                "PATCH",
-                world.path("configmaps/one"),
-                200
-            ),
+            write(Some(1), Class::Object, "POST", world.path("configmaps"), 201),
+            write(Some(2), Class::Object, "PATCH", world.path("configmaps/one"), 200),
             write(None, Class::Review, "POST", review, 201),
-            write(
-                Some(3),
-                Class::Object,
-                "DELETE",
-                world.path("configmaps/one"),
-                200
-            ),
+            write(Some(3), Class::Object, "DELETE", world.path("configmaps/one"), 200),
         ]
     );
 }
@@ -146,10 +101,7 @@ fn writes_are_recorded_in_their_order_and_reads_are_not() {
 #[test]
 fn a_stop_before_a_write_keeps_it_from_the_server_and_one_after_it_keeps_the_answer() {
     let Some(world) = World::new() else { return };
-    for (moment, name, expected) in [
-        (Moment::Before, "before", false),
-        (Moment::After, "after", true),
-    ] {
+    for (moment, name, expected) in [(Moment::Before, "before", false), (Moment::After, "after", true)] {
         world.count_here();
         world.proxy.stop_at(2, moment);
         assert!(world.create(&format!("{name}-first")).success);
@@ -176,21 +128,11 @@ fn a_write_is_refused_or_its_answer_lost_and_only_that_one() {
     let Some(world) = World::new() else { return };
     let table = [
         ("conflict", Fault::Refuse(Refusal::Conflict), "409", false),
-        (
-            "internal",
-            Fault::Refuse(Refusal::InternalError),
-            "500",
-            false,
-        ),
+        ("internal", Fault::Refuse(Refusal::InternalError), "500", false),
         ("timeout", Fault::Refuse(Refusal::Timeout), "504", false),
         ("lost", Fault::LoseAnswer, "504", true),
         ("cut", Fault::Cut, "EOF", false),
-        (
-            "hang",
-            Fault::Hang(Duration::from_millis(300)),
-            "EOF",
-            false,
-        ),
+        ("hang", Fault::Hang(Duration::from_millis(300)), "EOF", false),
     ];
     for (name, fault, says, there) in table {
         world.count_here();
@@ -208,18 +150,11 @@ fn a_write_is_refused_or_its_answer_lost_and_only_that_one() {
 fn who_is_told_to_wait_comes_again() {
     let Some(world) = World::new() else { return };
     world.count_here();
-    let later = Refusal::TooManyRequests {
-        retry_after_seconds: 1,
-    };
+    let later = Refusal::TooManyRequests { retry_after_seconds: 1 };
     world.proxy.spoil(1, Fault::Refuse(later));
     // kubectl does as `Retry-After` says.
     assert!(world.create("patient").success);
-    let seen: Vec<_> = world
-        .proxy
-        .writes()
-        .iter()
-        .map(|write| (write.number, write.status))
-        .collect();
+    let seen: Vec<_> = world.proxy.writes().iter().map(|write| (write.number, write.status)).collect();
     assert_eq!(seen, [(Some(1), None), (Some(2), Some(201))]);
 }
 
@@ -233,9 +168,7 @@ fn chance_spoils_some_and_spares_the_rest() {
         reads_percent: 0,
         faults: vec![Fault::Refuse(Refusal::InternalError)],
     }));
-    let worked: Vec<bool> = (0..10)
-        .map(|number| world.create(&format!("chance-{number}")).success)
-        .collect();
+    let worked: Vec<bool> = (0..10).map(|number| world.create(&format!("chance-{number}")).success).collect();
     let failed = worked.iter().filter(|worked| !**worked).count();
     assert_eq!(world.proxy.spoilt(), failed);
     assert!((1..10).contains(&failed), "{worked:?}");
@@ -248,11 +181,13 @@ fn chance_spoils_some_and_spares_the_rest() {
 fn watches_are_cut_now_or_when_they_are_old() {
     let Some(world) = World::new() else { return };
     let watch = || {
-        let mut command = world
-            .proxy
-            .kubectl()
-            .in_namespace(world.namespace.name())
-            .command(&["get", "configmaps", "--watch-only", "-o", "name"]);
+        let mut command = world.proxy.kubectl().in_namespace(world.namespace.name()).command(&[
+            "get",
+            "configmaps",
+            "--watch-only",
+            "-o",
+            "name",
+        ]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().expect("kubectl starts")
     };
@@ -266,9 +201,7 @@ fn watches_are_cut_now_or_when_they_are_old() {
     assert!(ended);
     let cuts = world.proxy.cuts();
     assert!(cuts >= 1);
-    world
-        .proxy
-        .cut_watches_after(Some(Duration::from_millis(50)));
+    world.proxy.cut_watches_after(Some(Duration::from_millis(50)));
     watch().wait().expect("waited for");
     assert!(world.proxy.cuts() > cuts);
 }
@@ -278,11 +211,7 @@ fn everything_is_held_and_goes_on() {
     let Some(world) = World::new() else { return };
     world.proxy.hold();
     let mut child = world.creating("held");
-    let waits =
-        world
-            .proxy
-            .kubectl()
-            .attempt(&["get", "--raw", "/version", "--request-timeout=500ms"]);
+    let waits = world.proxy.kubectl().attempt(&["get", "--raw", "/version", "--request-timeout=500ms"]);
     assert!(!waits.expect("kubectl starts").success);
     assert!(!world.is_there("held"));
     assert!(child.try_wait().expect("asked for").is_none());
@@ -309,9 +238,6 @@ fn a_caller_has_only_their_own_rights() {
     };
     let nobody = "system:serviceaccount:default:nobody";
     let proxy = FaultProxy::start(cluster, Caller::User(nobody.to_owned())).expect("a proxy");
-    let printed = proxy
-        .kubectl()
-        .attempt(&["get", "secrets"])
-        .expect("kubectl starts");
+    let printed = proxy.kubectl().attempt(&["get", "secrets"]).expect("kubectl starts");
     assert!(printed.stderr.contains(nobody), "{}", printed.stderr);
 }

@@ -44,9 +44,7 @@ fn a_zombie_is_seen_until_it_is_waited_for() {
     let mut child = command("/bin/true").spawn().unwrap();
     let pid = child.id() as i32;
     let own = std::process::id() as i32;
-    assert!(wait_until(Duration::from_secs(60), || {
-        processes::zombies_of(own).contains(&pid)
-    }));
+    assert!(wait_until(Duration::from_secs(60), || { processes::zombies_of(own).contains(&pid) }));
     assert!(!processes::is_alive(pid));
     child.wait().unwrap();
     assert!(!processes::zombies_of(own).contains(&pid));
@@ -82,10 +80,7 @@ fn programs_of_tests_do_not_depend_on_how_the_tests_were_started() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]

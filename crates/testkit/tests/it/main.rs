@@ -26,9 +26,5 @@ fn attempt(attempts: &[&str]) -> Findings {
 
 /// Runs the probe with nothing around it.
 fn run(verb: &str, words: &[&str]) -> Output {
-    sympozium_testkit::command(probe::path())
-        .arg(verb)
-        .args(words)
-        .output()
-        .unwrap()
+    sympozium_testkit::command(probe::path()).arg(verb).args(words).output().unwrap()
 }

@@ -42,9 +42,7 @@ fn start(volume: &Volume) -> Command {
 /// Where a program is.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(program))
-        .find(|place| place.is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|place| place.is_file())
 }
 
 /// The script as in an image where bash and jq were added to busybox, and nothing else.
@@ -87,9 +85,7 @@ fn without_setsid_a_command_is_a_process_group() {
     if find("jq").and(find("busybox")).is_none() {
         skip!("no busybox or no jq");
     }
-    table::every_request_of_the_table_gets_its_result(&|volume| {
-        start_on_busybox_without(&["setsid"], volume)
-    });
+    table::every_request_of_the_table_gets_its_result(&|volume| start_on_busybox_without(&["setsid"], volume));
 }
 
 #[test]
@@ -146,10 +142,7 @@ fn a_missing_volume_is_said() {
     let said = refusal(|command| {
         command.env("SYMPOZIUM_IPC_DIR", "/nonexistent");
     });
-    assert!(
-        said.starts_with("tool-executor: error: /nonexistent is no directory\n"),
-        "{said}"
-    );
+    assert!(said.starts_with("tool-executor: error: /nonexistent is no directory\n"), "{said}");
 }
 
 #[test]
@@ -157,10 +150,7 @@ fn shellcheck_finds_nothing() {
     if find("shellcheck").is_none() {
         skip!("no shellcheck");
     }
-    let output = sympozium_testkit::command("shellcheck")
-        .arg(script())
-        .output()
-        .unwrap();
+    let output = sympozium_testkit::command("shellcheck").arg(script()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
     assert!(output.status.success());
 }
@@ -174,8 +164,7 @@ fn a_killed_worker_s_request_is_answered_and_not_run_again() {
     let volume = Volume::new(Default::default());
     let mut executor = volume.start(&start);
     // The command's parent supervises it, and the parent's parent is the worker.
-    let command =
-        "echo ran >> log; read -r _ _ _ worker _ < /proc/$PPID/stat; kill -KILL $worker; echo over";
+    let command = "echo ran >> log; read -r _ _ _ worker _ < /proc/$PPID/stat; kill -KILL $worker; echo over";
     volume.ask("orphan", command);
     let outcome = volume.outcome("orphan");
     assert!(outcome.is_refusal("may have run"), "{outcome:?}");
@@ -183,8 +172,5 @@ fn a_killed_worker_s_request_is_answered_and_not_run_again() {
     assert_eq!(volume.outcome("control").stdout, "hi\n");
     volume.write_done();
     assert_eq!(executor.wait(), 0);
-    assert_eq!(
-        fs::read_to_string(volume.workspace.join("log")).unwrap(),
-        "ran\n"
-    );
+    assert_eq!(fs::read_to_string(volume.workspace.join("log")).unwrap(), "ran\n");
 }

@@ -24,11 +24,7 @@ fn nothing_stays_after_many_cycles_some_of_them_killed() -> Result<()> {
     let before = Listing::take()?;
     let own = Own::name("cycle");
     for cycle in 1..=cycles {
-        let tier = if cycle % 3 == 0 {
-            "control-plane"
-        } else {
-            "node"
-        };
+        let tier = if cycle % 3 == 0 { "control-plane" } else { "node" };
         if cycle % kill_every == 0 {
             kill_one(&own, tier, &mut random).with_context(|| format!("cycle {cycle}"))?;
         } else {
@@ -42,30 +38,17 @@ fn nothing_stays_after_many_cycles_some_of_them_killed() -> Result<()> {
     // The last one was killed, and nobody came after it but this.
     own.down()?;
     let left = kube(&["leaks"])?.output()?;
-    assert!(
-        left.status.success(),
-        "left behind:\n{}",
-        String::from_utf8_lossy(&left.stdout)
-    );
+    assert!(left.status.success(), "left behind:\n{}", String::from_utf8_lossy(&left.stdout));
     assert_eq!(before.new_in(&Listing::take()?), Vec::<String>::new());
     Ok(())
 }
 
 /// Runs a pod, so that there are containers, cgroups, mounts, interfaces and rules to be removed.
 fn use_node(own: &Own) -> Result<()> {
-    let run = [
-        "run",
-        "idle",
-        "--image=sympozium.test/pause:1",
-        "--image-pull-policy=Never",
-    ];
+    let run = ["run", "idle", "--image=sympozium.test/pause:1", "--image-pull-policy=Never"];
     anyhow::ensure!(own.kubectl(&run)?.status.success(), "the pod was refused");
     let wait = own.kubectl(&["wait", "pod/idle", "--for=condition=Ready", "--timeout=60s"])?;
-    anyhow::ensure!(
-        wait.status.success(),
-        "no pod: {}",
-        String::from_utf8_lossy(&wait.stderr)
-    );
+    anyhow::ensure!(wait.status.success(), "no pod: {}", String::from_utf8_lossy(&wait.stderr));
     Ok(())
 }
 
@@ -76,11 +59,7 @@ fn kill_one(own: &Own, tier: &str, random: &mut Random) -> Result<()> {
     let mut owner = up.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?;
     std::thread::sleep(moment);
     let starting = owner.try_wait()?.is_none();
-    let kill_owner = || {
-        starting
-            .then(|| kill(Some(owner.id())).map(|()| "the owner"))
-            .flatten()
-    };
+    let kill_owner = || starting.then(|| kill(Some(owner.id())).map(|()| "the owner")).flatten();
     let killed = match random.below(4) {
         0 => kill_owner(),
         1 => kill(keeper_of(own)).map(|()| "the keeper"),
@@ -89,19 +68,14 @@ fn kill_one(own: &Own, tier: &str, random: &mut Random) -> Result<()> {
     };
     // Very early there is only the owner, and late there is none.
     let last = || kill(first_process_of(own)).map(|()| "the first process, late");
-    let killed = killed
-        .or_else(kill_owner)
-        .or_else(last)
-        .context("there was nobody to kill")?;
+    let killed = killed.or_else(kill_owner).or_else(last).context("there was nobody to kill")?;
     eprintln!("after {moment:?} killed {killed}");
     finish(&mut owner)
 }
 
 /// The owner of a cluster that was killed under it must notice, not hang.
 fn finish(owner: &mut Child) -> Result<()> {
-    let done = eventually("the owner to end", Duration::from_secs(60), || {
-        Ok(owner.try_wait()?)
-    });
+    let done = eventually("the owner to end", Duration::from_secs(60), || Ok(owner.try_wait()?));
     if done.is_err() {
         let _ = owner.kill();
     }
@@ -114,44 +88,25 @@ struct Listing(BTreeSet<String>);
 impl Listing {
     fn take() -> Result<Self> {
         let mut names = BTreeSet::new();
-        for folder in [
-            "/opt",
-            "/usr/libexec",
-            "/var/lib",
-            "/var/log",
-            "/var/lib/cni",
-            "/etc",
-            "/run",
-            "/run/netns",
-            "/run/lock",
-        ] {
+        for folder in
+            ["/opt", "/usr/libexec", "/var/lib", "/var/log", "/var/lib/cni", "/etc", "/run", "/run/netns", "/run/lock"]
+        {
             for entry in fs::read_dir(folder).into_iter().flatten() {
-                let path: std::path::PathBuf =
-                    entry.with_context(|| format!("listing {folder}"))?.path();
+                let path: std::path::PathBuf = entry.with_context(|| format!("listing {folder}"))?.path();
                 // Other clusters of this test run hold theirs.
-                if !path.starts_with(Path::new("/run/lock"))
-                    || !path.display().to_string().contains("sympozium-kube-")
+                if !path.starts_with(Path::new("/run/lock")) || !path.display().to_string().contains("sympozium-kube-")
                 {
                     names.insert(path.display().to_string());
                 }
             }
         }
         // The kubelet would change these for the whole machine.
-        for setting in [
-            "vm/overcommit_memory",
-            "vm/panic_on_oom",
-            "kernel/panic",
-            "kernel/panic_on_oops",
-        ] {
+        for setting in ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"] {
             let value = fs::read_to_string(format!("/proc/sys/{setting}"))?;
             names.insert(format!("{setting} = {}", value.trim()));
         }
         let rules = command("nft").args(["list", "ruleset"]).output()?;
-        names.extend(
-            String::from_utf8_lossy(&rules.stdout)
-                .lines()
-                .map(|line| format!("rule {line}")),
-        );
+        names.extend(String::from_utf8_lossy(&rules.stdout).lines().map(|line| format!("rule {line}")));
         Ok(Self(names))
     }
 

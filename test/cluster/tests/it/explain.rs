@@ -10,9 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
-use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit,
-};
+use sympozium_plan::admit::{Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit};
 use sympozium_plan::explain::{Explanation, Grant, IdentityAbout, explain};
 use sympozium_plan::plan::{PlanSettings, plan};
 use sympozium_plan::rbac::{Rule, Scope, covers};
@@ -47,20 +45,10 @@ fn every_grant_that_is_told_holds_and_nothing_else_does() -> Result<()> {
     };
     let admin = cluster.kubectl();
     let mut seed = 0x5eed;
-    for pack in [
-        "k8s-ops",
-        "k8s-ops-admin",
-        "sre-observability",
-        "incident-response",
-        "llmfit",
-    ] {
+    for pack in ["k8s-ops", "k8s-ops-admin", "sre-observability", "incident-response", "llmfit"] {
         let namespace = cluster.namespace("explain", Security::Restricted)?;
         let (explanation, grants) = realised(&namespace, pack)?;
-        let whose: Vec<Option<&str>> = explanation
-            .kubernetes
-            .iter()
-            .map(|it| it.pack.as_deref())
-            .collect();
+        let whose: Vec<Option<&str>> = explanation.kubernetes.iter().map(|it| it.pack.as_deref()).collect();
         ensure!(whose == [Some(pack), None], "identities of {whose:?}");
         let created = create(&admin, &namespace, &grants)?;
         let outcome = agrees(&admin, &namespace, &explanation, &mut seed);
@@ -94,37 +82,21 @@ fn realised(namespace: &Namespace, pack: &str) -> Result<(Explanation, Vec<Value
     }))?;
     let pack_object: SkillPack = read(&format!("config/skillpacks/{pack}.yaml"))?;
     let mut floor: SympoziumPolicy = read("config/policies/floor.yaml")?;
-    let rights = floor
-        .spec
-        .rbac_policy
-        .as_mut()
-        .context("no rights in the floor")?;
+    let rights = floor.spec.rbac_policy.as_mut().context("no rights in the floor")?;
     rights.cluster_rbac_namespaces = Some(vec![namespace.name().into()]);
     let mut policy = floor.clone();
     policy.metadata.name = Some("p".to_owned());
     let packs = BTreeMap::from([(
         SkillPackName::new(pack),
-        PackCandidates {
-            own: None,
-            system: Some(PackObject {
-                pack: &pack_object,
-                author: None,
-            }),
-        },
+        PackCandidates { own: None, system: Some(PackObject { pack: &pack_object, author: None }) },
     )]);
     let settings = Settings::default();
     let input = Input {
         run: &run,
         namespace: namespace.name(),
-        agents: Agents {
-            agent: Some(&agent),
-            instance: None,
-        },
+        agents: Agents { agent: Some(&agent), instance: None },
         packs: &packs,
-        policies: Candidates {
-            own: Some(&policy),
-            system: None,
-        },
+        policies: Candidates { own: Some(&policy), system: None },
         floor: Some(&floor.spec),
         models: Candidates::default(),
         author: None,
@@ -149,11 +121,7 @@ fn read<K: DeserializeOwned>(path: &str) -> Result<K> {
 }
 
 /// Creates accounts, roles and bindings; the bindings, as kind and name.
-fn create(
-    admin: &Kubectl,
-    namespace: &Namespace,
-    grants: &[Value],
-) -> Result<Vec<(String, Value)>> {
+fn create(admin: &Kubectl, namespace: &Namespace, grants: &[Value]) -> Result<Vec<(String, Value)>> {
     let mut bindings = Vec::new();
     for object in grants {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
@@ -175,29 +143,15 @@ fn create(
 fn remove_bindings(admin: &Kubectl, created: &[(String, Value)]) -> Result<()> {
     for (kind, object) in created.iter().rev() {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let namespace = object["metadata"]["namespace"]
-            .as_str()
-            .unwrap_or("default");
-        admin
-            .clone()
-            .in_namespace(namespace)
-            .run(&["delete", kind, name, "--ignore-not-found"])?;
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+        admin.clone().in_namespace(namespace).run(&["delete", kind, name, "--ignore-not-found"])?;
     }
     Ok(())
 }
 
-fn agrees(
-    admin: &Kubectl,
-    namespace: &Namespace,
-    explanation: &Explanation,
-    seed: &mut u64,
-) -> Result<()> {
+fn agrees(admin: &Kubectl, namespace: &Namespace, explanation: &Explanation, seed: &mut u64) -> Result<()> {
     for identity in &explanation.kubernetes {
-        let told: Vec<Asked> = identity
-            .grants
-            .iter()
-            .flat_map(|grant| questions(grant, namespace.name()))
-            .collect();
+        let told: Vec<Asked> = identity.grants.iter().flat_map(|grant| questions(grant, namespace.name())).collect();
         ensure!(!told.is_empty(), "nothing is told");
         eventually("the bindings to hold", PATIENCE, || {
             let denied = answers(admin, identity, &told)?;
@@ -219,16 +173,10 @@ fn agrees(
     Ok(())
 }
 
-fn nothing_is_left(
-    admin: &Kubectl,
-    namespace: &Namespace,
-    explanation: &Explanation,
-) -> Result<()> {
+fn nothing_is_left(admin: &Kubectl, namespace: &Namespace, explanation: &Explanation) -> Result<()> {
     for identity in &explanation.kubernetes {
         let told = identity.grants.iter();
-        let told: Vec<Asked> = told
-            .flat_map(|it| questions(it, namespace.name()))
-            .collect();
+        let told: Vec<Asked> = told.flat_map(|it| questions(it, namespace.name())).collect();
         eventually("the rights to end", PATIENCE, || {
             let granted = answers(admin, identity, &told)?;
             Ok(granted.iter().all(|(_, allowed)| !allowed).then_some(()))
@@ -328,9 +276,7 @@ fn not_told(identity: &IdentityAbout, own: &str, seed: &mut u64) -> Result<Vec<A
             return Ok(sample);
         }
         // The constants of Knuth's MMIX; the low bits of such a sequence are poor.
-        *seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let drawn = usize::try_from(*seed >> 33)?;
         let (group, resource) = RESOURCES[drawn % RESOURCES.len()];
         let verb = VERBS[drawn / RESOURCES.len() % VERBS.len()];
@@ -360,15 +306,8 @@ fn not_told(identity: &IdentityAbout, own: &str, seed: &mut u64) -> Result<Vec<A
 }
 
 /// Asks all at once, as the identity; each question with its answer.
-fn answers(
-    admin: &Kubectl,
-    identity: &IdentityAbout,
-    asked: &[Asked],
-) -> Result<Vec<(Asked, bool)>> {
-    let account = format!(
-        "system:serviceaccount:{}:{}",
-        identity.namespace, identity.service_account
-    );
+fn answers(admin: &Kubectl, identity: &IdentityAbout, asked: &[Asked]) -> Result<Vec<(Asked, bool)>> {
+    let account = format!("system:serviceaccount:{}:{}", identity.namespace, identity.service_account);
     let groups = [
         "system:serviceaccounts".to_owned(),
         format!("system:serviceaccounts:{}", identity.namespace),
@@ -401,12 +340,7 @@ fn answers(
             None => answers.push(answer),
         }
     }
-    ensure!(
-        answers.len() == asked.len(),
-        "{} answers to {} questions",
-        answers.len(),
-        asked.len()
-    );
+    ensure!(answers.len() == asked.len(), "{} answers to {} questions", answers.len(), asked.len());
     let answers = answers.iter().map(|it| it["status"]["allowed"] == true);
     Ok(asked.iter().cloned().zip(answers).collect())
 }

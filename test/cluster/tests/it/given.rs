@@ -10,9 +10,7 @@ use sympozium_testkit::command;
 /// skipped and counted; and nothing of a node is asked of a cluster that has none.
 #[test]
 fn a_given_cluster_is_used_and_what_needs_its_internals_is_skipped() -> Result<()> {
-    if std::env::var_os(KUBECONFIG_VARIABLE).is_some()
-        || Cluster::shared(Tier::ControlPlane)?.is_none()
-    {
+    if std::env::var_os(KUBECONFIG_VARIABLE).is_some() || Cluster::shared(Tier::ControlPlane)?.is_none() {
         return Ok(());
     }
     let name = format!("given-{}", std::process::id());
@@ -28,30 +26,17 @@ fn a_given_cluster_is_used_and_what_needs_its_internals_is_skipped() -> Result<(
     let lines = String::from_utf8(up.stdout)?;
     let value = |variable: &str| {
         let prefix = format!("export {variable}=");
-        lines
-            .lines()
-            .find_map(|line| line.strip_prefix(&prefix))
-            .with_context(|| format!("no {variable} in {lines:?}"))
+        lines.lines().find_map(|line| line.strip_prefix(&prefix)).with_context(|| format!("no {variable} in {lines:?}"))
     };
     let path = value("PATH")?.replace("$PATH", &std::env::var("PATH").unwrap_or_default());
     let folder = tempfile::tempdir()?;
     let list = folder.path().join("skips");
     let mut tests = command(std::env::current_exe()?);
-    tests
-        .args(["control_plane::", "network::services"])
-        .env(KUBECONFIG_VARIABLE, value("KUBECONFIG")?);
-    let output = tests
-        .env("PATH", path)
-        .env("SYMPOZIUM_SKIPS_FILE", &list)
-        .env("CARGO_PKG_NAME", "it")
-        .output()?;
+    tests.args(["control_plane::", "network::services"]).env(KUBECONFIG_VARIABLE, value("KUBECONFIG")?);
+    let output = tests.env("PATH", path).env("SYMPOZIUM_SKIPS_FILE", &list).env("CARGO_PKG_NAME", "it").output()?;
     kube(&["down"])?;
 
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let recorded = std::fs::read_to_string(&list)?;
     let mut skipped: Vec<_> = recorded.lines().collect();
     skipped.sort_unstable();

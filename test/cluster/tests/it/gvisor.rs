@@ -13,10 +13,7 @@ fn restricted(label: &str) -> Result<Option<(Namespace, String)>> {
     let Some(image) = pods::image(cluster)? else {
         return Ok(None);
     };
-    Ok(Some((
-        cluster.namespace(label, Security::Restricted)?,
-        image,
-    )))
+    Ok(Some((cluster.namespace(label, Security::Restricted)?, image)))
 }
 
 #[test]
@@ -51,10 +48,8 @@ fn share(medium: &str, kind: &str) -> Result<()> {
         container["volumeMounts"] = json!([{"name": "ipc", "mountPath": "/ipc"}]);
         container
     };
-    let server = with_volume(
-        "server",
-        "cluster-probe serve-socket /ipc/door && cluster-probe await-event /ipc request",
-    );
+    let server =
+        with_volume("server", "cluster-probe serve-socket /ipc/door && cluster-probe await-event /ipc request");
     let client = with_volume(
         "client",
         "cluster-probe call-socket /ipc/door word && until [ -e /ipc/watching ]; do sleep 0.1; done && \
@@ -72,16 +67,8 @@ fn share(medium: &str, kind: &str) -> Result<()> {
     namespace.create(&pod)?;
     namespace.wait_for_pod("pair", "Succeeded", PATIENCE)?;
     let kubectl = namespace.kubectl();
-    assert_eq!(
-        kubectl.run(&["logs", "pair", "-c", "client"])?.trim(),
-        "echo word",
-        "medium {medium:?}"
-    );
+    assert_eq!(kubectl.run(&["logs", "pair", "-c", "client"])?.trim(), "echo word", "medium {medium:?}");
     let served = kubectl.run(&["logs", "pair", "-c", "server"])?;
-    assert_eq!(
-        served.lines().collect::<Vec<_>>(),
-        ["served word", "event for request"],
-        "medium {medium:?}"
-    );
+    assert_eq!(served.lines().collect::<Vec<_>>(), ["served word", "event for request"], "medium {medium:?}");
     Ok(())
 }

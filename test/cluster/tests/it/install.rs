@@ -27,21 +27,14 @@ fn both_programs_serve_and_one_controller_leads() -> Result<()> {
         .flatten()
         .filter(|pod| pod["status"]["containerStatuses"][0]["ready"] == true)
         .count();
-    ensure!(
-        ready == 4,
-        "{ready} pods are ready\n{}",
-        installation.logs()
-    );
+    ensure!(ready == 4, "{ready} pods are ready\n{}", installation.logs());
     let holder = sympozium_testkit::cluster::eventually("a leader", PATIENCE, || {
         let lease = system.json(&["get", "lease", "sympozium-controller"])?;
         Ok(lease["spec"]["holderIdentity"].as_str().map(str::to_owned))
     })?;
     ensure!(!holder.is_empty(), "the Lease is nobody's");
     let packs = system.json(&["get", "skillpacks"])?;
-    ensure!(
-        packs["items"].as_array().map_or(0, Vec::len) >= 7,
-        "{packs}"
-    );
+    ensure!(packs["items"].as_array().map_or(0, Vec::len) >= 7, "{packs}");
     system.run(&["get", "sympoziumpolicy", "floor"])?;
     Ok(())
 }

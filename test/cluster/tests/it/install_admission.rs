@@ -42,11 +42,7 @@ impl Guarded {
             return Ok(None);
         };
         let namespace = cluster.namespace(label, Security::Restricted)?;
-        let mut guarded = Self {
-            cluster,
-            namespace,
-            policies: Vec::new(),
-        };
+        let mut guarded = Self { cluster, namespace, policies: Vec::new() };
         guarded.give_rights()?;
         guarded.apply()?;
         Ok(Some(guarded))
@@ -123,10 +119,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        for kind in [
-            "validatingadmissionpolicybinding",
-            "validatingadmissionpolicy",
-        ] {
+        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
             let mut arguments = vec!["delete", kind, "--wait=false", "--ignore-not-found"];
             arguments.extend(self.policies.iter().map(String::as_str));
             // Best effort, as with the namespace: they hold for it alone.
@@ -162,14 +155,7 @@ impl Tried {
 /// Changes a status, as somebody.
 fn patch_status(user: &Kubectl, object: &str, patch: &Value) -> Result<Tried> {
     let patch = patch.to_string();
-    let arguments = [
-        "patch",
-        object,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &patch,
-    ];
+    let arguments = ["patch", object, "--subresource=status", "--type=merge", "-p", &patch];
     Tried::of(user.attempt(&arguments)?)
 }
 
@@ -226,10 +212,7 @@ fn the_api_server_understands_every_expression() -> Result<()> {
             let object = kubectl.json(&["get", "validatingadmissionpolicy", policy])?;
             Ok((object["status"]["observedGeneration"] == 1).then(|| object["status"].clone()))
         })?;
-        ensure!(
-            status["typeChecking"]["expressionWarnings"].is_null(),
-            "{policy}: {status:#}"
-        );
+        ensure!(status["typeChecking"]["expressionWarnings"].is_null(), "{policy}: {status:#}");
     }
     Ok(())
 }

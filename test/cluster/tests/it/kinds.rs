@@ -6,9 +6,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{
-    Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespace, Security, Tier,
-};
+use sympozium_testkit::cluster::{Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespace, Security, Tier};
 use sympozium_testkit::objects::{lost, merge};
 
 #[test]
@@ -41,20 +39,9 @@ fn the_seeds_manifests_are_accepted_updated_and_applied() -> Result<()> {
         readable(&stored)?;
 
         kubectl.run(&["label", &reference, "example.test/seen=yes"])?;
-        merge(
-            &mut manifest,
-            &json!({ "metadata": { "annotations": { "example.test/by": "another" } } }),
-        );
-        let arguments = [
-            "apply",
-            "--server-side",
-            "--validate=strict",
-            "--field-manager=another",
-            "-o",
-            "json",
-            "-f",
-            "-",
-        ];
+        merge(&mut manifest, &json!({ "metadata": { "annotations": { "example.test/by": "another" } } }));
+        let arguments =
+            ["apply", "--server-side", "--validate=strict", "--field-manager=another", "-o", "json", "-f", "-"];
         let applied = kubectl.feed(&arguments, &manifest)?;
         ensure!(applied.success, "{name}: {}", applied.stderr);
         let applied: Value = serde_json::from_str(&applied.stdout)?;
@@ -73,11 +60,7 @@ fn skills_are_toggled_as_the_seeds_say() -> Result<()> {
     };
     let namespace = cluster.namespace("toggle", Security::Restricted)?;
     for (kind, resource, file) in [
-        (
-            "SympoziumInstance",
-            "sympoziuminstance",
-            "000-patch-skills.json",
-        ),
+        ("SympoziumInstance", "sympoziuminstance", "000-patch-skills.json"),
         ("Agent", "agent", "004-patch-skills.json"),
     ] {
         let mut agent = object(kind, "my-agent");
@@ -85,14 +68,7 @@ fn skills_are_toggled_as_the_seeds_say() -> Result<()> {
         create(&namespace, &agent)?;
         let patch = fs::read_to_string(root().join("config/samples/seeds").join(file))?;
         let kubectl = namespace.kubectl();
-        kubectl.run(&[
-            "patch",
-            resource,
-            "my-agent",
-            "--type=merge",
-            "-p",
-            patch.trim(),
-        ])?;
+        kubectl.run(&["patch", resource, "my-agent", "--type=merge", "-p", patch.trim()])?;
         let patched = kubectl.json(&["get", resource, "my-agent"])?;
         let patch: Value = serde_json::from_str(&patch)?;
         assert_eq!(patched["spec"]["skills"], patch["spec"]["skills"], "{kind}");
@@ -134,23 +110,12 @@ fn the_table_of_refusals_holds_word_for_word() -> Result<()> {
             merge(&mut manifest, &case["merge"]);
         }
         let kubectl = namespace.kubectl();
-        let mut outcome = kubectl.feed(
-            &["create", "--validate=strict", "-o", "json", "-f", "-"],
-            &manifest,
-        )?;
+        let mut outcome = kubectl.feed(&["create", "--validate=strict", "-o", "json", "-f", "-"], &manifest)?;
         if case["update"].is_object() {
             ensure!(outcome.success, "{}: {}", case["name"], outcome.stderr);
             let patch = case["update"].to_string();
             let reference = reference(&manifest);
-            outcome = kubectl.attempt(&[
-                "patch",
-                &reference,
-                "--type=merge",
-                "-o",
-                "json",
-                "-p",
-                &patch,
-            ])?;
+            outcome = kubectl.attempt(&["patch", &reference, "--type=merge", "-o", "json", "-p", &patch])?;
         }
         match case["refused"].as_str() {
             Some(message) => {
@@ -247,26 +212,15 @@ fn a_request_is_decided_once_and_through_its_status_only() -> Result<()> {
         ])
     };
     let half = patch(&json!({ "status": { "decision": "approved" } }))?;
-    assert!(
-        half.stderr
-            .contains("`decision`, `decidedBy` and `decidedAt` go together")
-    );
+    assert!(half.stderr.contains("`decision`, `decidedBy` and `decidedAt` go together"));
     let denied = patch(&decision("denied"))?;
     assert!(denied.success, "{}", denied.stderr);
     let further = json!({ "status": { "scope": "run" } });
     for change in [decision("approved"), json!({ "status": null }), further] {
         let again = patch(&change)?;
         let status = &kubectl.json(&["get", "toolapproval/full"])?["status"];
-        assert_eq!(
-            status["decision"], "denied",
-            "{change} was taken: {}",
-            again.stdout
-        );
-        assert!(
-            again.stderr.contains("a decision is final"),
-            "{change}: {}",
-            again.stderr
-        );
+        assert_eq!(status["decision"], "denied", "{change} was taken: {}", again.stdout);
+        assert!(again.stderr.contains("a decision is final"), "{change}: {}", again.stderr);
     }
     Ok(())
 }
@@ -282,16 +236,8 @@ fn a_run_does_not_take_back_what_its_status_said() -> Result<()> {
     create(&namespace, &run)?;
     let patch = |status: &Value| {
         let patch = json!({ "status": status }).to_string();
-        let arguments = [
-            "patch",
-            "agentrun/run",
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-        ];
-        namespace
-            .kubectl()
-            .attempt(&[&arguments[..], &[&patch]].concat())
+        let arguments = ["patch", "agentrun/run", "--subresource=status", "--type=merge", "-p"];
+        namespace.kubectl().attempt(&[&arguments[..], &[&patch]].concat())
     };
     let digest = format!("sha256:{}", "0".repeat(64));
     let said = json!({ "planDigest": digest, "podUID": "p", "phase": "Failed" });
@@ -300,19 +246,11 @@ fn a_run_does_not_take_back_what_its_status_said() -> Result<()> {
     for (change, message) in [
         (json!({ "planDigest": null }), "a run is planned once"),
         (json!({ "podUID": "q" }), "a run has one pod"),
-        (
-            json!({ "phase": "Running" }),
-            "a run that is over stays over",
-        ),
+        (json!({ "phase": "Running" }), "a run that is over stays over"),
         (Value::Null, "a run is planned once"),
     ] {
         let refused = patch(&change)?;
-        assert!(
-            refused.stderr.contains(message),
-            "{change}: {}{}",
-            refused.stdout,
-            refused.stderr
-        );
+        assert!(refused.stderr.contains(message), "{change}: {}{}", refused.stdout, refused.stderr);
     }
     let stored = namespace.kubectl().json(&["get", "agentrun/run"])?;
     assert_eq!(stored["status"], said);
@@ -330,10 +268,7 @@ fn kubectl_explains_and_lists_them() -> Result<()> {
     }
     let kubectl = namespace.kubectl();
     let explained = kubectl.run(&["explain", "skillpack.spec.sidecar.executor"])?;
-    assert!(
-        explained.contains("ENUM:") && explained.contains("injected"),
-        "{explained}"
-    );
+    assert!(explained.contains("ENUM:") && explained.contains("injected"), "{explained}");
     let explained = kubectl.run(&["explain", "sinst.spec"])?;
     assert!(explained.contains("Chat connections."), "{explained}");
 
@@ -341,12 +276,7 @@ fn kubectl_explains_and_lists_them() -> Result<()> {
     let heads: Vec<Vec<&str>> = listed
         .lines()
         .filter(|line| line.starts_with("NAME "))
-        .map(|line| {
-            line.split("  ")
-                .map(str::trim)
-                .filter(|word| !word.is_empty())
-                .collect()
-        })
+        .map(|line| line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect())
         .collect();
     let expected: [&[&str]; 8] = [
         &["NAME", "AGENT", "PHASE", "POD", "AGE"],
@@ -355,23 +285,14 @@ fn kubectl_explains_and_lists_them() -> Result<()> {
         &["NAME", "RUN", "KIND", "SEGMENT", "AGE"],
         &["NAME", "SKILLS", "CONFIGMAP", "CATEGORY", "MATURITY", "AGE"],
         &["NAME", "BOUND", "TOOLS", "SANDBOX", "AGE"],
-        &[
-            "NAME", "AGENT", "SCHEDULE", "TYPE", "PHASE", "LAST RUN", "AGE",
-        ],
-        &[
-            "NAME", "RUN", "TOOL", "PACK", "DECISION", "BY", "EXPIRES", "AGE",
-        ],
+        &["NAME", "AGENT", "SCHEDULE", "TYPE", "PHASE", "LAST RUN", "AGE"],
+        &["NAME", "RUN", "TOOL", "PACK", "DECISION", "BY", "EXPIRES", "AGE"],
     ];
     assert_eq!(heads, expected, "{listed}");
     let row = listed.lines().find(|line| line.starts_with("skillpack"));
-    assert!(
-        row.is_some_and(|row| row.contains("sre") && row.contains("alpha")),
-        "{listed}"
-    );
+    assert!(row.is_some_and(|row| row.contains("sre") && row.contains("alpha")), "{listed}");
 
-    for short in [
-        "sag", "sinst", "srun", "spack", "spol", "ssched", "smodel", "sta", "srec",
-    ] {
+    for short in ["sag", "sinst", "srun", "spack", "spol", "ssched", "smodel", "sta", "srec"] {
         kubectl.run(&["get", short])?;
     }
     Ok(())
@@ -413,20 +334,8 @@ pub fn install(kubectl: &Kubectl) -> Result<()> {
     let directory = root().join("config/crds");
     let directory = directory.to_string_lossy();
     // Server-side: tests of several processes may do this at a time.
-    kubectl.run(&[
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-f",
-        &directory,
-    ])?;
-    kubectl.run(&[
-        "wait",
-        "--for=condition=Established",
-        "--timeout=60s",
-        "-f",
-        &directory,
-    ])?;
+    kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &directory])?;
+    kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", "-f", &directory])?;
     Ok(())
 }
 
@@ -458,32 +367,21 @@ fn object(kind: &str, name: &str) -> Value {
 /// As `kubectl` names an object.
 fn reference(object: &Value) -> String {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
-    format!(
-        "{}/{}",
-        word(&object["kind"]),
-        word(&object["metadata"]["name"])
-    )
+    format!("{}/{}", word(&object["kind"]), word(&object["metadata"]["name"]))
 }
 
 /// Creates it; unknown fields are an error.
 fn create(namespace: &Namespace, object: &Value) -> Result<Value> {
     let arguments = ["create", "--validate=strict", "-o", "json", "-f", "-"];
     let printed = namespace.kubectl().feed(&arguments, object)?;
-    ensure!(
-        printed.success,
-        "{}: {}",
-        object["metadata"]["name"],
-        printed.stderr
-    );
+    ensure!(printed.success, "{}: {}", object["metadata"]["name"], printed.stderr);
     serde_json::from_str(&printed.stdout).context("reading the created object")
 }
 
 /// Whether our types read what the API server gives.
 fn readable(object: &Value) -> Result<()> {
     fn read<T: serde::de::DeserializeOwned>(object: &Value) -> Result<()> {
-        serde_json::from_value::<T>(object.clone())
-            .map(drop)
-            .with_context(|| format!("the type cannot read {object}"))
+        serde_json::from_value::<T>(object.clone()).map(drop).with_context(|| format!("the type cannot read {object}"))
     }
     match object["kind"].as_str() {
         Some("Agent") => read::<sympozium_api::Agent>(object),

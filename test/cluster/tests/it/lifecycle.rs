@@ -19,22 +19,10 @@ fn two_clusters_run_side_by_side_and_do_not_see_each_other() -> Result<()> {
     let (left, right) = (Own::name("left"), Own::name("right"));
     left.up("control-plane")?;
     right.up("control-plane")?;
-    assert!(
-        left.kubectl(&["create", "namespace", "mine"])?
-            .status
-            .success()
-    );
-    assert!(
-        !right
-            .kubectl(&["get", "namespace", "mine"])?
-            .status
-            .success()
-    );
+    assert!(left.kubectl(&["create", "namespace", "mine"])?.status.success());
+    assert!(!right.kubectl(&["get", "namespace", "mine"])?.status.success());
     left.down()?;
-    assert!(
-        right.kubectl(&["get", "namespaces"])?.status.success(),
-        "the other cluster went with this one"
-    );
+    assert!(right.kubectl(&["get", "namespaces"])?.status.success(), "the other cluster went with this one");
     right.down()
 }
 
@@ -45,27 +33,15 @@ fn a_person_gets_kubectl_and_helm_that_work() -> Result<()> {
     }
     let own = Own::name("person");
     let lines = run(&["up", "--name", &own.0, "--tier", "control-plane"])?;
-    let script = format!(
-        "{lines}\nkubectl get namespace default -o name && helm list -q && kubectl version"
-    );
+    let script = format!("{lines}\nkubectl get namespace default -o name && helm list -q && kubectl version");
     let output = command("sh").args(["-c", &script]).output()?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.starts_with("namespace/default\n"), "{said}");
     assert!(said.contains("Server Version: v1.36"), "{said}");
     let status = run(&["status"])?;
-    assert!(
-        status
-            .lines()
-            .any(|line| line.starts_with(&own.0) && line.contains("ready")),
-        "{status}"
-    );
-    assert!(
-        run(&["logs", "--name", &own.0])?
-            .lines()
-            .any(|name| name == "kube-apiserver")
-    );
+    assert!(status.lines().any(|line| line.starts_with(&own.0) && line.contains("ready")), "{status}");
+    assert!(run(&["logs", "--name", &own.0])?.lines().any(|name| name == "kube-apiserver"));
     assert!(run(&["logs", "--name", &own.0, "kube-apiserver"])?.contains("Serving securely"));
     own.down()
 }
@@ -77,15 +53,7 @@ fn a_leased_cluster_ends_by_itself_when_nobody_holds_it() -> Result<()> {
         return Ok(());
     }
     let own = Own::name("leased");
-    let lease = [
-        "lease",
-        "--name",
-        &own.0,
-        "--tier",
-        "control-plane",
-        "--idle-seconds",
-        "1",
-    ];
+    let lease = ["lease", "--name", &own.0, "--tier", "control-plane", "--idle-seconds", "1"];
     run(&lease)?;
     eventually("the cluster to end", Duration::from_secs(30), || {
         Ok((!run(&["status"])?.contains(&own.0)).then_some(()))
@@ -103,13 +71,14 @@ fn a_cluster_whose_component_dies_ends_as_a_whole() -> Result<()> {
     let own = Own::name("broken");
     own.up("control-plane")?;
     let init = first_process_of(&own).context("the cluster has no first process")?;
-    let manager = find_process(|pid, command| {
-        command.contains("/kube-controller-manager ") && parent(pid) == Some(init)
-    });
+    let manager =
+        find_process(|pid, command| command.contains("/kube-controller-manager ") && parent(pid) == Some(init));
     kill(manager).context("no controller manager was found")?;
-    eventually("the cluster to end", Duration::from_secs(30), || {
-        Ok((!run(&["status"])?.contains(&own.0)).then_some(()))
-    })
+    eventually(
+        "the cluster to end",
+        Duration::from_secs(30),
+        || Ok((!run(&["status"])?.contains(&own.0)).then_some(())),
+    )
 }
 
 #[test]
@@ -134,10 +103,7 @@ fn two_builds_of_a_part_at_once_build_it_once() -> Result<()> {
     }
     assert_eq!(built, 1);
     let parts = fs::read_dir(root.path().join("parts"))?.flatten();
-    let folders: Vec<_> = parts
-        .filter(|entry| entry.path().is_dir())
-        .map(|entry| entry.path())
-        .collect();
+    let folders: Vec<_> = parts.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).collect();
     assert_eq!(folders.len(), 1, "{folders:?}");
     assert!(folders[0].join("runc").is_file());
     Ok(())

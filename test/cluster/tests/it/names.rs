@@ -18,11 +18,7 @@ fn resolve(namespace: &Namespace, pod: &str, name: &str) -> Result<Option<String
     let ask = ["exec", pod, "--", "cluster-probe", "resolve", name];
     let printed = namespace.kubectl().attempt(&ask)?;
     let said = printed.stdout.trim().to_owned();
-    anyhow::ensure!(
-        printed.success || said.starts_with("failed: "),
-        "no answer from pod {pod}: {}",
-        printed.stderr
-    );
+    anyhow::ensure!(printed.success || said.starts_with("failed: "), "no answer from pod {pod}: {}", printed.stderr);
     Ok(printed.success.then_some(said))
 }
 
@@ -56,12 +52,7 @@ fn pods_find_services_by_every_form_of_their_names() -> Result<()> {
     }
     // Of other namespaces too; and what is not there is not found.
     assert!(resolve(&namespace, "client", "kubernetes.default")?.is_some());
-    for name in [
-        "nobody",
-        "server.default",
-        "example.org",
-        "api.anthropic.com",
-    ] {
+    for name in ["nobody", "server.default", "example.org", "api.anthropic.com"] {
         assert_eq!(resolve(&namespace, "client", name)?, None, "{name}");
     }
     let said = eventually("the Service to lead to its pod", PATIENCE, || {
@@ -115,12 +106,8 @@ fn a_public_name_leads_where_a_test_says_and_is_one_tests_at_a_time() -> Result<
         });
         assert!(taken.try_recv().is_err());
         drop(held);
-        waiting
-            .join()
-            .unwrap_or_else(|_| anyhow::bail!("the thread panicked"))
+        waiting.join().unwrap_or_else(|_| anyhow::bail!("the thread panicked"))
     })?;
     taken.recv_timeout(PATIENCE).context("the name was free")?;
-    eventually("the name to be gone", PATIENCE, || {
-        Ok(resolve(&namespace, "client", name)?.is_none().then_some(()))
-    })
+    eventually("the name to be gone", PATIENCE, || Ok(resolve(&namespace, "client", name)?.is_none().then_some(())))
 }

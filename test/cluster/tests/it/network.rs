@@ -42,15 +42,8 @@ fn scene(label: &str) -> Result<Option<Scene>> {
     }))?;
     let address = pods::start_server(&namespace, "server", &image, PORT)?;
     pods::start_idle(&namespace, "client", &image)?;
-    let api = cluster
-        .kubectl()
-        .json(&["get", "service", "kubernetes", "-n", "default"])?;
-    let ip = |service: &Value| {
-        service["spec"]["clusterIP"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let api = cluster.kubectl().json(&["get", "service", "kubernetes", "-n", "default"])?;
+    let ip = |service: &Value| service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
     Ok(Some(Scene {
         namespace,
         pod: format!("{address}:{PORT}"),
@@ -92,9 +85,7 @@ fn services_and_the_api_server_are_reachable_by_service_address() -> Result<()> 
         return Ok(());
     };
     eventually("the Service to lead to its pod", POLICY_PATIENCE, || {
-        Ok(connect(&scene.namespace, "client", &scene.service)?
-            .ok()
-            .filter(|said| said.contains("hello")))
+        Ok(connect(&scene.namespace, "client", &scene.service)?.ok().filter(|said| said.contains("hello")))
     })?;
     scene.wait_until_all("pod, Service and API server to answer", true)
 }
@@ -106,10 +97,7 @@ fn a_policy_that_denies_all_cuts_and_one_that_allows_opens() -> Result<()> {
     };
     scene.wait_until_all("everything to be reachable without a policy", true)?;
 
-    scene.policy(
-        "deny",
-        json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}),
-    )?;
+    scene.policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}))?;
     scene.wait_until_all("nothing to be reachable under deny-all", false)?;
 
     // Opens one way only: from the client to the server's port. The API server stays cut.
@@ -125,10 +113,7 @@ fn a_policy_that_denies_all_cuts_and_one_that_allows_opens() -> Result<()> {
     eventually("the server to be reachable again", POLICY_PATIENCE, || {
         Ok((scene.reaches(&scene.pod)? && scene.reaches(&scene.service)?).then_some(()))
     })?;
-    assert!(
-        !scene.reaches(&scene.api)?,
-        "the API server is reachable although only the server was allowed"
-    );
+    assert!(!scene.reaches(&scene.api)?, "the API server is reachable although only the server was allowed");
     Ok(())
 }
 
@@ -145,8 +130,7 @@ fn pods_reach_a_server_of_the_test() -> Result<()> {
         return Ok(());
     };
     let namespace = cluster.namespace("host", Security::Restricted)?;
-    let listener =
-        TcpListener::bind((host, 0)).context("listening on the machine's end of the link")?;
+    let listener = TcpListener::bind((host, 0)).context("listening on the machine's end of the link")?;
     let address = listener.local_addr()?.to_string();
     std::thread::spawn(move || {
         if let Ok((mut connection, _)) = listener.accept() {
@@ -154,9 +138,6 @@ fn pods_reach_a_server_of_the_test() -> Result<()> {
         }
     });
     pods::start_idle(&namespace, "client", &image)?;
-    assert_eq!(
-        connect(&namespace, "client", &address)?.as_deref(),
-        Ok("connected: hello from the test")
-    );
+    assert_eq!(connect(&namespace, "client", &address)?.as_deref(), Ok("connected: hello from the test"));
     Ok(())
 }

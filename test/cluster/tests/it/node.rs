@@ -18,10 +18,7 @@ fn restricted(label: &str) -> Result<Option<(Namespace, String)>> {
     let Some(image) = pods::image(cluster)? else {
         return Ok(None);
     };
-    Ok(Some((
-        cluster.namespace(label, Security::Restricted)?,
-        image,
-    )))
+    Ok(Some((cluster.namespace(label, Security::Restricted)?, image)))
 }
 
 /// The shape of our runs: a skill as native sidecar, agent and bridge as ordinary containers; the sidecar ends when
@@ -43,17 +40,13 @@ fn a_restricted_job_with_a_native_sidecar_completes() -> Result<()> {
          mv /ipc/draft /ipc/result; until [ -e /ipc/done ]; do sleep 0.1; done",
     );
     sidecar["restartPolicy"] = json!("Always");
-    sidecar["startupProbe"] =
-        json!({"exec": {"command": ["test", "-e", "/ipc/ready"]}, "periodSeconds": 1});
+    sidecar["startupProbe"] = json!({"exec": {"command": ["test", "-e", "/ipc/ready"]}, "periodSeconds": 1});
     let agent = with_volume(
         "agent",
         "echo question > /ipc/new; mv /ipc/new /ipc/request; until [ -e /ipc/result ]; do sleep 0.1; done; \
          cat /ipc/result; touch /ipc/answered",
     );
-    let bridge = with_volume(
-        "bridge",
-        "until [ -e /ipc/answered ]; do sleep 0.1; done; touch /ipc/done",
-    );
+    let bridge = with_volume("bridge", "until [ -e /ipc/answered ]; do sleep 0.1; done; touch /ipc/done");
     let mut spec = pods::spec(&[agent, bridge]);
     spec["initContainers"] = json!([sidecar]);
     spec["volumes"] = json!([{"name": "ipc", "emptyDir": {"medium": "Memory"}}]);
@@ -66,27 +59,13 @@ fn a_restricted_job_with_a_native_sidecar_completes() -> Result<()> {
     eventually("the Job to be complete", PATIENCE, || {
         let job = kubectl.json(&["get", "job", "run"])?;
         let failed = job["status"]["failed"].as_u64().unwrap_or(0);
-        assert_eq!(
-            failed,
-            0,
-            "the Job failed: {}",
-            kubectl.run(&["describe", "pods"])?
-        );
+        assert_eq!(failed, 0, "the Job failed: {}", kubectl.run(&["describe", "pods"])?);
         Ok((job["status"]["succeeded"] == 1).then_some(()))
     })?;
-    assert_eq!(
-        kubectl.run(&["logs", "job/run", "-c", "agent"])?.trim(),
-        "question"
-    );
+    assert_eq!(kubectl.run(&["logs", "job/run", "-c", "agent"])?.trim(), "question");
     let pods = kubectl.json(&["get", "pods"])?;
     let skill = &pods["items"][0]["status"]["initContainerStatuses"][0];
-    assert_eq!(
-        (
-            skill["restartCount"].as_u64(),
-            skill["state"]["terminated"]["exitCode"].as_i64()
-        ),
-        (Some(0), Some(0))
-    );
+    assert_eq!((skill["restartCount"].as_u64(), skill["state"]["terminated"]["exitCode"].as_i64()), (Some(0), Some(0)));
     Ok(())
 }
 
@@ -96,32 +75,19 @@ fn logs_and_exec_work() -> Result<()> {
         return Ok(());
     };
     let script = "echo first line; echo to stderr >&2; sleep 600";
-    namespace.create(&pods::pod(
-        "talker",
-        pods::spec(&[pods::container("main", &image, script)]),
-    ))?;
+    namespace.create(&pods::pod("talker", pods::spec(&[pods::container("main", &image, script)])))?;
     namespace.wait_for_pod("talker", "Running", PATIENCE)?;
     let kubectl = namespace.kubectl();
     eventually("both lines in the log", PATIENCE, || {
         let log = kubectl.run(&["logs", "talker"])?;
         Ok((log.contains("first line\n") && log.contains("to stderr\n")).then_some(()))
     })?;
-    let inside = kubectl.run(&[
-        "exec",
-        "talker",
-        "--",
-        "sh",
-        "-c",
-        "id -u; hostname; touch /denied 2>&1 || true",
-    ])?;
+    let inside = kubectl.run(&["exec", "talker", "--", "sh", "-c", "id -u; hostname; touch /denied 2>&1 || true"])?;
     let lines: Vec<_> = inside.lines().collect();
     assert_eq!(&lines[..2], ["1000", "talker"]);
     assert!(lines[2].contains("Read-only file system"), "{inside}");
     let failed = kubectl.attempt(&["exec", "talker", "--", "sh", "-c", "exit 3"])?;
-    assert!(
-        failed.stderr.contains("exit code 3"),
-        "the exit code is lost: {failed:?}"
-    );
+    assert!(failed.stderr.contains("exit code 3"), "the exit code is lost: {failed:?}");
     Ok(())
 }
 
@@ -131,9 +97,7 @@ fn port_forward_works() -> Result<()> {
         return Ok(());
     };
     pods::start_server(&namespace, "server", &image, 8080)?;
-    let mut command = namespace
-        .kubectl()
-        .command(&["port-forward", "pod/server", ":8080"]);
+    let mut command = namespace.kubectl().command(&["port-forward", "pod/server", ":8080"]);
     let mut forward = Ended(command.stdout(Stdio::piped()).spawn()?);
     // Kept to the end: it writes a line per connection, and dies of a closed pipe.
     let stdout = forward.0.stdout.take();
@@ -141,10 +105,7 @@ fn port_forward_works() -> Result<()> {
     let mut line = String::new();
     stdout.read_line(&mut line)?;
     // "Forwarding from 127.0.0.1:40001 -> 8080"
-    let address = line
-        .split_whitespace()
-        .nth(2)
-        .with_context(|| format!("no address in {line:?}"))?;
+    let address = line.split_whitespace().nth(2).with_context(|| format!("no address in {line:?}"))?;
     let mut connection = TcpStream::connect(address)?;
     connection.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut greeting = String::new();
@@ -169,22 +130,12 @@ fn a_pod_with_users_of_its_own_runs() -> Result<()> {
         return Ok(());
     };
     let node = namespace.kubectl().json(&["get", "nodes"])?;
-    let handlers = node["items"][0]["status"]["runtimeHandlers"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    if !handlers
-        .iter()
-        .any(|handler| handler["features"]["userNamespaces"] == true)
-    {
+    let handlers = node["items"][0]["status"]["runtimeHandlers"].as_array().cloned().unwrap_or_default();
+    if !handlers.iter().any(|handler| handler["features"]["userNamespaces"] == true) {
         sympozium_testkit::skips::record("no user namespaces for pods");
         return Ok(());
     }
-    let mut spec = pods::spec(&[pods::container(
-        "main",
-        &image,
-        "cat /proc/self/uid_map; id -u; sleep 600",
-    )]);
+    let mut spec = pods::spec(&[pods::container("main", &image, "cat /proc/self/uid_map; id -u; sleep 600")]);
     spec["hostUsers"] = json!(false);
     namespace.create(&pods::pod("mapped", spec))?;
     namespace.wait_for_pod("mapped", "Running", PATIENCE)?;
@@ -192,9 +143,6 @@ fn a_pod_with_users_of_its_own_runs() -> Result<()> {
     let words: Vec<_> = log.split_whitespace().collect();
     assert_eq!((words[0], words[3]), ("0", "1000"), "{log}");
     let outside: u32 = words[1].parse()?;
-    assert!(
-        outside >= 65_536,
-        "user 0 of the pod is user {outside} of the node"
-    );
+    assert!(outside >= 65_536, "user 0 of the pod is user {outside} of the node");
     Ok(())
 }

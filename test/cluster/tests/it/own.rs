@@ -16,11 +16,7 @@ pub fn kube(arguments: &[&str]) -> Result<Command> {
 pub fn run(arguments: &[&str]) -> Result<String> {
     let output = kube(arguments)?.output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(
-        output.status.success(),
-        "kube {}: {said}",
-        arguments.join(" ")
-    );
+    anyhow::ensure!(output.status.success(), "kube {}: {said}", arguments.join(" "));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -45,14 +45,7 @@ fn packs_policies_and_samples_are_stored_as_they_are() -> Result<()> {
         for (file, mut object) in documents(directory)? {
             let metadata = object["metadata"].as_object_mut().context("no metadata")?;
             metadata.remove("namespace");
-            let arguments = [
-                "apply",
-                "--server-side",
-                "--dry-run=server",
-                "--validate=strict",
-                "-f",
-                "-",
-            ];
+            let arguments = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"];
             let printed = namespace.kubectl().feed(&arguments, &object)?;
             ensure!(printed.success, "{file}: {}", printed.stderr);
             count += 1;
@@ -84,32 +77,12 @@ fn tools_have_the_rights_that_they_need_and_no_more() -> Result<()> {
         ("k8s-ops", "list-unhealthy-pods.sh", &["NAMESPACE"]),
         ("k8s-ops", "recent-events.sh", &["*", "warnings"]),
         ("k8s-ops", "recent-events.sh", &["NAMESPACE", "all"]),
-        (
-            "k8s-ops",
-            "describe-object.sh",
-            &["NAMESPACE", "pod", "POD"],
-        ),
-        (
-            "k8s-ops",
-            "describe-object.sh",
-            &["NAMESPACE", "deployment", "web"],
-        ),
-        (
-            "k8s-ops",
-            "describe-object.sh",
-            &["any", "namespace", "NAMESPACE"],
-        ),
+        ("k8s-ops", "describe-object.sh", &["NAMESPACE", "pod", "POD"]),
+        ("k8s-ops", "describe-object.sh", &["NAMESPACE", "deployment", "web"]),
+        ("k8s-ops", "describe-object.sh", &["any", "namespace", "NAMESPACE"]),
         ("k8s-ops", "pod-logs.sh", &["POD", "", "current", "10"]),
-        (
-            "k8s-ops",
-            "scale-workload.sh",
-            &["deployment", "web", "1", "2"],
-        ),
-        (
-            "k8s-ops",
-            "rollout-status.sh",
-            &["NAMESPACE", "deployment", "web"],
-        ),
+        ("k8s-ops", "scale-workload.sh", &["deployment", "web", "1", "2"]),
+        ("k8s-ops", "rollout-status.sh", &["NAMESPACE", "deployment", "web"]),
         ("sre-observability", "container-usage.sh", &[]),
         ("sre-observability", "error-lines.sh", &["app=web", "5"]),
         ("llmfit", "model-fit.sh", &["8", "4", "8192", "1"]),
@@ -117,48 +90,23 @@ fn tools_have_the_rights_that_they_need_and_no_more() -> Result<()> {
         ("incident-response", "recent-changes.sh", &["24"]),
         // Before rollouts replace it.
         ("k8s-ops-admin", "delete-pod.sh", &["POD"]),
-        (
-            "k8s-ops-admin",
-            "restart-workload.sh",
-            &["deployment", "web"],
-        ),
-        (
-            "k8s-ops-admin",
-            "set-image.sh",
-            &["deployment", "web", "app", "example.test/web:2"],
-        ),
-        (
-            "k8s-ops-admin",
-            "undo-rollout.sh",
-            &["deployment", "web", "0"],
-        ),
+        ("k8s-ops-admin", "restart-workload.sh", &["deployment", "web"]),
+        ("k8s-ops-admin", "set-image.sh", &["deployment", "web", "app", "example.test/web:2"]),
+        ("k8s-ops-admin", "undo-rollout.sh", &["deployment", "web", "0"]),
     ] {
         let place = Place::of(&namespace, &packs[pack])?;
-        let filled = arguments.iter().map(|it| {
-            it.replace("NAMESPACE", namespace.name())
-                .replace("POD", &pod)
-        });
+        let filled = arguments.iter().map(|it| it.replace("NAMESPACE", namespace.name()).replace("POD", &pod));
         let output = command("/bin/sh")
             .arg(place.scripts.join(tool))
             .args((!arguments.is_empty()).then_some("--"))
             .args(filled)
             .env_clear()
-            .env(
-                "PATH",
-                format!("{}:/usr/bin:/bin", place.programs.display()),
-            )
+            .env("PATH", format!("{}:/usr/bin:/bin", place.programs.display()))
             .current_dir(place.root.path())
             .output()?;
-        let told = format!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "{pack}/{tool}: {told}");
-        ensure!(
-            !told.to_lowercase().contains("forbidden"),
-            "{pack}/{tool}: {told}"
-        );
+        ensure!(!told.to_lowercase().contains("forbidden"), "{pack}/{tool}: {told}");
         called += 1;
     }
     ensure!(called == 19, "{called} calls");
@@ -170,12 +118,7 @@ fn tools_have_the_rights_that_they_need_and_no_more() -> Result<()> {
             &["create", "pods"],
             &["create", "pods", "--subresource=exec"],
             &["get", "configmaps", "--namespace=kube-system"],
-            &[
-                "get",
-                "pods",
-                "--subresource=log",
-                "--namespace=kube-system",
-            ],
+            &["get", "pods", "--subresource=log", "--namespace=kube-system"],
             &["create", "rolebindings"],
             &["create", "agentruns.sympozium.ai"],
         ] {
@@ -226,9 +169,7 @@ fn workload(namespace: &Namespace) -> Result<String> {
     }))?;
     eventually("a pod of the workload", PATIENCE, || {
         let pods = namespace.kubectl().json(&["get", "pods"])?;
-        Ok(pods["items"][0]["metadata"]["name"]
-            .as_str()
-            .map(str::to_owned))
+        Ok(pods["items"][0]["metadata"]["name"].as_str().map(str::to_owned))
     })
 }
 
@@ -249,17 +190,10 @@ impl Place {
         }
         for file in pack.spec.skills.iter().flat_map(|it| &it.files) {
             let name = file.path.as_str().rsplit('/').next().unwrap_or_default();
-            fs::write(
-                scripts.join(name),
-                file.content.as_deref().unwrap_or_default(),
-            )?;
+            fs::write(scripts.join(name), file.content.as_deref().unwrap_or_default())?;
         }
         let user = format!("system:serviceaccount:{}:{name}", namespace.name());
-        let kubectl = namespace
-            .kubectl()
-            .clone()
-            .impersonating(&user)
-            .command(&[]);
+        let kubectl = namespace.kubectl().clone().impersonating(&user).command(&[]);
         let quoted = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy());
         let settings = kubectl.get_envs().filter_map(|(name, value)| {
             let value = quoted(value?);
@@ -277,11 +211,7 @@ impl Place {
         );
         fs::write(&program, text)?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
-        Ok(Self {
-            root,
-            scripts,
-            programs,
-        })
+        Ok(Self { root, scripts, programs })
     }
 }
 
@@ -295,10 +225,7 @@ struct Grant {
 impl Grant {
     fn new(namespace: &Namespace, pack: &str, object: &SkillPack) -> Result<Self> {
         let sidecar = object.spec.sidecar.as_ref().context("no sidecar")?;
-        apply(
-            namespace,
-            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": pack}}),
-        )?;
+        apply(namespace, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": pack}}))?;
         apply_role(namespace, "Role", pack, pack, &sidecar.rbac)?;
         let grant = Self {
             kubectl: namespace.kubectl().clone(),
@@ -316,24 +243,13 @@ impl Drop for Grant {
         let kinds = "clusterrolebindings,clusterroles";
         let name = &self.wide;
         // Nothing can be done about a failure here; the cluster ends soon.
-        let _ = self
-            .kubectl
-            .attempt(&["delete", kinds, name, "--ignore-not-found"]);
+        let _ = self.kubectl.attempt(&["delete", kinds, name, "--ignore-not-found"]);
     }
 }
 
-fn apply_role(
-    namespace: &Namespace,
-    kind: &str,
-    name: &str,
-    account: &str,
-    rules: &[RbacRule],
-) -> Result<()> {
+fn apply_role(namespace: &Namespace, kind: &str, name: &str, account: &str, rules: &[RbacRule]) -> Result<()> {
     const VERSION: &str = "rbac.authorization.k8s.io/v1";
-    apply(
-        namespace,
-        &json!({"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}, "rules": rules}),
-    )?;
+    apply(namespace, &json!({"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}, "rules": rules}))?;
     apply(
         namespace,
         &json!({

@@ -62,10 +62,7 @@ pub fn start_server(namespace: &Namespace, name: &str, image: &str, port: u16) -
     server["readinessProbe"] = json!({"tcpSocket": {"port": port}, "periodSeconds": 1});
     namespace.create(&pod(name, spec(&[server])))?;
     let running = namespace.wait_for_pod(name, "Running", PATIENCE)?;
-    Ok(running["status"]["podIP"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned())
+    Ok(running["status"]["podIP"].as_str().unwrap_or_default().to_owned())
 }
 
 /// What a pod was told when it connected, or why it could not. Not being able to ask is an error, not a "no".
@@ -76,10 +73,6 @@ pub fn connect(namespace: &Namespace, from: &str, address: &str) -> Result<Resul
     if printed.success {
         return Ok(Ok(said));
     }
-    anyhow::ensure!(
-        said.starts_with("failed: "),
-        "no answer from pod {from}: {}",
-        printed.stderr
-    );
+    anyhow::ensure!(said.starts_with("failed: "), "no answer from pod {from}: {}", printed.stderr);
     Ok(Err(said))
 }

@@ -8,19 +8,12 @@ use crate::own::Own;
 
 pub fn kill(pid: Option<u32>) -> Option<()> {
     let pid = pid?.to_string();
-    command("kill")
-        .args(["-KILL", &pid])
-        .status()
-        .ok()
-        .filter(std::process::ExitStatus::success)
-        .map(drop)
+    command("kill").args(["-KILL", &pid]).status().ok().filter(std::process::ExitStatus::success).map(drop)
 }
 
 pub fn first_process_of(own: &Own) -> Option<u32> {
     find_process(|_, command| {
-        command.contains(" kube init ")
-            && command.trim_end().ends_with(&own.0)
-            && !command.starts_with("unshare")
+        command.contains(" kube init ") && command.trim_end().ends_with(&own.0) && !command.starts_with("unshare")
     })
 }
 
@@ -32,12 +25,7 @@ pub fn keeper_of(own: &Own) -> Option<u32> {
 
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 pub fn find_process(wanted: impl Fn(u32, &str) -> bool) -> Option<u32> {

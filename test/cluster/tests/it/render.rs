@@ -88,11 +88,7 @@ fn a_claim_on_a_warm_pool_is_refused_by_name() -> Result<()> {
     for object in objects.iter_mut().filter(|it| it["kind"] == "AgentRun") {
         object["metadata"]["uid"] = json!("00000000-0000-4000-8000-000000000000");
     }
-    let refused = realise(
-        &objects,
-        &PlanSettings::default(),
-        &RenderSettings::default(),
-    );
+    let refused = realise(&objects, &PlanSettings::default(), &RenderSettings::default());
     let refused = refused.err().map(|it| it.to_string()).unwrap_or_default();
     ensure!(refused.contains("warm pools"), "{refused}");
     Ok(())
@@ -173,10 +169,7 @@ fn accepted(cluster: &Cluster, name: &str, mut worlds: Vec<Vec<Value>>) -> Resul
     for pod in on_node {
         let refused = send(namespace.kubectl(), &DRY_RUN, &[pod]);
         let refused = refused.err().map(|it| it.to_string()).unwrap_or_default();
-        ensure!(
-            refused.contains("violates PodSecurity \"restricted:"),
-            "{refused}"
-        );
+        ensure!(refused.contains("violates PodSecurity \"restricted:"), "{refused}");
     }
     Ok((runs, seen))
 }
@@ -201,26 +194,15 @@ fn a_pod_that_is_loosened_is_refused() -> Result<()> {
     let settings = (PlanSettings::default(), RenderSettings::default());
     let rendered = realise(&worlds[0], &settings.0, &settings.1)?;
     let (_, rendered) = rendered.ok_or_else(|| anyhow::anyhow!("not admitted"))?;
-    let accounts = rendered
-        .objects
-        .iter()
-        .filter(|it| it.object.kind() == "ServiceAccount");
-    let accounts: Vec<Value> = accounts
-        .map(|it| it.object.to_value())
-        .collect::<Result<_, _>>()?;
+    let accounts = rendered.objects.iter().filter(|it| it.object.kind() == "ServiceAccount");
+    let accounts: Vec<Value> = accounts.map(|it| it.object.to_value()).collect::<Result<_, _>>()?;
     send(namespace.kubectl(), &["create"], &accounts)?;
     let mut pods = bare_pods(&rendered)?;
     send(namespace.kubectl(), &DRY_RUN, &pods)?;
-    pods[0]["spec"]["initContainers"][0]["securityContext"]["allowPrivilegeEscalation"] =
-        json!(true);
-    let refused = send(namespace.kubectl(), &DRY_RUN, &pods)
-        .err()
-        .map(|it| it.to_string());
+    pods[0]["spec"]["initContainers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
+    let refused = send(namespace.kubectl(), &DRY_RUN, &pods).err().map(|it| it.to_string());
     let refused = refused.unwrap_or_default();
-    ensure!(
-        refused.contains("violates PodSecurity \"restricted:"),
-        "{refused}"
-    );
+    ensure!(refused.contains("violates PodSecurity \"restricted:"), "{refused}");
     ensure!(refused.contains("check-network"), "{refused}");
     Ok(())
 }
@@ -234,25 +216,14 @@ fn agent_sandbox_accepts_a_sandbox() -> Result<()> {
     let path = kinds::files(FIXTURES, "/gvisor.yaml")?.remove(0);
     let mut objects = documents(&fs::read_to_string(path)?)?;
     move_to(&mut objects, namespace.name());
-    let settings = RenderSettings {
-        sandbox_version: Some(SandboxVersion::V1Alpha1),
-        ..RenderSettings::default()
-    };
+    let settings = RenderSettings { sandbox_version: Some(SandboxVersion::V1Alpha1), ..RenderSettings::default() };
     let rendered = realise(&objects, &PlanSettings::default(), &settings)?;
     let (_, rendered) = rendered.ok_or_else(|| anyhow::anyhow!("not admitted"))?;
-    let sandboxes = rendered
-        .objects
-        .iter()
-        .filter(|it| it.object.kind() == "Sandbox");
-    let sandboxes: Vec<Value> = sandboxes
-        .map(|it| it.object.to_value())
-        .collect::<Result<_, _>>()?;
+    let sandboxes = rendered.objects.iter().filter(|it| it.object.kind() == "Sandbox");
+    let sandboxes: Vec<Value> = sandboxes.map(|it| it.object.to_value()).collect::<Result<_, _>>()?;
     assert_eq!(sandboxes.len(), 1);
     let accepted = send(namespace.kubectl(), &DRY_RUN, &sandboxes)?;
-    assert_eq!(
-        accepted[0]["spec"]["podTemplate"]["spec"]["runtimeClassName"],
-        "gvisor"
-    );
+    assert_eq!(accepted[0]["spec"]["podTemplate"]["spec"]["runtimeClassName"], "gvisor");
     Ok(())
 }
 

@@ -21,78 +21,39 @@ const GATEWAY: &str = "sympozium-gateway";
 
 /// Rights that these runs do not need, and why they are there: `account verb group/resource`.
 const NOT_USED_HERE: &[(&str, &str)] = &[
-    (
-        "sympozium-controller * agents.x-k8s.io/sandboxes",
-        "this tier has no agent-sandbox",
-    ),
+    ("sympozium-controller * agents.x-k8s.io/sandboxes", "this tier has no agent-sandbox"),
     (
         "sympozium-controller escalate rbac.authorization.k8s.io/roles",
         "authorised by the API server itself: the log has the create that needs it",
     ),
-    (
-        "sympozium-controller escalate rbac.authorization.k8s.io/clusterroles",
-        "as for roles",
-    ),
-    (
-        "sympozium-controller bind rbac.authorization.k8s.io/roles",
-        "as for roles",
-    ),
-    (
-        "sympozium-controller bind rbac.authorization.k8s.io/clusterroles",
-        "as for roles",
-    ),
+    ("sympozium-controller escalate rbac.authorization.k8s.io/clusterroles", "as for roles"),
+    ("sympozium-controller bind rbac.authorization.k8s.io/roles", "as for roles"),
+    ("sympozium-controller bind rbac.authorization.k8s.io/clusterroles", "as for roles"),
     (
         "sympozium-controller update sympozium.ai/agentruns/finalizers",
         "checked by the admission of owner references, where a cluster turns that on",
     ),
-    (
-        "sympozium-controller update sympozium.ai/skillpacks/finalizers",
-        "as for runs",
-    ),
+    ("sympozium-controller update sympozium.ai/skillpacks/finalizers", "as for runs"),
     (
         "sympozium-controller * persistentvolumeclaims",
         "a run whose workspace outlives its pod; a node without a StorageClass never binds it",
     ),
-    (
-        "sympozium-controller update secrets",
-        "renewal of certificates and rotation of keys, after weeks",
-    ),
-    (
-        "sympozium-controller patch secrets",
-        "renewal of tokens of runs that last longer than those do",
-    ),
-    (
-        "sympozium-controller delete pods",
-        "a pod that outlives its bridge: `runs::endings`",
-    ),
+    ("sympozium-controller update secrets", "renewal of certificates and rotation of keys, after weeks"),
+    ("sympozium-controller patch secrets", "renewal of tokens of runs that last longer than those do"),
+    ("sympozium-controller delete pods", "a pod that outlives its bridge: `runs::endings`"),
     (
         "sympozium-controller get pods",
         "whether a pod is there of which the watch has not told, after a restart in the middle of an end",
     ),
-    (
-        "sympozium-controller get pods/log",
-        "a run that failed: `runs::faults`",
-    ),
+    ("sympozium-controller get pods/log", "a run that failed: `runs::faults`"),
     (
         "sympozium-controller delete sympozium.ai/agentruns",
         "the history of an agent with more runs than it keeps: `runs::endings`",
     ),
-    (
-        "sympozium-controller patch batch/jobs",
-        "hooks after a run, which begin when the agent has ended: conformance",
-    ),
-    (
-        "sympozium-controller patch events.k8s.io/events",
-        "an Event that is repeated",
-    ),
-    (
-        "sympozium-gateway get sympozium.ai/runrecords",
-        "whether a record is there whose creation was not answered",
-    ),
-    (
-        "sympozium-gateway get sympozium.ai/toolapprovals",
-        "whether a question is there whose creation was not answered",
-    ),
+    ("sympozium-controller patch batch/jobs", "hooks after a run, which begin when the agent has ended: conformance"),
+    ("sympozium-controller patch events.k8s.io/events", "an Event that is repeated"),
+    ("sympozium-gateway get sympozium.ai/runrecords", "whether a record is there whose creation was not answered"),
+    ("sympozium-gateway get sympozium.ai/toolapprovals", "whether a question is there whose creation was not answered"),
     (
         "sympozium-controller * rbac.authorization.k8s.io/clusterrole*",
         "the floor that we ship permits grants in the whole cluster in the namespace `default` only",
@@ -118,9 +79,7 @@ fn what_the_programs_may_do_is_what_they_do() -> Result<()> {
     for account in [CONTROLLER, GATEWAY] {
         let rules = of_account(account)?;
         let user = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{account}");
-        let calls: Vec<&Call> = (calls.iter())
-            .filter(|call| call.user == user && !call.resource.is_empty())
-            .collect();
+        let calls: Vec<&Call> = (calls.iter()).filter(|call| call.user == user && !call.resource.is_empty()).collect();
         ensure!(calls.len() > 20, "{account} made {} calls", calls.len());
         problems.extend(refused(account, &calls, &rules));
         problems.extend(unused(account, &calls, &rules));
@@ -137,22 +96,13 @@ fn refused(account: &str, calls: &[&Call], rules: &[Rule]) -> BTreeSet<String> {
     calls
         .iter()
         .filter(|call| !covered(call) || (call.code == 403 && !is_of_the_going(call)))
-        .map(|call| {
-            format!(
-                "{account}: {} {} is not among its rights ({})",
-                call.verb, call.path, call.code
-            )
-        })
+        .map(|call| format!("{account}: {} {} is not among its rights ({})", call.verb, call.path, call.code))
         .collect()
 }
 
 /// Rights that no call needed, and that are not excused.
 fn unused(account: &str, calls: &[&Call], rules: &[Rule]) -> BTreeSet<String> {
-    let excused = |right: &str| {
-        NOT_USED_HERE
-            .iter()
-            .any(|(pattern, _)| rules::matches(pattern, right))
-    };
+    let excused = |right: &str| NOT_USED_HERE.iter().any(|(pattern, _)| rules::matches(pattern, right));
     let single = rules.iter().flat_map(Rule::split);
     single
         .filter(|right| !calls.iter().any(|call| right.covers(call)))
@@ -170,8 +120,7 @@ fn runs(installation: &Installation, namespace: &Namespace) -> Result<()> {
     for object in around() {
         namespace.create(&object)?;
     }
-    let answers =
-        installation.run_to_end(namespace, &[run("answers", "plain", "say")], PATIENCE)?;
+    let answers = installation.run_to_end(namespace, &[run("answers", "plain", "say")], PATIENCE)?;
     assert_eq!(answers["status"]["phase"], "Succeeded", "{answers:#}");
     let acts = installation.run_to_end(namespace, &[run("acts", "skilled", "act")], PATIENCE)?;
     assert_eq!(acts["status"]["phase"], "Succeeded", "{acts:#}");
@@ -179,9 +128,7 @@ fn runs(installation: &Installation, namespace: &Namespace) -> Result<()> {
     namespace.create(&run("asks", "careful", "act"))?;
     let approval = sympozium_testkit::cluster::eventually("a request", PATIENCE, || {
         let all = namespace.kubectl().json(&["get", "toolapprovals"])?;
-        Ok(all["items"][0]["metadata"]["name"]
-            .as_str()
-            .map(str::to_owned))
+        Ok(all["items"][0]["metadata"]["name"].as_str().map(str::to_owned))
     })?;
     let decision = json!({ "status": {
         "decision": "approved", "decidedBy": "admin", "decidedAt": "2026-01-01T10:00:00Z",
@@ -200,14 +147,7 @@ fn runs(installation: &Installation, namespace: &Namespace) -> Result<()> {
 
     // Its text is written again.
     let text = r#"[{"op":"replace","path":"/spec/skills/0/content","value":"another"}]"#;
-    let pack = [
-        "patch",
-        "skillpack",
-        "broken-image",
-        "--type=json",
-        "-p",
-        text,
-    ];
+    let pack = ["patch", "skillpack", "broken-image", "--type=json", "-p", text];
     namespace.kubectl().run(&pack)?;
 
     namespace.create(&run("stuck", "broken", "act"))?;
@@ -219,9 +159,7 @@ fn runs(installation: &Installation, namespace: &Namespace) -> Result<()> {
     };
     waits("stuck")?;
     let cancel = ["patch", "agentrun", "stuck", "--type=merge", "-p"];
-    namespace
-        .kubectl()
-        .run(&[&cancel[..], &[r#"{"spec":{"cancel":true}}"#]].concat())?;
+    namespace.kubectl().run(&[&cancel[..], &[r#"{"spec":{"cancel":true}}"#]].concat())?;
     let stuck = installation.wait_for_end(namespace, "stuck", PATIENCE)?;
     assert_eq!(stuck["status"]["phase"], "Cancelled", "{stuck:#}");
 
@@ -262,10 +200,7 @@ fn around() -> Vec<Value> {
     };
     vec![
         script("say", json!([{ "say": "Done.", "then": "end" }])),
-        script(
-            "act",
-            json!([{ "call": [call] }, { "say": "Done.", "then": "end" }]),
-        ),
+        script("act", json!([{ "call": [call] }, { "say": "Done.", "then": "end" }])),
         ours(
             "SkillPack",
             "broken-image",
@@ -280,22 +215,9 @@ fn around() -> Vec<Value> {
             &json!({ "toolGating": { "defaultAction": "allow", "rules": [{ "tool": "execute_command", "action": "ask" }] } }),
         ),
         agent("plain", json!({})),
-        ours(
-            "SympoziumInstance",
-            "older",
-            &json!({ "agents": { "default": { "model": "m" } } }),
-        ),
-        agent(
-            "skilled",
-            json!({ "skills": [{ "skillPackRef": "incident-response" }] }),
-        ),
-        agent(
-            "careful",
-            json!({ "skills": [{ "skillPackRef": "incident-response" }], "policyRef": "ask" }),
-        ),
-        agent(
-            "broken",
-            json!({ "skills": [{ "skillPackRef": "broken-image" }] }),
-        ),
+        ours("SympoziumInstance", "older", &json!({ "agents": { "default": { "model": "m" } } })),
+        agent("skilled", json!({ "skills": [{ "skillPackRef": "incident-response" }] })),
+        agent("careful", json!({ "skills": [{ "skillPackRef": "incident-response" }], "policyRef": "ask" })),
+        agent("broken", json!({ "skills": [{ "skillPackRef": "broken-image" }] })),
     ]
 }

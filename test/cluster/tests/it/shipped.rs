@@ -29,21 +29,14 @@ fn what_is_shipped_serves_and_a_run_reaches_its_provider_by_name() -> Result<()>
     let mut ready = Vec::new();
     for deployment in deployments["items"].as_array().into_iter().flatten() {
         let status = &deployment["status"];
-        ensure!(
-            status["readyReplicas"] == deployment["spec"]["replicas"],
-            "{deployment}"
-        );
+        ensure!(status["readyReplicas"] == deployment["spec"]["replicas"], "{deployment}");
         let name = deployment["metadata"]["name"].as_str();
         ready.push(name.unwrap_or_default().to_owned());
     }
     assert_eq!(ready, DEPLOYMENTS);
 
     let host = cluster.host_address().context("a cluster of ours")?;
-    let server = Settings::new()
-        .listen((host, 0).into())
-        .tls(PROVIDER)
-        .key(KEY)
-        .start()?;
+    let server = Settings::new().listen((host, 0).into()).tls(PROVIDER).key(KEY).start()?;
     server.set_default(Answer::text("Asked by my own name.").usage(10, 3));
     let name = cluster.public_name(PROVIDER)?;
     let name = name.context("a cluster of ours")?;
@@ -73,11 +66,7 @@ fn what_is_shipped_serves_and_a_run_reaches_its_provider_by_name() -> Result<()>
         (&json!("Succeeded"), &json!("Asked by my own name.")),
         "{run}"
     );
-    assert_eq!(
-        condition(&run, "NetworkEnforced")["status"],
-        "True",
-        "{run}"
-    );
+    assert_eq!(condition(&run, "NetworkEnforced")["status"], "True", "{run}");
     let requests = server.requests();
     let host = |name: &str| name == "host";
     let hosts: Vec<_> = requests

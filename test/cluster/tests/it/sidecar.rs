@@ -43,9 +43,7 @@ fn execute(tier: Tier, events: Events, line: &str) -> Result<Option<Value>> {
         {"name": "data", "mountPath": "/data"},
     ]);
     let mut spec = pods::spec(&[skill, asker]);
-    spec["volumes"] = json!(
-        ["ipc", "workspace", "tmp", "data"].map(|name| json!({"name": name, "emptyDir": {}}))
-    );
+    spec["volumes"] = json!(["ipc", "workspace", "tmp", "data"].map(|name| json!({"name": name, "emptyDir": {}})));
     if tier == Tier::Gvisor {
         spec["runtimeClassName"] = json!("gvisor");
     }
@@ -72,9 +70,7 @@ const LOOK: &str = "id -u; pwd; grep CapEff /proc/self/status; touch /workspace/
 
 /// `ipc` is what a command finds of the volume.
 fn assert_seen(result: &Value, ipc: &str) {
-    let seen = format!(
-        "1000\n/workspace\nCapEff:\t0000000000000000\nwrote\n{ipc}\nread-only\nunreadable\n"
-    );
+    let seen = format!("1000\n/workspace\nCapEff:\t0000000000000000\nwrote\n{ipc}\nread-only\nunreadable\n");
     assert_eq!(result["stdout"], seen, "{result}");
     assert_eq!(result["exitCode"], 0, "{result}");
 }
@@ -102,10 +98,7 @@ fn a_gvisor_pod_executes_with_and_without_events() -> Result<()> {
         };
         // gVisor has no Landlock: there a pack's own commands see its volume, and the report says so.
         assert_seen(&result, "tools");
-        assert_eq!(
-            result["_meta"]["isolation"]["guarantees"]["filesystem"],
-            "delegated"
-        );
+        assert_eq!(result["_meta"]["isolation"]["guarantees"]["filesystem"], "delegated");
         let isolation = &result["_meta"]["isolation"];
         assert_eq!(isolation["profile"], "gvisor", "{result}");
         assert_eq!(isolation["guarantees"]["kernel"], "enforced", "{result}");

@@ -8,9 +8,7 @@ static CLUSTER: RwLock<()> = RwLock::new(());
 
 /// Held by every test that relies on enforced NetworkPolicies, or on controller and gateway.
 #[must_use = "the cluster is shared for as long as it is held"]
-pub struct Together(
-    #[expect(dead_code, reason = "held for its drop")] RwLockReadGuard<'static, ()>,
-);
+pub struct Together(#[expect(dead_code, reason = "held for its drop")] RwLockReadGuard<'static, ()>);
 
 /// Held by a test that takes one of these away for a while.
 #[must_use = "the test is alone for as long as it is held"]

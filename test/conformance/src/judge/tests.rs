@@ -14,20 +14,12 @@ fn digest() -> Digest {
 
 fn receipts(events: Vec<Event>) -> Vec<Receipt> {
     let numbered = events.into_iter().zip(0..);
-    let receipt = |(event, number)| Receipt {
-        number,
-        previous: digest(),
-        at_ms: 0,
-        event,
-    };
+    let receipt = |(event, number)| Receipt { number, previous: digest(), at_ms: 0, event };
     numbered.map(receipt).collect()
 }
 
 fn started() -> Event {
-    Event::Started {
-        run: "run".to_owned(),
-        by: "bridge".to_owned(),
-    }
+    Event::Started { run: "run".to_owned(), by: "bridge".to_owned() }
 }
 
 fn called(call: u64, pack: Option<&str>, decided: Decided) -> Event {
@@ -58,40 +50,18 @@ fn acted(call: u64, guarantees: Option<&[&str]>) -> Event {
 }
 
 fn ended() -> Event {
-    Event::Ended {
-        outcome: Outcome::Done,
-        result: None,
-    }
+    Event::Ended { outcome: Outcome::Done, result: None }
 }
 
 #[test]
 fn receipts_that_cannot_be_so_are_found() {
-    let good = receipts(vec![
-        started(),
-        called(0, None, Decided::Allowed),
-        acted(0, None),
-        ended(),
-    ]);
+    let good = receipts(vec![started(), called(0, None, Decided::Allowed), acted(0, None), ended()]);
     assert_eq!(always(&good), Vec::<String>::new());
     for (events, wrong) in [
         (vec![ended()], "the first receipt is not that of the start"),
-        (
-            vec![started(), ended(), called(0, None, Decided::Denied)],
-            "there are receipts after the end",
-        ),
-        (
-            vec![started(), called(0, None, Decided::Waiting), acted(0, None)],
-            "call 0 was made without being allowed",
-        ),
-        (
-            vec![
-                started(),
-                called(0, None, Decided::Allowed),
-                acted(0, None),
-                acted(0, None),
-            ],
-            "call 0 was made twice",
-        ),
+        (vec![started(), ended(), called(0, None, Decided::Denied)], "there are receipts after the end"),
+        (vec![started(), called(0, None, Decided::Waiting), acted(0, None)], "call 0 was made without being allowed"),
+        (vec![started(), called(0, None, Decided::Allowed), acted(0, None), acted(0, None)], "call 0 was made twice"),
     ] {
         assert_eq!(always(&receipts(events)), [wrong]);
     }
@@ -106,10 +76,7 @@ fn receipts_are_told_by_call_and_compared_as_a_whole() {
         acted(0, None),
         ended(),
     ]));
-    let calls = [
-        "execute_command of tools: allowed, exited 0 by skill",
-        "execute_command: denied",
-    ];
+    let calls = ["execute_command of tools: allowed, exited 0 by skill", "execute_command: denied"];
     assert_eq!(told.calls, calls);
     let mut expected = ReceiptsExpected {
         calls: calls.map(str::to_owned).to_vec(),
@@ -139,16 +106,11 @@ fn a_command_is_held_by_its_executor_and_its_part_together() {
         files: None,
     };
     let of = |guarantees: Option<&[&str]>| {
-        receipts(vec![
-            started(),
-            called(0, pack, Decided::Allowed),
-            acted(0, guarantees),
-        ])
+        receipts(vec![started(), called(0, pack, Decided::Allowed), acted(0, guarantees)])
     };
     let own: &[&str] = &["filesystem"];
     assert_eq!(isolation(&of(Some(own)), &plan, &kept, &wanted).len(), 1);
-    kept.around
-        .insert(part.name.0.clone(), vec!["network".to_owned()]);
+    kept.around.insert(part.name.0.clone(), vec!["network".to_owned()]);
     let problems = isolation(&of(Some(own)), &plan, &kept, &wanted);
     assert_eq!(problems, Vec::<String>::new());
     // An executor that says nothing is not believed.

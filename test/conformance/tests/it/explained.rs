@@ -36,10 +36,7 @@ pub fn rules(explanation: &Value) -> BTreeSet<String> {
     let reasons = denied.flat_map(|run| run["reasons"].as_array().into_iter().flatten());
     let errors = explanation["findings"].as_array().into_iter().flatten();
     let errors = errors.filter(|finding| finding["severity"] == "error");
-    reasons
-        .chain(errors)
-        .filter_map(|finding| finding["rule"].as_str().map(str::to_owned))
-        .collect()
+    reasons.chain(errors).filter_map(|finding| finding["rule"].as_str().map(str::to_owned)).collect()
 }
 
 /// What is wrong with how the manifests of a case are planned.
@@ -52,9 +49,7 @@ pub fn problems(case: &Case, binary: &Path) -> anyhow::Result<Vec<String>> {
         let text = format!("it is denied by {rules:?}, and should be by {wanted:?}");
         return Ok(vec![text]);
     }
-    let runs = explanation["runs"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let runs = explanation["runs"].as_array().map_or(&[][..], Vec::as_slice);
     match (expect.outcome, runs) {
         (OutcomeKind::Denied, []) => Ok(Vec::new()),
         (OutcomeKind::Denied, _) => Ok(vec!["it is denied, and planned".to_owned()]),

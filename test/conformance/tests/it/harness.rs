@@ -39,11 +39,7 @@ impl Test {
         name: impl Into<String>,
         body: impl Fn() -> anyhow::Result<Vec<String>> + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            name: name.into(),
-            body: Box::new(body),
-            repeat: None,
-        }
+        Self { name: name.into(), body: Box::new(body), repeat: None }
     }
 
     /// The same with a command that is printed when it fails.
@@ -109,8 +105,8 @@ impl Arguments {
                 "--test-threads" => read.threads = Some(count(flag, &value()?)?),
                 // Nothing is captured, ignored or coloured here.
                 "--format" | "--color" | "--logfile" | "-Z" => drop(value()?),
-                "--include-ignored" | "--nocapture" | "--no-capture" | "--show-output"
-                | "--quiet" | "-q" | "--test" => {}
+                "--include-ignored" | "--nocapture" | "--no-capture" | "--show-output" | "--quiet" | "-q"
+                | "--test" => {}
                 _ => bail!("unknown option {flag}"),
             }
         }
@@ -120,9 +116,7 @@ impl Arguments {
     /// Whether a filter asks for tests whose names begin so, or has its text in it.
     pub fn ask_for(&self, beginning: &str) -> bool {
         let word = beginning.trim_end_matches(':');
-        let asks = |filter: &String| {
-            filter.starts_with(beginning) || word.starts_with(filter.as_str()) && !self.exact
-        };
+        let asks = |filter: &String| filter.starts_with(beginning) || word.starts_with(filter.as_str()) && !self.exact;
         self.filters.iter().any(asks)
     }
 
@@ -132,9 +126,7 @@ impl Arguments {
             false => name.contains(wanted.as_str()),
         };
         // No test is marked as ignored.
-        !self.ignored
-            && (self.filters.is_empty() || self.filters.iter().any(fits))
-            && !self.skipped.iter().any(fits)
+        !self.ignored && (self.filters.is_empty() || self.filters.iter().any(fits)) && !self.skipped.iter().any(fits)
     }
 }
 
@@ -146,9 +138,7 @@ fn count(option: &str, value: &str) -> anyhow::Result<usize> {
 /// Runs what is wanted, `threads` at a time unless the arguments have another number, and returns whether all of it passed.
 pub fn run(tests: Vec<Test>, arguments: &Arguments, threads: usize) -> bool {
     let all = tests.len();
-    let tests: VecDeque<Test> = (tests.into_iter())
-        .filter(|test| arguments.wants(&test.name))
-        .collect();
+    let tests: VecDeque<Test> = (tests.into_iter()).filter(|test| arguments.wants(&test.name)).collect();
     let count = tests.len();
     if arguments.list {
         for test in &tests {
@@ -238,23 +228,15 @@ pub fn tests() -> Vec<Test> {
         })
     };
     vec![
-        read(
-            "values",
-            "--test-threads=3 --skip a --skip=b --exact c",
-            |it| {
-                it.threads = Some(3);
-                it.skipped = vec!["a".to_owned(), "b".to_owned()];
-                it.exact = true;
-                it.filters = vec!["c".to_owned()];
-            },
-        ),
-        read(
-            "options-without-effect",
-            "-q --format pretty -Z unstable-options --report-time",
-            |it| {
-                it.report_time = true;
-            },
-        ),
+        read("values", "--test-threads=3 --skip a --skip=b --exact c", |it| {
+            it.threads = Some(3);
+            it.skipped = vec!["a".to_owned(), "b".to_owned()];
+            it.exact = true;
+            it.filters = vec!["c".to_owned()];
+        }),
+        read("options-without-effect", "-q --format pretty -Z unstable-options --report-time", |it| {
+            it.report_time = true;
+        }),
         Test::new("harness::wrong-options", || {
             let wrong = ["--tset-threads=1", "--test-threads=0", "--skip", "-x"];
             let taken = wrong.iter().filter(|it| parse(it).is_ok());
@@ -262,17 +244,10 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("harness::filters", || {
             let name = "local::root::gate-deny";
-            let wanted = [
-                "",
-                "gate-deny",
-                "other root",
-                "--exact local::root::gate-deny",
-            ];
+            let wanted = ["", "gate-deny", "other root", "--exact local::root::gate-deny"];
             let unwanted = ["other", "--skip gate", "--exact gate-deny", "--ignored"];
             let mut problems = Vec::new();
-            for (words, expected) in
-                (wanted.iter().map(|it| (it, true))).chain(unwanted.iter().map(|it| (it, false)))
-            {
+            for (words, expected) in (wanted.iter().map(|it| (it, true))).chain(unwanted.iter().map(|it| (it, false))) {
                 if parse(words)?.wants(name) != expected {
                     problems.push(format!("{words:?}: {expected} is expected"));
                 }

@@ -145,10 +145,7 @@ impl Kernel {
 }
 
 /// Takes one of the cases whose objects have something out of the rest: whatever else is sampled, that is tried.
-fn one_of(
-    others: &mut Vec<Arc<Case>>,
-    has: fn(&Objects) -> bool,
-) -> anyhow::Result<Option<Arc<Case>>> {
+fn one_of(others: &mut Vec<Arc<Case>>, has: fn(&Objects) -> bool) -> anyhow::Result<Option<Arc<Case>>> {
     let mut with = Vec::new();
     for case in others.iter() {
         if has(&Objects::read(case, NO_PAGES)?) {
@@ -215,18 +212,8 @@ impl Backend for Kubernetes {
     /// at before it begins. Memory, pids and CPU are the kubelet's.
     fn guarantees(&self) -> &[Guarantee] {
         match self.kernel {
-            Kernel::Node => &[
-                Guarantee::Filesystem,
-                Guarantee::Network,
-                Guarantee::Processes,
-                Guarantee::Syscalls,
-            ],
-            Kernel::Gvisor => &[
-                Guarantee::Network,
-                Guarantee::Processes,
-                Guarantee::Syscalls,
-                Guarantee::Kernel,
-            ],
+            Kernel::Node => &[Guarantee::Filesystem, Guarantee::Network, Guarantee::Processes, Guarantee::Syscalls],
+            Kernel::Gvisor => &[Guarantee::Network, Guarantee::Processes, Guarantee::Syscalls, Guarantee::Kernel],
         }
     }
 
@@ -248,8 +235,7 @@ impl Backend for Kubernetes {
         let namespace = self.kernel.namespace(case);
         objects.move_to(&namespace, &self.consenting);
         if self.kernel == Kernel::Gvisor {
-            objects.run["spec"]["agentSandbox"] =
-                json!({ "enabled": true, "runtimeClass": "gvisor" });
+            objects.run["spec"]["agentSandbox"] = json!({ "enabled": true, "runtimeClass": "gvisor" });
         }
         let place = Place::new(cluster, namespace)?;
         let seen = place.realise(case, &objects, self.kernel);

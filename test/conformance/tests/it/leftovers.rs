@@ -45,10 +45,7 @@ fn processes(ended: &Ended<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let process = entry.path();
-        let is_process = entry
-            .file_name()
-            .to_str()
-            .is_some_and(|it| it.parse::<u32>().is_ok());
+        let is_process = entry.file_name().to_str().is_some_and(|it| it.parse::<u32>().is_ok());
         if !is_process || is_gone(&process) {
             continue;
         }
@@ -57,17 +54,12 @@ fn processes(ended: &Ended<'_>) -> Vec<String> {
         if fs::read_link(process.join("ns/mnt")).ok() != own_mounts {
             texts.push("mountinfo");
         }
-        let names = |name: &&str| {
-            fs::read(process.join(name)).is_ok_and(|text| mentions(&text, ended.directory))
-        };
+        let names = |name: &&str| fs::read(process.join(name)).is_ok_and(|text| mentions(&text, ended.directory));
         let leads = |name: &&str| {
             let target = fs::read_link(process.join(name));
             target.is_ok_and(|target| target.starts_with(ended.directory))
         };
-        let by = texts
-            .iter()
-            .find(|it| names(it))
-            .or(["cwd", "root", "exe"].iter().find(|it| leads(it)));
+        let by = texts.iter().find(|it| names(it)).or(["cwd", "root", "exe"].iter().find(|it| leads(it)));
         let owner = fs::metadata(&process).map(|it| it.uid()).ok();
         let is_users = ended.user.is_some() && owner == ended.user;
         if (by.is_some() || is_users) && !is_gone(&process) {
@@ -85,17 +77,13 @@ fn is_gone(process: &Path) -> bool {
     let Ok(stat) = fs::read_to_string(process.join("stat")) else {
         return true;
     };
-    let state = stat
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.trim_start().chars().next());
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     matches!(state, None | Some('Z' | 'X'))
 }
 
 fn mounts(ended: &Ended<'_>) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let ours = mounts
-        .lines()
-        .filter(|line| mentions(line.as_bytes(), ended.directory));
+    let ours = mounts.lines().filter(|line| mentions(line.as_bytes(), ended.directory));
     ours.map(|line| format!("mount {line}")).collect()
 }
 
@@ -111,9 +99,7 @@ fn control_groups(ended: &Ended<'_>) -> Vec<String> {
                     continue;
                 }
                 let name = entry.file_name().to_string_lossy().into_owned();
-                let of = name
-                    .strip_prefix("sympozium-")
-                    .and_then(|rest| rest.split('-').nth(1));
+                let of = name.strip_prefix("sympozium-").and_then(|rest| rest.split('-').nth(1));
                 if of.is_some_and(|pid| pid == ended.pid.to_string()) {
                     found.push(format!("control group {}", entry.path().display()));
                 }
@@ -128,9 +114,7 @@ fn control_groups(ended: &Ended<'_>) -> Vec<String> {
 /// Sockets that are bound below its directory, whether their files are there or not.
 fn sockets(ended: &Ended<'_>) -> Vec<String> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let ours = sockets
-        .lines()
-        .filter(|line| mentions(line.as_bytes(), ended.directory));
+    let ours = sockets.lines().filter(|line| mentions(line.as_bytes(), ended.directory));
     ours.map(|line| format!("socket {line}")).collect()
 }
 
@@ -143,9 +127,7 @@ fn files(ended: &Ended<'_>) -> Vec<String> {
             let (path, Ok(kind)) = (entry.path(), entry.file_type()) else {
                 continue;
             };
-            let is_run = directory
-                .parent()
-                .is_some_and(|it| it.ends_with("state/runs"));
+            let is_run = directory.parent().is_some_and(|it| it.ends_with("state/runs"));
             let is_live = is_run && entry.file_name() == "live";
             let is_temporary = directory == ended.directory.join("tmp");
             if is_live || is_temporary || kind.is_socket() || kind.is_fifo() {
@@ -184,16 +166,11 @@ pub fn tests() -> Vec<Test> {
     type Make = fn(&Path) -> anyhow::Result<Box<dyn std::any::Any>>;
     let kinds: [(&str, Make); 6] = [
         ("nothing", |_| Ok(Box::new(()))),
-        ("a-process-in-the-directory", |directory| {
-            Ok(Box::new(Sleeper::start(directory, None)?))
+        ("a-process-in-the-directory", |directory| Ok(Box::new(Sleeper::start(directory, None)?))),
+        ("a-process-with-the-directory-in-its-environment", |directory| {
+            Ok(Box::new(Sleeper::start(Path::new("/"), Some(directory))?))
         }),
-        (
-            "a-process-with-the-directory-in-its-environment",
-            |directory| Ok(Box::new(Sleeper::start(Path::new("/"), Some(directory))?)),
-        ),
-        ("a-socket", |directory| {
-            Ok(Box::new(UnixListener::bind(directory.join("socket"))?))
-        }),
+        ("a-socket", |directory| Ok(Box::new(UnixListener::bind(directory.join("socket"))?))),
         ("a-temporary-file", |directory| {
             fs::write(directory.join("tmp/left"), "")?;
             Ok(Box::new(()))
@@ -232,10 +209,7 @@ struct Sleeper(std::process::Child);
 impl Sleeper {
     fn start(directory: &Path, named: Option<&Path>) -> anyhow::Result<Self> {
         let mut sleeper = command("sleep");
-        sleeper
-            .arg("60")
-            .current_dir(directory)
-            .stdin(Stdio::null());
+        sleeper.arg("60").current_dir(directory).stdin(Stdio::null());
         if let Some(named) = named {
             sleeper.env("DIRECTORY", named);
         }

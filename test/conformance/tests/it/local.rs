@@ -30,13 +30,8 @@ const FIRST_USER: u32 = 61_300;
 /// Directories in which programs are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What every profile of one machine enforces (docs/isolation.md); memory and CPU where there are control groups.
-const GUARANTEES: &[Guarantee] = &[
-    Guarantee::Filesystem,
-    Guarantee::Network,
-    Guarantee::Processes,
-    Guarantee::Syscalls,
-    Guarantee::Pids,
-];
+const GUARANTEES: &[Guarantee] =
+    &[Guarantee::Filesystem, Guarantee::Network, Guarantee::Processes, Guarantee::Syscalls, Guarantee::Pids];
 
 /// As whom a case is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,29 +66,18 @@ impl Local {
         let copy = directory().context("no directory for the program")?;
         fs::set_permissions(copy.path(), fs::Permissions::from_mode(0o755))?;
         let binary = as_user::readable_copy(binary, copy.path())?;
-        Ok(Self {
-            who,
-            binary,
-            _copy: Arc::new(copy),
-            number: 0,
-        })
+        Ok(Self { who, binary, _copy: Arc::new(copy), number: 0 })
     }
 
     /// The same for one case: with a user of its own.
     pub fn numbered(&self, number: usize) -> Self {
-        Self {
-            number,
-            ..self.clone()
-        }
+        Self { number, ..self.clone() }
     }
 
     /// What is missing for runs of this user, if anything: the tier of isolation that the cases expect is not to be had then.
     pub fn missing(&self) -> anyhow::Result<Option<String>> {
         let home = Home::new(self.user())?;
-        let output = self
-            .command(&home)
-            .args(["doctor", "-o", "json"])
-            .output()?;
+        let output = self.command(&home).args(["doctor", "-o", "json"]).output()?;
         if output.status.success() {
             return Ok(None);
         }
@@ -141,10 +125,7 @@ impl Backend for Local {
         let user = self.user();
         let home = Home::new(user)?;
         let manifests = home.write_manifests(case, user)?;
-        let before = fs::read_dir("/tmp")?
-            .flatten()
-            .map(|it| it.path())
-            .collect();
+        let before = fs::read_dir("/tmp")?.flatten().map(|it| it.path()).collect();
         let said = home.at("stderr");
         let mut child = self
             .command(&home)
@@ -164,12 +145,7 @@ impl Backend for Local {
         let said = fs::read_to_string(&said)?;
         followed.with_context(|| format!("it said: {said}"))?;
 
-        let ended = Ended {
-            directory: home.path(),
-            pid,
-            user,
-            temporary_before: before,
-        };
+        let ended = Ended { directory: home.path(), pid, user, temporary_before: before };
         let mut seen = course.seen(status.code(), &said)?;
         seen.leftovers.extend(leftovers(&ended));
         let never_began = matches!(seen.outcome, OutcomeKind::Denied | OutcomeKind::Refused);

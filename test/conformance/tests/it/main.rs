@@ -4,10 +4,7 @@
 //! `local::user::NAME`: the case is run on this machine by the real program, as root and as an ordinary user.
 //! `kubernetes::NAME` and `kubernetes-gvisor::NAME`: the case is run in a cluster. These are dear, and are there only where a
 //! filter asks for them.
-#![expect(
-    clippy::print_stdout,
-    reason = "this is the harness: what it prints is the result"
-)]
+#![expect(clippy::print_stdout, reason = "this is the harness: what it prints is the result")]
 
 mod explained;
 mod harness;
@@ -44,9 +41,7 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<bool> {
     let arguments = Arguments::read()?;
-    let in_cluster = [Kernel::Node, Kernel::Gvisor]
-        .iter()
-        .any(|kernel| arguments.ask_for(&kernel.prefix()));
+    let in_cluster = [Kernel::Node, Kernel::Gvisor].iter().any(|kernel| arguments.ask_for(&kernel.prefix()));
     let at_a_time = match in_cluster {
         true => kubernetes::RUNS_AT_A_TIME,
         false => local::RUNS_AT_A_TIME,
@@ -82,9 +77,7 @@ fn elsewhere(cases: &[Arc<Case>]) -> anyhow::Result<Vec<Test>> {
     tests.extend(harness::tests());
     for case in cases {
         let (case, binary) = (Arc::clone(case), binary.clone());
-        tests.push(Test::new(format!("explain::{}", case.name), move || {
-            explained::problems(&case, &binary)
-        }));
+        tests.push(Test::new(format!("explain::{}", case.name), move || explained::problems(&case, &binary)));
     }
     for who in [Who::Root, Who::Ordinary] {
         // Without root there is one user, and that is an ordinary one.
@@ -95,9 +88,7 @@ fn elsewhere(cases: &[Arc<Case>]) -> anyhow::Result<Vec<Test>> {
         let missing = local.missing()?;
         // Those that wait for something first: others have the processors meanwhile.
         let numbered = cases.iter().enumerate();
-        let mut numbered: Vec<_> = numbered
-            .filter(|(_, case)| case.is_for(local.name()))
-            .collect();
+        let mut numbered: Vec<_> = numbered.filter(|(_, case)| case.is_for(local.name())).collect();
         numbered.sort_by_key(|(_, case)| !case.spec.waits());
         for (number, case) in numbered {
             let (case, local, missing) = (Arc::clone(case), Arc::clone(&local), missing.clone());

@@ -59,9 +59,8 @@ fn answer(connection: &TcpStream) -> anyhow::Result<()> {
         None => ("404 Not Found", "text/plain", "no such page\n"),
     };
     let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
+    let head =
+        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
     let mut connection = connection;
     connection.write_all(head.as_bytes())?;
     connection.write_all(body.as_bytes())?;

@@ -1,11 +1,7 @@
 use super::*;
 
 fn input(name: &str, bytes: usize, features: &[u32]) -> Input {
-    Input {
-        path: name.into(),
-        bytes,
-        features: features.to_vec(),
-    }
+    Input { path: name.into(), bytes, features: features.to_vec() }
 }
 
 #[test]
@@ -24,11 +20,7 @@ STARTED 2 7
 FT 2
 COV 2
 ";
-    let expected = vec![
-        input("a/seed", 5, &[1, 2, 30]),
-        input("b/crash", 6, &[]),
-        input("b/other name", 7, &[]),
-    ];
+    let expected = vec![input("a/seed", 5, &[1, 2, 30]), input("b/crash", 6, &[]), input("b/other name", 7, &[])];
     assert_eq!(parse(control), Some(expected));
     assert_eq!(parse("2\n0\na\n"), None);
 }
@@ -76,9 +68,7 @@ fn seeds_that_people_wrote_stay_and_inputs_are_named_by_what_they_hold() {
     for _ in 0..2 {
         replace(&corpus, &named, is_found).unwrap();
         let names = fs::read_dir(&corpus).unwrap();
-        let mut names: Vec<_> = names
-            .map(|it| it.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<_> = names.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
         names.sort_unstable();
         assert_eq!(names, ["empty-object", "found-11507a0e2f5e69d5"]);
     }
@@ -101,8 +91,5 @@ fn an_input_can_move_from_one_directory_to_the_other() {
         assert!(entries.next().is_none());
         text
     };
-    assert_eq!(
-        (text(&corpus), text(&work)),
-        ("better".into(), "worse".into())
-    );
+    assert_eq!((text(&corpus), text(&work)), ("better".into(), "worse".into()));
 }

@@ -13,8 +13,7 @@ fn image() -> Image {
     base.add_directory("tmp", 0o1777, 0).unwrap();
     base.add_directory("workspace", 0o755, 1000).unwrap();
     let mut top = Tree::default();
-    top.add_file("opt/sympozium/bin/program", 0o755, "a program")
-        .unwrap();
+    top.add_file("opt/sympozium/bin/program", 0o755, "a program").unwrap();
     Image {
         reference: "example:1.2".to_owned(),
         architecture: "amd64",
@@ -22,10 +21,7 @@ fn image() -> Image {
         working_directory: "/workspace".to_owned(),
         entrypoint: vec!["/opt/sympozium/bin/program".to_owned()],
         environment: vec!["PATH=/bin".to_owned()],
-        annotations: vec![(
-            "org.opencontainers.image.title".to_owned(),
-            "example".to_owned(),
-        )],
+        annotations: vec![("org.opencontainers.image.title".to_owned(), "example".to_owned())],
         layers: vec![base, top],
     }
 }
@@ -49,11 +45,7 @@ fn parse(content: &[u8]) -> Value {
 
 /// What a descriptor names, with its digest and size checked.
 fn blob<'a>(files: &'a BTreeMap<String, Vec<u8>>, descriptor: &Value) -> &'a [u8] {
-    let name = descriptor["digest"]
-        .as_str()
-        .unwrap()
-        .strip_prefix("sha256:")
-        .unwrap();
+    let name = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
     let content = &files[&format!("blobs/sha256/{name}")];
     assert_eq!(digest(content), name);
     assert_eq!(descriptor["size"], content.len());
@@ -69,24 +61,11 @@ fn listing(layer: &[u8]) -> Vec<String> {
         entry.read_to_string(&mut content).unwrap();
         let header = entry.header();
         assert_eq!(header.mtime().unwrap(), 0);
-        let (uid, gid, mode) = (
-            header.uid().unwrap(),
-            header.gid().unwrap(),
-            header.mode().unwrap(),
-        );
+        let (uid, gid, mode) = (header.uid().unwrap(), header.gid().unwrap(), header.mode().unwrap());
         let path = String::from_utf8(entry.path_bytes().into_owned()).unwrap();
-        let target = entry
-            .link_name()
-            .unwrap()
-            .map(|target| format!(" -> {}", target.display()));
-        lines.push(
-            format!(
-                "{mode:o} {uid}:{gid} {path}{} {content}",
-                target.unwrap_or_default()
-            )
-            .trim_end()
-            .to_owned(),
-        );
+        let target = entry.link_name().unwrap().map(|target| format!(" -> {}", target.display()));
+        lines
+            .push(format!("{mode:o} {uid}:{gid} {path}{} {content}", target.unwrap_or_default()).trim_end().to_owned());
     }
     lines
 }
@@ -95,10 +74,7 @@ fn listing(layer: &[u8]) -> Vec<String> {
 fn an_archive_holds_what_the_image_says() {
     let archive = image().to_archive().unwrap();
     let files = files(&archive.bytes);
-    assert_eq!(
-        parse(&files["oci-layout"]),
-        json!({"imageLayoutVersion": "1.0.0"})
-    );
+    assert_eq!(parse(&files["oci-layout"]), json!({"imageLayoutVersion": "1.0.0"}));
 
     let index = parse(&files["index.json"]);
     let entry = &index["manifests"][0];
@@ -108,27 +84,13 @@ fn an_archive_holds_what_the_image_says() {
         entry["annotations"],
         json!({"io.containerd.image.name": "docker.io/library/example:1.2", "org.opencontainers.image.ref.name": "1.2"})
     );
-    assert_eq!(
-        entry["platform"],
-        json!({"architecture": "amd64", "os": "linux"})
-    );
+    assert_eq!(entry["platform"], json!({"architecture": "amd64", "os": "linux"}));
 
     let manifest = parse(blob(&files, entry));
-    assert_eq!(
-        manifest["annotations"],
-        json!({"org.opencontainers.image.title": "example"})
-    );
+    assert_eq!(manifest["annotations"], json!({"org.opencontainers.image.title": "example"}));
     let config_bytes = blob(&files, &manifest["config"]);
-    let layers: Vec<&[u8]> = manifest["layers"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|layer| blob(&files, layer))
-        .collect();
-    let diff_ids: Vec<String> = layers
-        .iter()
-        .map(|layer| format!("sha256:{}", digest(layer)))
-        .collect();
+    let layers: Vec<&[u8]> = manifest["layers"].as_array().unwrap().iter().map(|layer| blob(&files, layer)).collect();
+    let diff_ids: Vec<String> = layers.iter().map(|layer| format!("sha256:{}", digest(layer))).collect();
     assert_eq!(
         parse(config_bytes),
         json!({
@@ -192,12 +154,10 @@ fn the_same_image_is_the_same_bytes_and_one_other_byte_is_another_digest() {
 
     let mut changes: Vec<Image> = vec![image(); 4];
     let mut top = Tree::default();
-    top.add_file("opt/sympozium/bin/program", 0o755, "b program")
-        .unwrap();
+    top.add_file("opt/sympozium/bin/program", 0o755, "b program").unwrap();
     changes[0].layers[1] = top;
     let mut top = Tree::default();
-    top.add_file("opt/sympozium/bin/program", 0o555, "a program")
-        .unwrap();
+    top.add_file("opt/sympozium/bin/program", 0o555, "a program").unwrap();
     changes[1].layers[1] = top;
     changes[2].user = "1001:1000".to_owned();
     changes[3].annotations[0].1.push('s');
@@ -206,10 +166,7 @@ fn the_same_image_is_the_same_bytes_and_one_other_byte_is_another_digest() {
     }
 
     // Another name is the same image.
-    let renamed = Image {
-        reference: "other:1".to_owned(),
-        ..image()
-    };
+    let renamed = Image { reference: "other:1".to_owned(), ..image() };
     assert_eq!(renamed.to_archive().unwrap().digest, archive.digest);
 }
 

@@ -76,10 +76,7 @@ pub fn whole(mut message: Value, ids: &Ids) -> Result<Answer, Broken> {
         }
         // As it may stand in a request.
         Some(Value::String(text)) => {
-            let fields = [
-                ("type".to_owned(), "text".into()),
-                ("text".to_owned(), text.into()),
-            ];
+            let fields = [("type".to_owned(), "text".into()), ("text".to_owned(), text.into())];
             draft.start(None, Map::from_iter(fields))?;
         }
         _ => return Err(Broken::Unreadable("it has no content".to_owned())),
@@ -235,11 +232,7 @@ impl Draft {
                     Arguments::Unreadable(_) => None,
                 };
                 content.push(Part::Call(block.into_call(&id, &sent_name(&name), input)));
-                calls.push(Call {
-                    id,
-                    name,
-                    arguments,
-                });
+                calls.push(Call { id, name, arguments });
             }
         }
         Answer {
@@ -279,18 +272,12 @@ impl Draft {
         if self.left_out.get(&index).is_some_and(|kind| fits(*kind)) {
             return Some(Place::LeftOut);
         }
-        let is_meant =
-            |block: &Block| (index.is_none() || block.index == index) && fits(block.kind);
+        let is_meant = |block: &Block| (index.is_none() || block.index == index) && fits(block.kind);
         self.blocks.iter().rposition(is_meant).map(Place::Kept)
     }
 
     /// The same, of servers that do not say that a block starts.
-    fn find_or_start(
-        &mut self,
-        index: Option<u64>,
-        kind: Kind,
-        name: &str,
-    ) -> Result<Place, Broken> {
+    fn find_or_start(&mut self, index: Option<u64>, kind: Kind, name: &str) -> Result<Place, Broken> {
         match self.find(index, |it| it == kind) {
             Some(place) => Ok(place),
             None => self.begin(index, Map::from_iter([("type".to_owned(), name.into())])),
@@ -309,11 +296,7 @@ impl Draft {
 impl Costs {
     fn sum(self) -> Usage {
         let cache = self.written_to_cache.saturating_add(self.read_from_cache);
-        Usage {
-            input: self.plain.saturating_add(cache),
-            cached: self.read_from_cache,
-            output: self.output,
-        }
+        Usage { input: self.plain.saturating_add(cache), cached: self.read_from_cache, output: self.output }
     }
 }
 
@@ -324,11 +307,7 @@ fn sent_name(name: &str) -> String {
         _ => '_',
     });
     let sent: String = plain.take(MAX_SENT_NAME).collect();
-    if sent.is_empty() {
-        "_".to_owned()
-    } else {
-        sent
-    }
+    if sent.is_empty() { "_".to_owned() } else { sent }
 }
 
 /// At most [`MAX_NAME`] bytes of a name.

@@ -85,15 +85,7 @@ impl Block {
             name => in_content(name, it),
         });
         let is_returned = kind != Kind::Other || fields.len() == count;
-        Self {
-            index,
-            kind,
-            fields,
-            text,
-            signature,
-            input: Input::default(),
-            is_returned,
-        }
+        Self { index, kind, fields, text, signature, input: Input::default(), is_returned }
     }
 
     /// More of a signature.
@@ -126,10 +118,7 @@ impl Block {
 
     /// A field that is a text.
     pub fn field(&self, name: &str) -> &str {
-        self.fields
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
+        self.fields.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The arguments of a call. `is_cut` says whether the answer ended here because of its length.
@@ -163,14 +152,15 @@ impl Block {
         match arguments {
             // A call without arguments has no parts either: only the stop tells it from one whose first part is missing.
             Value::Null if is_cut => Err(CUT.to_owned()),
-            Value::Object(object) if is_cut && object.is_empty() && json.is_empty() => {
-                Err(CUT.to_owned())
-            }
+            Value::Object(object) if is_cut && object.is_empty() && json.is_empty() => Err(CUT.to_owned()),
             Value::Null => Ok(Map::new()),
             Value::Object(object) if object.values().any(|it| levels(it) >= MAX_DEPTH) => Err(too_deep()),
             Value::Object(object) if encoded_length(&object) > MAX_ARGUMENTS => Err(too_long()),
             Value::Object(object) => Ok(object),
-            _ => Err("the arguments are not a JSON object; write one, with the names of the tool's parameters".to_owned()),
+            _ => {
+                Err("the arguments are not a JSON object; write one, with the names of the tool's parameters"
+                    .to_owned())
+            }
         }
     }
 
@@ -198,8 +188,7 @@ impl Block {
             Kind::Thought if self.signature.is_empty() => return None,
             Kind::Thought => {
                 self.fields.insert("thinking".to_owned(), self.text.into());
-                self.fields
-                    .insert("signature".to_owned(), self.signature.into());
+                self.fields.insert("signature".to_owned(), self.signature.into());
             }
             Kind::HiddenThought if self.field("data").is_empty() => return None,
             // Without a type it is no block of theirs.
@@ -227,9 +216,7 @@ fn too_many() -> String {
 }
 
 fn too_long() -> String {
-    format!(
-        "the arguments have more than {MAX_ARGUMENTS} bytes; make them shorter, or use several calls"
-    )
+    format!("the arguments have more than {MAX_ARGUMENTS} bytes; make them shorter, or use several calls")
 }
 
 fn take_text(fields: &mut Map<String, Value>, name: &str) -> String {

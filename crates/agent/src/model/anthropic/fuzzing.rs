@@ -36,11 +36,7 @@ fn check(answer: &Answer) {
     assert_eq!(ids.len(), answer.calls.len(), "two calls have one id");
     for call in &answer.calls {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-        assert!(
-            call.id.bytes().all(is_plain) && !call.id.is_empty(),
-            "{:?}",
-            call.id
-        );
+        assert!(call.id.bytes().all(is_plain) && !call.id.is_empty(), "{:?}", call.id);
         assert!(call.id.len() <= MAX_NAME && call.name.len() <= MAX_NAME);
     }
     if answer.message.is_empty() {
@@ -60,9 +56,7 @@ fn check(answer: &Answer) {
         block["type"] == "text" && text.trim().is_empty()
     };
     assert_eq!(content.iter().find(blank), None, "a text is blank");
-    let marked = content
-        .iter()
-        .find(|block| block.get("cache_control").is_some());
+    let marked = content.iter().find(|block| block.get("cache_control").is_some());
     assert_eq!(marked, None, "a mark is not ours");
     let thoughts = content.iter().filter(|block| block["type"] == "thinking");
     for thought in thoughts {
@@ -71,10 +65,7 @@ fn check(answer: &Answer) {
     let last = content.last().map(|block| &block["type"]);
     let ends_with_thought = last.is_some_and(|it| it == "thinking" || it == "redacted_thinking");
     assert!(!ends_with_thought, "the message ends with a thought");
-    let sent: Vec<&Value> = content
-        .iter()
-        .filter(|block| block["type"] == "tool_use")
-        .collect();
+    let sent: Vec<&Value> = content.iter().filter(|block| block["type"] == "tool_use").collect();
     assert_eq!(sent.len(), answer.calls.len(), "calls and message differ");
     for (call, block) in answer.calls.iter().zip(sent) {
         assert_eq!(block["id"], call.id.as_str());

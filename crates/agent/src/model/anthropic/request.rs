@@ -41,11 +41,7 @@ pub fn result(id: &str, text: &str, outcome: Outcome) -> Bytes {
 }
 
 fn visible<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
-    if text.trim().is_empty() {
-        otherwise
-    } else {
-        text
-    }
+    if text.trim().is_empty() { otherwise } else { text }
 }
 
 /// What is the same in every request.
@@ -76,10 +72,7 @@ impl Head {
             head.push_str(&format!(r#","system":[{}]"#, marked(&text)));
         }
         head.push_str(r#","messages":["#);
-        Self {
-            encoded: Bytes::from(head),
-            has_tools: !view.tools.is_empty(),
-        }
+        Self { encoded: Bytes::from(head), has_tools: !view.tools.is_empty() }
     }
 
     /// A request with everything that was said.
@@ -137,9 +130,7 @@ fn is_empty(entry: &Entry) -> bool {
 /// Whether an entry is the user's, and so has a last block that can be marked: what the model thought cannot.
 fn is_users(entry: &Entry) -> bool {
     match entry {
-        Entry::Message(message) => {
-            message.starts_with(USER.as_bytes()) && message.ends_with(END.as_bytes())
-        }
+        Entry::Message(message) => message.starts_with(USER.as_bytes()) && message.ends_with(END.as_bytes()),
         Entry::Results(results) => !results.is_empty(),
     }
 }
@@ -149,10 +140,7 @@ fn is_users(entry: &Entry) -> bool {
 fn marks(entries: &[Entry]) -> [Option<usize>; 2] {
     let is_models = |entry: &Entry| !is_users(entry) && !is_empty(entry);
     let answer = entries.iter().rposition(is_models).unwrap_or(0);
-    [
-        entries[..answer].iter().rposition(is_users),
-        entries.iter().rposition(is_users),
-    ]
+    [entries[..answer].iter().rposition(is_users), entries.iter().rposition(is_users)]
 }
 
 /// What stands before an entry.

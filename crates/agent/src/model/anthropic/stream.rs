@@ -22,12 +22,7 @@ pub struct Stream {
 impl Stream {
     /// Before anything came.
     pub fn new(ids: Ids) -> Self {
-        Self {
-            events: Events::default(),
-            draft: Draft::default(),
-            is_over: false,
-            ids,
-        }
+        Self { events: Events::default(), draft: Draft::default(), is_over: false, ids }
     }
 
     fn take(&mut self, event: Event<Value>) -> Result<(), Broken> {
@@ -102,10 +97,6 @@ impl Reader for Stream {
                 Err(broken) => return Err(broken),
             }
         }
-        if self.is_over || self.draft.has_stopped() {
-            Ok(self.draft.finish(&self.ids))
-        } else {
-            Err(Broken::CutOff)
-        }
+        if self.is_over || self.draft.has_stopped() { Ok(self.draft.finish(&self.ids)) } else { Err(Broken::CutOff) }
     }
 }

@@ -55,11 +55,7 @@ pub fn body(pieces: Vec<Bytes>) -> Value {
 
 /// A call.
 pub fn call(id: &str, name: &str, arguments: Arguments) -> Call {
-    Call {
-        id: id.to_owned(),
-        name: name.to_owned(),
-        arguments,
-    }
+    Call { id: id.to_owned(), name: name.to_owned(), arguments }
 }
 
 /// What a body says that came at once.
@@ -83,10 +79,7 @@ pub fn read(shape: Shape, text: &str, size: usize) -> Result<Answer, Broken> {
 
 /// A stream of these events.
 pub fn events(events: &[Value]) -> String {
-    events
-        .iter()
-        .map(|event| format!("data: {event}\n\n"))
-        .collect()
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
 }
 
 /// A stream with these events between its usual start and its usual end.

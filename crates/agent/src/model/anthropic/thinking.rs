@@ -82,9 +82,7 @@ impl Thinking {
 fn version(model: &str) -> Option<(u8, u8)> {
     let (_, name) = model.split_once("claude-")?;
     let number = |part: &str| part.parse::<u8>().ok().filter(|it| *it < 100);
-    let mut parts = name
-        .split(['-', '.', '@', ':'])
-        .skip_while(|part| number(part).is_none());
+    let mut parts = name.split(['-', '.', '@', ':']).skip_while(|part| number(part).is_none());
     let major = parts.next().and_then(number)?;
     let minor = parts.next().and_then(number).unwrap_or_default();
     Some((major, minor))
@@ -126,10 +124,7 @@ mod tests {
             ("claude-opus-4-5@20251101", Some((4, 5))),
             ("claude-opus-4-6", Some((4, 6))),
             ("vendor/claude-opus-4.8", Some((4, 8))),
-            (
-                "global.anthropic.claude-opus-4-8-20260601-v1:0",
-                Some((4, 8)),
-            ),
+            ("global.anthropic.claude-opus-4-8-20260601-v1:0", Some((4, 8))),
             ("claude-sonnet-5", Some((5, 0))),
             ("claude-latest", None),
             ("claude-", None),
@@ -144,9 +139,7 @@ mod tests {
     #[test]
     fn a_model_that_decides_itself_is_told_its_effort() {
         let fields = |level, model| Thinking::of(Some(level), model).fields();
-        let adaptive = |effort| {
-            format!(r#","thinking":{{"type":"adaptive"}},"output_config":{{"effort":"{effort}"}}"#)
-        };
+        let adaptive = |effort| format!(r#","thinking":{{"type":"adaptive"}},"output_config":{{"effort":"{effort}"}}"#);
         assert_eq!(fields("low", "claude-opus-4-7"), adaptive("low"));
         assert_eq!(fields("medium", "claude-sonnet-5"), adaptive("medium"));
         assert_eq!(fields("20000", "claude-opus-4-8"), adaptive("high"));

@@ -44,9 +44,7 @@ pub fn read(text: String, fate: Fate) -> Read {
     match serde_json::from_str(&text) {
         Ok(value) => of(value, text),
         Err(error) if fate == Fate::CutOff && error.is_eof() => cut_off(),
-        Err(error) => unreadable(format!(
-            "the arguments are not JSON: {error}; write them as one JSON object"
-        )),
+        Err(error) => unreadable(format!("the arguments are not JSON: {error}; write them as one JSON object")),
     }
 }
 
@@ -68,35 +66,24 @@ pub fn of(value: Value, text: String) -> Read {
 }
 
 fn whole(fields: Map<String, Value>, written: String) -> Read {
-    Read {
-        arguments: Arguments::Object(fields),
-        written,
-    }
+    Read { arguments: Arguments::Object(fields), written }
 }
 
 fn unreadable(why: String) -> Read {
-    Read {
-        arguments: Arguments::Unreadable(why),
-        written: "{}".to_owned(),
-    }
+    Read { arguments: Arguments::Unreadable(why), written: "{}".to_owned() }
 }
 
 fn not_an_object(what: &str) -> Read {
-    unreadable(format!(
-        "the arguments must be one JSON object, and this is {what}"
-    ))
+    unreadable(format!("the arguments must be one JSON object, and this is {what}"))
 }
 
 fn too_many() -> Read {
-    unreadable(format!(
-        "the arguments have more than {MAX_VALUES} values; use fewer, or do it in several steps"
-    ))
+    unreadable(format!("the arguments have more than {MAX_VALUES} values; use fewer, or do it in several steps"))
 }
 
 fn cut_off() -> Read {
     unreadable(
-        "the answer was cut off by its length limit before the arguments were complete; make it shorter"
-            .to_owned(),
+        "the answer was cut off by its length limit before the arguments were complete; make it shorter".to_owned(),
     )
 }
 
@@ -193,21 +180,9 @@ mod tests {
                 Fate::CutOff,
                 "the arguments are not JSON: key must be a string at line 1 column 2; write them as one JSON object",
             ),
-            (
-                "[1]",
-                Fate::Whole,
-                "the arguments must be one JSON object, and this is a list",
-            ),
-            (
-                "7",
-                Fate::Whole,
-                "the arguments must be one JSON object, and this is a number",
-            ),
-            (
-                r#""read it""#,
-                Fate::Whole,
-                "the arguments must be one JSON object, and this is a text",
-            ),
+            ("[1]", Fate::Whole, "the arguments must be one JSON object, and this is a list"),
+            ("7", Fate::Whole, "the arguments must be one JSON object, and this is a number"),
+            (r#""read it""#, Fate::Whole, "the arguments must be one JSON object, and this is a text"),
             (
                 "{}",
                 Fate::TooLong,
@@ -220,10 +195,7 @@ mod tests {
             ),
         ] {
             let read = read(text.to_owned(), fate);
-            let expected = Read {
-                arguments: Arguments::Unreadable(expected.to_owned()),
-                written: "{}".to_owned(),
-            };
+            let expected = Read { arguments: Arguments::Unreadable(expected.to_owned()), written: "{}".to_owned() };
             assert_eq!(read, expected);
         }
     }

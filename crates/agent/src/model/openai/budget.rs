@@ -40,9 +40,6 @@ pub fn weight(value: &Value) -> usize {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
             Value::String(text) => text.len(),
             Value::Array(items) => items.iter().map(weight).sum(),
-            Value::Object(fields) => fields
-                .iter()
-                .map(|(name, value)| name.len() + VALUE + weight(value))
-                .sum(),
+            Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + VALUE + weight(value)).sum(),
         }
 }

@@ -142,14 +142,7 @@ impl Calls {
             let id = ids.take(&draft.id);
             let read = arguments::read(draft.arguments, fate);
             let sent = acceptable(&draft.name, offered);
-            made.push(make(
-                id,
-                draft.name,
-                sent,
-                read,
-                draft.extra,
-                draft.function,
-            ));
+            made.push(make(id, draft.name, sent, read, draft.extra, draft.function));
         }
         made
     }
@@ -173,10 +166,7 @@ impl Calls {
                 let draft = self.drafts.get(at)?;
                 (!draft.is_followed_by(piece)).then_some(Slot::Kept(at))
             }
-            None => self
-                .others
-                .contains(&piece.other()?)
-                .then_some(Slot::LeftOut),
+            None => self.others.contains(&piece.other()?).then_some(Slot::LeftOut),
         }
     }
 
@@ -184,10 +174,7 @@ impl Calls {
     fn begin(&mut self, piece: &Piece, budget: &mut Budget) -> Result<Slot, Broken> {
         if self.drafts.len() < MAX_CALLS {
             budget.take(CALL)?;
-            self.drafts.push(Draft {
-                index: piece.index,
-                ..Draft::default()
-            });
+            self.drafts.push(Draft { index: piece.index, ..Draft::default() });
             return Ok(Slot::Kept(self.drafts.len() - 1));
         }
         let is_kept_index = self.drafts.iter().any(|it| it.index == piece.index);
@@ -329,10 +316,7 @@ impl Draft {
     }
 
     fn says_nothing(&self) -> bool {
-        self.id.is_empty()
-            && self.name.is_empty()
-            && self.arguments.trim().is_empty()
-            && !self.is_too_long
+        self.id.is_empty() && self.name.is_empty() && self.arguments.trim().is_empty() && !self.is_too_long
     }
 }
 
@@ -355,14 +339,7 @@ pub fn make(
     call.insert("function".to_owned(), function.into());
     extra.finish(&mut call);
     let arguments = read.arguments;
-    (
-        Call {
-            id,
-            name,
-            arguments,
-        },
-        call.into(),
-    )
+    (Call { id, name, arguments }, call.into())
 }
 
 /// A name as it may stand in a request. Providers refuse a conversation in which a call has a name that no function could

@@ -144,10 +144,9 @@ impl Content {
         }
         let thought = match part.get_mut("thinking").map(Value::take) {
             Some(Value::String(text)) => text,
-            Some(Value::Array(pieces)) => pieces
-                .iter()
-                .filter_map(|piece| piece.get("text").and_then(Value::as_str))
-                .collect(),
+            Some(Value::Array(pieces)) => {
+                pieces.iter().filter_map(|piece| piece.get("text").and_then(Value::as_str)).collect()
+            }
             _ => return Ok(false),
         };
         budget.take(thought.len())?;
@@ -156,10 +155,7 @@ impl Content {
             budget.take(weight(&empty))?;
             parts.push(empty);
         }
-        if let Some(Value::String(text)) = parts
-            .last_mut()
-            .and_then(|last| last.pointer_mut("/thinking/0/text"))
-        {
+        if let Some(Value::String(text)) = parts.last_mut().and_then(|last| last.pointer_mut("/thinking/0/text")) {
             text.push_str(&thought);
         }
         Ok(!thought.is_empty())
@@ -180,15 +176,9 @@ fn lone_end(text: &str) -> Option<usize> {
     let begin = text.find(THINK).unwrap_or(text.len());
     let is_alone = |at: usize| {
         let (before, after) = (&text[..at], &text[at + END_OF_THINK.len()..]);
-        before.is_empty()
-            || before.ends_with(BREAKS)
-            || after.is_empty()
-            || after.starts_with(BREAKS)
+        before.is_empty() || before.ends_with(BREAKS) || after.is_empty() || after.starts_with(BREAKS)
     };
-    text[..begin]
-        .match_indices(END_OF_THINK)
-        .find(|(at, _)| is_alone(*at))
-        .map(|(at, _)| at + END_OF_THINK.len())
+    text[..begin].match_indices(END_OF_THINK).find(|(at, _)| is_alone(*at)).map(|(at, _)| at + END_OF_THINK.len())
 }
 
 /// Where thoughts end, now that there is this text.

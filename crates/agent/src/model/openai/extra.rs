@@ -139,8 +139,7 @@ fn join(last: &mut Map<String, Value>, next: &Map<String, Value>) -> Option<usiz
         _ => return None,
     };
     let is_same = |name: &str| last.get(name) == next.get(name);
-    let is_one = next.get("index").is_some_and(Value::is_u64)
-        && ["type", "index", "format"].into_iter().all(is_same);
+    let is_one = next.get("index").is_some_and(Value::is_u64) && ["type", "index", "format"].into_iter().all(is_same);
     // Once a block is signed, it is over.
     let signature = last.get("signature").and_then(Value::as_str);
     if !is_one || signature.is_some_and(|it| !it.is_empty()) {

@@ -92,9 +92,7 @@ fn check(answer: &Answer) {
         assert!(call.name.len() <= MAX_NAME);
         assert!(ids.insert(&call.id), "{} is there twice", call.id);
         assert_eq!(written["id"], call.id.as_str());
-        let arguments = written["function"]["arguments"]
-            .as_str()
-            .unwrap_or_default();
+        let arguments = written["function"]["arguments"].as_str().unwrap_or_default();
         let expected = match &call.arguments {
             Arguments::Object(fields) => Value::Object(fields.clone()),
             Arguments::Unreadable(why) => {

@@ -155,14 +155,7 @@ impl Gathering {
             calls.finish(stop == Stop::Length, &self.ids, &self.offered)
         };
         let (calls, written): (Vec<_>, Vec<_>) = made.into_iter().unzip();
-        Ok(Answer {
-            text,
-            calls_left_out: left_out,
-            stop,
-            usage: self.usage,
-            message: self.message(written),
-            calls,
-        })
+        Ok(Answer { text, calls_left_out: left_out, stop, usage: self.usage, message: self.message(written), calls })
     }
 
     fn add_choice(&mut self, mut choice: Map<String, Value>, listed: Listed) -> Result<(), Broken> {
@@ -282,13 +275,12 @@ fn stop(reason: &str, refusal: &str) -> Stop {
         return Stop::refused(refusal);
     }
     match reason.to_ascii_lowercase().as_str() {
-        "" | "stop" | "tool_calls" | "function_call" | "tool_use" | "end_turn" | "eos"
-        | "stop_sequence" => Stop::Finished,
+        "" | "stop" | "tool_calls" | "function_call" | "tool_use" | "end_turn" | "eos" | "stop_sequence" => {
+            Stop::Finished
+        }
         "length" | "max_tokens" | "model_length" => Stop::Length,
         "refusal" => Stop::refused(""),
-        "content_filter" | "safety" => {
-            Stop::Refused("the provider's content filter stopped the answer".to_owned())
-        }
+        "content_filter" | "safety" => Stop::Refused("the provider's content filter stopped the answer".to_owned()),
         _ => Stop::Other(reason.to_owned()),
     }
 }

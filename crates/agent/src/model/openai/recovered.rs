@@ -46,9 +46,7 @@ impl Offered {
             _ => Vec::new(),
         };
         let tools = tools.iter().map(|tool| (tool.name.clone(), texts(tool)));
-        Self {
-            tools: tools.collect(),
-        }
+        Self { tools: tools.collect() }
     }
 
     /// Whether a tool is.
@@ -129,10 +127,7 @@ fn from_json(block: &str) -> Option<Written> {
     let Some(Value::String(name)) = fields.remove("name") else {
         return None;
     };
-    let value = fields
-        .remove("arguments")
-        .or_else(|| fields.remove("parameters"))
-        .unwrap_or_default();
+    let value = fields.remove("arguments").or_else(|| fields.remove("parameters")).unwrap_or_default();
     let text = value.to_string();
     let read = arguments::of(value, text);
     Some(Written { name, read })
@@ -143,9 +138,7 @@ fn from_tags(block: &str, offered: &Offered) -> Option<Written> {
     if block.len() > MAX_ARGUMENTS || has_too_many_values(block.as_bytes()) {
         return None;
     }
-    let inner = block
-        .strip_prefix(FUNCTION)?
-        .strip_suffix(END_OF_FUNCTION)?;
+    let inner = block.strip_prefix(FUNCTION)?.strip_suffix(END_OF_FUNCTION)?;
     let (name, mut rest) = inner.split_once('>')?;
     let name = name.trim();
     let mut fields = Map::new();
@@ -158,32 +151,19 @@ fn from_tags(block: &str, offered: &Offered) -> Option<Written> {
         let (value, after) = after.split_once(END_OF_PARAMETER)?;
         let key = key.trim();
         let value = in_lines(value);
-        let value = if offered.is_text(name, key) {
-            value.into()
-        } else {
-            as_json(value)
-        };
+        let value = if offered.is_text(name, key) { value.into() } else { as_json(value) };
         fields.insert(key.to_owned(), value);
         rest = after;
     }
     let written = Value::Object(fields.clone()).to_string();
     let arguments = Arguments::Object(fields);
-    Some(Written {
-        name: name.to_owned(),
-        read: Read { arguments, written },
-    })
+    Some(Written { name: name.to_owned(), read: Read { arguments, written } })
 }
 
 /// A value in lines of its own is without the ends of those lines.
 fn in_lines(value: &str) -> &str {
-    let value = value
-        .strip_prefix("\r\n")
-        .or(value.strip_prefix('\n'))
-        .unwrap_or(value);
-    value
-        .strip_suffix("\r\n")
-        .or(value.strip_suffix('\n'))
-        .unwrap_or(value)
+    let value = value.strip_prefix("\r\n").or(value.strip_prefix('\n')).unwrap_or(value);
+    value.strip_suffix("\r\n").or(value.strip_suffix('\n')).unwrap_or(value)
 }
 
 /// What parses as anything but a text is that; all else is a text.

@@ -171,8 +171,5 @@ fn tool(tool: &OfferedTool) -> Value {
 /// How long to think, in the format's words. Anything else is for other formats, or for none.
 fn effort(thinking: &str) -> Option<&'static str> {
     let thinking = thinking.trim();
-    EFFORTS
-        .iter()
-        .find(|it| it.eq_ignore_ascii_case(thinking))
-        .copied()
+    EFFORTS.iter().find(|it| it.eq_ignore_ascii_case(thinking)).copied()
 }

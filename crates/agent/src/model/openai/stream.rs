@@ -18,11 +18,7 @@ pub struct Stream {
 impl Stream {
     /// From its beginning.
     pub fn new(gathering: Gathering) -> Self {
-        Self {
-            events: Events::default(),
-            gathering,
-            is_done: false,
-        }
+        Self { events: Events::default(), gathering, is_done: false }
     }
 
     fn add(&mut self, event: Event<Value>) -> Result<(), Broken> {
@@ -67,11 +63,7 @@ impl Reader for Stream {
                 Err(error) => return Err(error),
             }
         }
-        let end = if self.is_done {
-            End::Marked
-        } else {
-            End::Unmarked
-        };
+        let end = if self.is_done { End::Marked } else { End::Unmarked };
         self.gathering.finish(end)
     }
 }

@@ -19,22 +19,13 @@ const STREAMS: &[(&str, &str)] = &[
     ("deepseek", include_str!("fixtures/deepseek.sse")),
     ("gemini", include_str!("fixtures/gemini.sse")),
     ("llama-cpp", include_str!("fixtures/llama-cpp.sse")),
-    (
-        "llama-cpp-text-call",
-        include_str!("fixtures/llama-cpp-text-call.sse"),
-    ),
+    ("llama-cpp-text-call", include_str!("fixtures/llama-cpp-text-call.sse")),
     ("mistral", include_str!("fixtures/mistral.sse")),
     ("ollama", include_str!("fixtures/ollama.sse")),
     ("openai", include_str!("fixtures/openai.sse")),
-    (
-        "openai-refusal",
-        include_str!("fixtures/openai-refusal.sse"),
-    ),
+    ("openai-refusal", include_str!("fixtures/openai-refusal.sse")),
     ("openrouter", include_str!("fixtures/openrouter.sse")),
-    (
-        "openrouter-error",
-        include_str!("fixtures/openrouter-error.sse"),
-    ),
+    ("openrouter-error", include_str!("fixtures/openrouter-error.sse")),
     ("vllm", include_str!("fixtures/vllm.sse")),
 ];
 
@@ -115,9 +106,8 @@ fn a_stream_that_does_not_say_why_it_ends_is_believed_where_it_can_be() {
     let open = delta(
         &json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "read_file", "arguments": "{\"pa"}}]}),
     );
-    let whole = delta(
-        &json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "list_packs", "arguments": "{}"}}]}),
-    );
+    let whole =
+        delta(&json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "list_packs", "arguments": "{}"}}]}));
     for (stream, expected) in [
         (chunks(std::slice::from_ref(&said)), Ok(Stop::Finished)),
         (chunks(&[said.clone(), whole]), Ok(Stop::Finished)),
@@ -127,25 +117,14 @@ fn a_stream_that_does_not_say_why_it_ends_is_believed_where_it_can_be() {
         (chunks(&[end("max_tokens")]), Ok(Stop::Length)),
         (chunks(&[end("TOOL_CALLS")]), Ok(Stop::Finished)),
         (chunks(&[end("function_call")]), Ok(Stop::Finished)),
-        (
-            chunks(&[end("recitation")]),
-            Ok(Stop::Other("recitation".to_owned())),
-        ),
+        (chunks(&[end("recitation")]), Ok(Stop::Other("recitation".to_owned()))),
         (
             chunks(&[end("content_filter")]),
-            Ok(Stop::Refused(
-                "the provider's content filter stopped the answer".to_owned(),
-            )),
+            Ok(Stop::Refused("the provider's content filter stopped the answer".to_owned())),
         ),
         // Half an event after the last word.
-        (
-            chunks(&[said.clone(), end("stop")]) + "data: {\"cho",
-            Ok(Stop::Finished),
-        ),
-        (
-            chunks(std::slice::from_ref(&said)) + "data: {\"cho",
-            Err(Broken::CutOff),
-        ),
+        (chunks(&[said.clone(), end("stop")]) + "data: {\"cho", Ok(Stop::Finished)),
+        (chunks(std::slice::from_ref(&said)) + "data: {\"cho", Err(Broken::CutOff)),
         (chunks(&[said, open]), Err(Broken::CutOff)),
         (chunks(&[role]), Err(Broken::CutOff)),
         ("data: [DONE]\n\n".to_owned(), Err(Broken::CutOff)),
@@ -161,34 +140,14 @@ fn a_stream_that_does_not_say_why_it_ends_is_believed_where_it_can_be() {
 fn what_is_no_answer_says_so() {
     let unreadable = |why: &str| Broken::Unreadable(why.to_owned());
     for (shape, body, expected) in [
-        (
-            Shape::Stream,
-            "data: 7\n\n",
-            unreadable("a part of it is not an object"),
-        ),
-        (
-            Shape::Stream,
-            "data: []\n\n",
-            unreadable("a list is no part of an answer"),
-        ),
-        (
-            Shape::Stream,
-            "data: {]\n\n",
-            unreadable("key must be a string at line 1 column 2"),
-        ),
+        (Shape::Stream, "data: 7\n\n", unreadable("a part of it is not an object")),
+        (Shape::Stream, "data: []\n\n", unreadable("a list is no part of an answer")),
+        (Shape::Stream, "data: {]\n\n", unreadable("key must be a string at line 1 column 2")),
         (Shape::Whole, "{}", unreadable("it has no choice")),
-        (
-            Shape::Whole,
-            r#"{"choices": []}"#,
-            unreadable("it has no choice"),
-        ),
+        (Shape::Whole, r#"{"choices": []}"#, unreadable("it has no choice")),
         (Shape::Whole, r#"{"choices": ["#, Broken::CutOff),
         (Shape::Whole, "", Broken::CutOff),
-        (
-            Shape::Whole,
-            "<html>",
-            unreadable("expected value at line 1 column 1"),
-        ),
+        (Shape::Whole, "<html>", unreadable("expected value at line 1 column 1")),
     ] {
         assert_eq!(read(shape, body), Err(expected), "{body}");
     }
@@ -217,9 +176,7 @@ fn the_form_of_an_answer_shows() {
 fn values_are_bounded_in_number() {
     let many = format!("[{}0]", "0,".repeat(1 << 20));
     let chunk = format!(r#"{{"choices":[{{"message":{{"content":"Hi","more":{many}}}}}]}}"#);
-    let unreadable = Err(Broken::Unreadable(
-        "it has more than 65536 values".to_owned(),
-    ));
+    let unreadable = Err(Broken::Unreadable("it has more than 65536 values".to_owned()));
     assert_eq!(read(Shape::Whole, &chunk), unreadable);
     let stream = format!("data: {chunk}\n\ndata: [DONE]\n\n");
     assert_eq!(read(Shape::Stream, &stream), unreadable);
@@ -235,8 +192,7 @@ fn values_are_bounded_in_number() {
 
 #[test]
 fn half_a_character_spoils_no_answer() {
-    let chunk =
-        r#"{"choices":[{"index":0,"delta":{"content":"a\ud83d b"},"finish_reason":"stop"}]}"#;
+    let chunk = r#"{"choices":[{"index":0,"delta":{"content":"a\ud83d b"},"finish_reason":"stop"}]}"#;
     let expected = Ok("a\u{fffd} b".to_owned());
     let text = |shape, body: &str| read(shape, body).map(|it| it.text);
     assert_eq!(text(Shape::Whole, chunk), expected);

@@ -31,22 +31,14 @@ fn counted(usage: &Value) -> Option<Usage> {
         // DeepSeek.
         .or_else(|| number("prompt_cache_hit_tokens"));
     let input = input.unwrap_or(0);
-    Some(Usage {
-        input,
-        cached: cached.unwrap_or(0).min(input),
-        output: output.unwrap_or(0),
-    })
+    Some(Usage { input, cached: cached.unwrap_or(0).min(input), output: output.unwrap_or(0) })
 }
 
 /// As llama.cpp has it where it is not asked: what it read is beside what it found in its cache.
 fn timed(timings: &Value) -> Option<Usage> {
     let number = |name: &str| timings.get(name).and_then(number);
     let cached = number("cache_n").unwrap_or(0);
-    Some(Usage {
-        input: number("prompt_n")?.saturating_add(cached),
-        cached,
-        output: number("predicted_n")?,
-    })
+    Some(Usage { input: number("prompt_n")?.saturating_add(cached), cached, output: number("predicted_n")? })
 }
 
 /// A count; some write it with a point.
@@ -63,13 +55,7 @@ mod tests {
 
     #[test]
     fn usage_is_found_where_servers_say_it() {
-        let usage = |input, cached, output| {
-            Some(Usage {
-                input,
-                cached,
-                output,
-            })
-        };
+        let usage = |input, cached, output| Some(Usage { input, cached, output });
         for (chunk, expected) in [
             (
                 json!({"usage": {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}}}),
@@ -83,26 +69,11 @@ mod tests {
                 json!({"usage": {"prompt_tokens": 10.0, "completion_tokens": null, "prompt_tokens_details": null}}),
                 usage(10, 0, 0),
             ),
-            (
-                json!({"usage": {"input_tokens": 3, "output_tokens": 4}}),
-                usage(3, 0, 4),
-            ),
-            (
-                json!({"usage": {"prompt_tokens": 1, "prompt_cache_hit_tokens": 9}}),
-                usage(1, 1, 0),
-            ),
-            (
-                json!({"usage": null, "timings": {"prompt_n": 5, "cache_n": 7, "predicted_n": 9}}),
-                usage(12, 7, 9),
-            ),
-            (
-                json!({"x_groq": {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}}),
-                usage(1, 0, 2),
-            ),
-            (
-                json!({"choices": [{"usage": {"prompt_tokens": 1, "completion_tokens": 2}}]}),
-                usage(1, 0, 2),
-            ),
+            (json!({"usage": {"input_tokens": 3, "output_tokens": 4}}), usage(3, 0, 4)),
+            (json!({"usage": {"prompt_tokens": 1, "prompt_cache_hit_tokens": 9}}), usage(1, 1, 0)),
+            (json!({"usage": null, "timings": {"prompt_n": 5, "cache_n": 7, "predicted_n": 9}}), usage(12, 7, 9)),
+            (json!({"x_groq": {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}}), usage(1, 0, 2)),
+            (json!({"choices": [{"usage": {"prompt_tokens": 1, "completion_tokens": 2}}]}), usage(1, 0, 2)),
             (json!({"usage": {"prompt_tokens": -1}}), None),
             (json!({"usage": {"prompt_tokens": 1e300}}), None),
             (json!({"usage": {"total_tokens": 7}}), None),

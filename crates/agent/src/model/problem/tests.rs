@@ -16,18 +16,8 @@ fn what_servers_say_is_told_with_what_helps() {
             Remedy::Shorten,
             "400: Too long.",
         ),
-        (
-            401,
-            r#"{"error":{"message":"Bad key.","code":"invalid_api_key"}}"#,
-            Remedy::None,
-            "401: Bad key.",
-        ),
-        (
-            429,
-            r#"{"error":{"message":"Slow down.","code":"rate_limit_exceeded"}}"#,
-            Remedy::Retry,
-            "429: Slow down.",
-        ),
+        (401, r#"{"error":{"message":"Bad key.","code":"invalid_api_key"}}"#, Remedy::None, "401: Bad key."),
+        (429, r#"{"error":{"message":"Slow down.","code":"rate_limit_exceeded"}}"#, Remedy::Retry, "429: Slow down."),
         (
             429,
             r#"{"error":{"message":"Pay first.","type":"insufficient_quota","code":"insufficient_quota"}}"#,
@@ -113,25 +103,10 @@ fn what_servers_say_is_told_with_what_helps() {
             Remedy::Shorten,
             "400: Provider returned error: prompt is too long: 9 > 8",
         ),
-        (
-            402,
-            r#"{"error":{"message":"No credits","code":402}}"#,
-            Remedy::None,
-            "402: No credits",
-        ),
+        (402, r#"{"error":{"message":"No credits","code":402}}"#, Remedy::None, "402: No credits"),
         // The bridge.
-        (
-            429,
-            r#"{"code":"budget","message":"All tokens are used"}"#,
-            Remedy::None,
-            "429: All tokens are used",
-        ),
-        (
-            429,
-            r#"{"code":"rate","message":"Too often"}"#,
-            Remedy::Retry,
-            "429: Too often",
-        ),
+        (429, r#"{"code":"budget","message":"All tokens are used"}"#, Remedy::None, "429: All tokens are used"),
+        (429, r#"{"code":"rate","message":"Too often"}"#, Remedy::Retry, "429: Too often"),
         // Anthropic.
         (
             400,
@@ -184,40 +159,19 @@ fn what_servers_say_is_told_with_what_helps() {
         (529, "{}", Remedy::Retry, "529"),
         (500, "null", Remedy::Retry, "500: Internal Server Error"),
         (429, r#"{"message":"slowly"}"#, Remedy::Retry, "429: slowly"),
-        (
-            302,
-            r#"{"error":{"message":{}}}"#,
-            Remedy::None,
-            "302: Found",
-        ),
+        (302, r#"{"error":{"message":{}}}"#, Remedy::None, "302: Found"),
         (413, "<html>", Remedy::Shorten, "413: Payload Too Large"),
-        (
-            502,
-            "<html>\n<head><TITLE>502 Bad\n Gateway</TITLE></head></html>",
-            Remedy::Retry,
-            "502: 502 Bad Gateway",
-        ),
+        (502, "<html>\n<head><TITLE>502 Bad\n Gateway</TITLE></head></html>", Remedy::Retry, "502: 502 Bad Gateway"),
         (504, "<html><title>ö", Remedy::Retry, "504: Gateway Timeout"),
-        (
-            500,
-            "no\u{7} \u{1b}[1mhealthy\u{1b}[0m\r\nupstream",
-            Remedy::Retry,
-            "500: no [1mhealthy [0m upstream",
-        ),
+        (500, "no\u{7} \u{1b}[1mhealthy\u{1b}[0m\r\nupstream", Remedy::Retry, "500: no [1mhealthy [0m upstream"),
         (400, &long, Remedy::None, &format!("400: {told}")),
         (418, "\u{0}\u{1}", Remedy::None, "418: I'm a teapot"),
     ] {
-        let expected = Problem {
-            remedy,
-            message: format!("the model's endpoint answered {message}"),
-        };
+        let expected = Problem { remedy, message: format!("the model's endpoint answered {message}") };
         assert_eq!(of(status, body.as_bytes()), expected, "{body}");
     }
     let problem = of(500, b"\xff\xfe");
-    assert_eq!(
-        problem.message,
-        "the model's endpoint answered 500: \u{fffd}\u{fffd}"
-    );
+    assert_eq!(problem.message, "the model's endpoint answered 500: \u{fffd}\u{fffd}");
 }
 
 #[test]
@@ -229,11 +183,7 @@ fn an_error_in_an_answer_has_a_remedy_and_a_sentence() {
         ("timeout_error", "Too late", Remedy::Retry),
         ("a_new_error", "Who knows", Remedy::Retry),
         ("invalid_request_error", "No", Remedy::None),
-        (
-            "invalid_request_error",
-            "Prompt is too long",
-            Remedy::Shorten,
-        ),
+        ("invalid_request_error", "Prompt is too long", Remedy::Shorten),
         ("authentication_error", "Who", Remedy::None),
         ("permission_error", "Not you", Remedy::None),
         ("not_found_error", "Nobody", Remedy::None),
@@ -259,10 +209,7 @@ fn an_error_in_an_answer_has_a_remedy_and_a_sentence() {
 
 #[test]
 fn a_line_is_cut_at_a_character() {
-    assert_eq!(
-        line(&"ü".repeat(4000), 500),
-        format!("{}…", "ü".repeat(500))
-    );
+    assert_eq!(line(&"ü".repeat(4000), 500), format!("{}…", "ü".repeat(500)));
     let exact = "x".repeat(500);
     assert_eq!(line(&exact, 500), exact);
     assert_eq!(line(" a\r\n\tb\u{7} ", 500), "a b");
@@ -271,9 +218,6 @@ fn a_line_is_cut_at_a_character() {
 #[test]
 fn a_body_that_is_too_large_is_not_read_to_its_end() {
     let body = format!(r#"{{"error":{{"message":"{}"}}}}"#, "x".repeat(MAX_BODY));
-    let expected = format!(
-        r#"the model's endpoint answered 500: {{"error":{{"message":"{}…"#,
-        "x".repeat(479)
-    );
+    let expected = format!(r#"the model's endpoint answered 500: {{"error":{{"message":"{}…"#, "x".repeat(479));
     assert_eq!(of(500, body.as_bytes()).message, expected);
 }

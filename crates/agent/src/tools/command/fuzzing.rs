@@ -13,16 +13,7 @@ pub fn command_output(data: &[u8]) {
     let most = usize::from(u16::from_le_bytes(*room));
     let streams = String::from_utf8_lossy(streams);
     let (stdout, stderr) = streams.split_once('\0').unwrap_or((&streams, ""));
-    let told = shown(
-        &Ended {
-            exit_code: 1,
-            stdout,
-            stderr,
-            timed_out: true,
-            truncated: true,
-        },
-        most,
-    );
+    let told = shown(&Ended { exit_code: 1, stdout, stderr, timed_out: true, truncated: true }, most);
     assert!(told.len() <= most, "{} bytes of {most}", told.len());
     assert!(!told.chars().any(unseen), "{told:?}");
     let clean = plain(stdout);

@@ -20,11 +20,7 @@ pub enum Commands {
 impl Commands {
     /// Whether the run of this view has them.
     pub fn of(view: &AgentView) -> Self {
-        if view.tools.iter().any(|tool| tool.name == EXECUTE_COMMAND) {
-            Self::Offered
-        } else {
-            Self::NotOffered
-        }
+        if view.tools.iter().any(|tool| tool.name == EXECUTE_COMMAND) { Self::Offered } else { Self::NotOffered }
     }
 }
 
@@ -54,8 +50,7 @@ impl Writing {
 
 /// Whether the tools write to a root, where they write in these places.
 pub(crate) fn is_written(root: &Root, places: &[&str]) -> bool {
-    plain(&root.path)
-        .is_ok_and(|parts| Writing::of(root, &joined(&parts), &made_plain(places)) == Writing::Yes)
+    plain(&root.path).is_ok_and(|parts| Writing::of(root, &joined(&parts), &made_plain(places)) == Writing::Yes)
 }
 
 /// The places as roots have them.

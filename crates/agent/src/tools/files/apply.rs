@@ -60,14 +60,8 @@ pub enum EditError {
         "edit {edit}: old_string is there {count} times (lines {}); add lines around it so that it is there once, or set replace_all",
         lines(.places, *.count)
     )]
-    Ambiguous {
-        edit: usize,
-        count: usize,
-        places: Vec<usize>,
-    },
-    #[error(
-        "edit {0}: these are too many edits for a file of this size; make them in several calls"
-    )]
+    Ambiguous { edit: usize, count: usize, places: Vec<usize> },
+    #[error("edit {0}: these are too many edits for a file of this size; make them in several calls")]
     TooMuch(usize),
     #[error("edit {0}: the file would have more than {MOST_WRITTEN} bytes")]
     TooLarge(usize),
@@ -92,11 +86,7 @@ pub fn apply(bytes: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>, EditError> {
 }
 
 /// As [`apply`], and tells of each change.
-pub fn apply_with(
-    bytes: &[u8],
-    edits: &[Edit<'_>],
-    tell: &mut dyn FnMut(Change),
-) -> Result<Vec<u8>, EditError> {
+pub fn apply_with(bytes: &[u8], edits: &[Edit<'_>], tell: &mut dyn FnMut(Change)) -> Result<Vec<u8>, EditError> {
     apply_within(MOST_WORK, bytes, edits, tell)
 }
 
@@ -121,18 +111,10 @@ fn apply_within(
             return Err(EditError::NotFound { edit: number, hint });
         };
         if found.count > 1 && edit.scope == Scope::Once {
-            return Err(EditError::Ambiguous {
-                edit: number,
-                count: found.count,
-                places: found.lines(&current),
-            });
+            return Err(EditError::Ambiguous { edit: number, count: found.count, places: found.lines(&current) });
         }
         let size = current.len() - found.count * edit.old.len();
-        let size = edit
-            .new
-            .len()
-            .checked_mul(found.count)
-            .map(|new| size.saturating_add(new));
+        let size = edit.new.len().checked_mul(found.count).map(|new| size.saturating_add(new));
         let Some(size) = size.filter(|size| *size <= MOST_WRITTEN) else {
             return Err(EditError::TooLarge(number));
         };
@@ -179,11 +161,7 @@ impl Found {
             Some(next + find(&bytes[next..], old)?)
         });
         let Some(second) = second else {
-            return Self {
-                first,
-                count: usize::from(first.is_some()),
-                places: first.into_iter().collect(),
-            };
+            return Self { first, count: usize::from(first.is_some()), places: first.into_iter().collect() };
         };
         let mut found = Self::all(bytes, old);
         if found.count == 1 {
@@ -202,11 +180,7 @@ impl Found {
                 places.push(place);
             }
         }
-        Self {
-            first: places.first().copied(),
-            count,
-            places,
-        }
+        Self { first: places.first().copied(), count, places }
     }
 
     fn lines(&self, bytes: &[u8]) -> Vec<usize> {
@@ -264,11 +238,7 @@ fn change(before: &[u8], after: &[u8], edit: &Edit<'_>, first: usize, count: usi
     let (old_end, new_end) = (first + edit.old.len(), first + edit.new.len());
     let is_whole = |text: &str| text.ends_with('\n') || text.is_empty() && first == start;
     // Whole lines for whole lines need nothing after them; all else is shown with the rest of its line.
-    let excerpt = if is_whole(edit.old) && is_whole(edit.new) {
-        exactly
-    } else {
-        to_line_end
-    };
+    let excerpt = if is_whole(edit.old) && is_whole(edit.new) { exactly } else { to_line_end };
     Change {
         line: line_at(before, first),
         count,

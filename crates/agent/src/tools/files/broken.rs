@@ -36,10 +36,7 @@ impl Unbroken {
         let same = text.bytes().zip(whole.bytes());
         let first = same.take_while(|(one, other)| one == other).count();
         let bracket = text.as_bytes()[..first].last().copied();
-        (whole.len() < text.len()).then(|| Self {
-            text: whole,
-            bracket: bracket.map_or('<', char::from),
-        })
+        (whole.len() < text.len()).then(|| Self { text: whole, bracket: bracket.map_or('<', char::from) })
     }
 }
 
@@ -56,19 +53,13 @@ mod tests {
             ("<  tools>", None),
             ("< tools >", None),
             ("< tools>", Some(("<tools>", '<'))),
-            (
-                "a\n< tools>x< /tools>\n",
-                Some(("a\n<tools>x</tools>\n", '<')),
-            ),
+            ("a\n< tools>x< /tools>\n", Some(("a\n<tools>x</tools>\n", '<'))),
             ("< b>[ /INST]< 1", Some(("< b>[/INST]< 1", '['))),
             ("€< |im_start|>€", Some(("€<|im_start|>€", '<'))),
             ("< < s>", Some(("< <s>", '<'))),
         ];
         for (text, expected) in cases {
-            let expected = expected.map(|(text, bracket)| Unbroken {
-                text: text.to_owned(),
-                bracket,
-            });
+            let expected = expected.map(|(text, bracket)| Unbroken { text: text.to_owned(), bracket });
             assert_eq!(Unbroken::of(text), expected, "{text}");
         }
     }

@@ -48,17 +48,10 @@ struct Wanted<'a> {
 ///
 /// # Errors
 /// As for writing; when a text is not there, or more often than once; when the file changed meanwhile.
-pub fn edit_file(
-    roots: &Roots,
-    given: &Map<String, Value>,
-    most: usize,
-) -> Result<String, ToolError> {
+pub fn edit_file(roots: &Roots, given: &Map<String, Value>, most: usize) -> Result<String, ToolError> {
     let wanted: Arguments<'_> = arguments(given)?;
     if wanted.edits.is_empty() || wanted.edits.len() > MOST_EDITS {
-        return Err(ToolError(format!(
-            "there are {} edits; give 1 to {MOST_EDITS}",
-            wanted.edits.len()
-        )));
+        return Err(ToolError(format!("there are {} edits; give 1 to {MOST_EDITS}", wanted.edits.len())));
     }
     let edits: Vec<Edit<'_>> = wanted.edits.iter().map(Wanted::as_edit).collect();
     let place = writable(roots, &wanted.path)?;
@@ -78,10 +71,7 @@ pub fn edit_file(
     // Where the old text had it, the file did.
     let is_new = |edit: &&Edit<'_>| Unbroken::of(edit.old).is_none();
     let notes = edits.iter().filter(is_new);
-    let note = notes
-        .map(|edit| broken::note("new_string", edit.new))
-        .find(|note| !note.is_empty())
-        .unwrap_or_default();
+    let note = notes.map(|edit| broken::note("new_string", edit.new)).find(|note| !note.is_empty()).unwrap_or_default();
     let mut answer = summary(&place, &changes, most.saturating_sub(note.len()));
     answer.push_str(&note);
     Ok(answer)
@@ -103,20 +93,13 @@ impl Wanted<'_> {
 /// The file to edit, which must be there.
 fn look<'p>(place: &'p Place<'_>) -> Result<Target<'p>, ToolError> {
     let Some((names, name)) = place.split() else {
-        return Err(ToolError(format!(
-            "{} cannot be edited: it is one of your roots",
-            place.shown
-        )));
+        return Err(ToolError(format!("{} cannot be edited: it is one of your roots", place.shown)));
     };
-    let directory = place
-        .open_names(&names, OFlags::PATH | OFlags::DIRECTORY)
-        .map_err(|error| failure::writing(place, &error))?;
+    let directory =
+        place.open_names(&names, OFlags::PATH | OFlags::DIRECTORY).map_err(|error| failure::writing(place, &error))?;
     let target = Target::look(place, directory, name)?;
     if target.existing.is_none() {
-        return Err(ToolError(format!(
-            "{} does not exist; use {WRITE_FILE} to create it",
-            place.shown
-        )));
+        return Err(ToolError(format!("{} does not exist; use {WRITE_FILE} to create it", place.shown)));
     }
     Ok(target)
 }

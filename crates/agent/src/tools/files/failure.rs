@@ -28,12 +28,12 @@ fn sentence(place: &Place<'_>, error: &io::Error, verb: &str) -> ToolError {
         Some(Errno::NOTDIR) => {
             format!("cannot {verb} {path}: something on the way to it is a file, not a directory")
         }
-        Some(Errno::XDEV) if place.stays() => format!(
-            "cannot {verb} {path}: it lies on a mount, or behind a link, that is not a part of {root}"
-        ),
-        Some(Errno::XDEV) => format!(
-            "cannot {verb} {path}: a link on the way leads out of {root}, and such links are not followed"
-        ),
+        Some(Errno::XDEV) if place.stays() => {
+            format!("cannot {verb} {path}: it lies on a mount, or behind a link, that is not a part of {root}")
+        }
+        Some(Errno::XDEV) => {
+            format!("cannot {verb} {path}: a link on the way leads out of {root}, and such links are not followed")
+        }
         Some(Errno::LOOP) => format!(
             "cannot {verb} {path}: a link on the way leads nowhere, in a circle, or to a place that is not opened by links"
         ),
@@ -41,15 +41,15 @@ fn sentence(place: &Place<'_>, error: &io::Error, verb: &str) -> ToolError {
             format!("you are not permitted to {verb} {path}")
         }
         Some(Errno::ROFS) => format!("cannot write {path}: it is on a read-only mount"),
-        Some(Errno::NOSPC) => format!(
-            "cannot write {path}: no space is left there; remove files that you no longer need"
-        ),
-        Some(Errno::DQUOT) => format!(
-            "cannot write {path}: the quota there is used up; remove files that you no longer need"
-        ),
-        Some(Errno::NAMETOOLONG) => format!(
-            "cannot {verb} {path}: the path, or a name in it, is longer than the file system allows"
-        ),
+        Some(Errno::NOSPC) => {
+            format!("cannot write {path}: no space is left there; remove files that you no longer need")
+        }
+        Some(Errno::DQUOT) => {
+            format!("cannot write {path}: the quota there is used up; remove files that you no longer need")
+        }
+        Some(Errno::NAMETOOLONG) => {
+            format!("cannot {verb} {path}: the path, or a name in it, is longer than the file system allows")
+        }
         Some(Errno::ISDIR) => format!("{path} is a directory"),
         Some(Errno::NXIO) => format!("{path} is a socket or a device, not a regular file"),
         Some(Errno::BUSY) => format!("cannot write {path}: it is a mount of its own"),

@@ -161,10 +161,8 @@ impl World {
     }
 
     fn roots(&self) -> [Root; 2] {
-        [("in", true), ("skills", false)].map(|(name, writable)| Root {
-            path: format!("{}/{name}", self.0.display()),
-            writable,
-        })
+        [("in", true), ("skills", false)]
+            .map(|(name, writable)| Root { path: format!("{}/{name}", self.0.display()), writable })
     }
 
     fn place(&self, arguments: &mut Map<String, Value>) {
@@ -175,12 +173,7 @@ impl World {
         }
     }
 
-    fn call(
-        &self,
-        name: &[u8],
-        roots: &Roots,
-        arguments: &Map<String, Value>,
-    ) -> Option<Result<String, ToolError>> {
+    fn call(&self, name: &[u8], roots: &Roots, arguments: &Map<String, Value>) -> Option<Result<String, ToolError>> {
         Some(match name {
             b"read_file" => read_file(roots, arguments, MOST_ANSWER),
             b"write_file" => write_file(roots, arguments, MOST_ANSWER),
@@ -192,10 +185,12 @@ impl World {
     }
 
     fn skills(&self) -> Vec<SkillPlan> {
-        let skill = |source: Value| json!({ "source": source, "directory": format!("{}/skills/one", self.0.display()) });
+        let skill =
+            |source: Value| json!({ "source": source, "directory": format!("{}/skills/one", self.0.display()) });
         let digest = SkillContents::new(TEXT.as_bytes()).digest().ok();
         let other = SkillContents::new(b"").digest().ok();
-        let pack = |pack: &str, digest| json!({ "kind": "pack", "pack": pack, "skill": "one", "digest": digest, "bytes": 6 });
+        let pack =
+            |pack: &str, digest| json!({ "kind": "pack", "pack": pack, "skill": "one", "digest": digest, "bytes": 6 });
         let skills = json!([
             skill(pack("a", digest)),
             skill(pack("b", other)),
@@ -222,9 +217,7 @@ impl World {
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort_unstable();
     names
 }

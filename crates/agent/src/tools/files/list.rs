@@ -35,11 +35,7 @@ struct Arguments<'a> {
 ///
 /// # Errors
 /// For what is no directory, is not there, or lies outside of the roots.
-pub fn list_directory(
-    roots: &Roots,
-    given: &Map<String, Value>,
-    most: usize,
-) -> Result<String, ToolError> {
+pub fn list_directory(roots: &Roots, given: &Map<String, Value>, most: usize) -> Result<String, ToolError> {
     let wanted: Arguments<'_> = arguments(given)?;
     let named = roots.named(&wanted.path)?;
     let Some(place) = roots.place(&named) else {
@@ -51,10 +47,8 @@ pub fn list_directory(
     }
     let listing = entries(&place)?;
     for entry in &listing.entries {
-        let inside = Named {
-            path: format!("{}/{}", named.path, String::from_utf8_lossy(&entry.name)),
-            ends_in_slash: false,
-        };
+        let inside =
+            Named { path: format!("{}/{}", named.path, String::from_utf8_lossy(&entry.name)), ends_in_slash: false };
         // What is closed is not shown either, and what is a root was.
         let is_open = roots.place(&inside).is_some();
         if !named.is_root_of_all() || is_open && roots.below(&inside).is_empty() {
@@ -118,10 +112,7 @@ pub(crate) fn entries(place: &Place<'_>) -> Result<Listing, ToolError> {
     }
     Ok(Listing {
         more: counted.saturating_sub(MOST_ENTRIES),
-        entries: kept
-            .into_iter()
-            .map(|((_, name), kind)| Entry { name, kind })
-            .collect(),
+        entries: kept.into_iter().map(|((_, name), kind)| Entry { name, kind }).collect(),
         uncounted,
         directory,
     })
@@ -130,10 +121,7 @@ pub(crate) fn entries(place: &Place<'_>) -> Result<Listing, ToolError> {
 fn not_a_directory(place: &Place<'_>) -> ToolError {
     match place.open(OFlags::PATH).map(rustix::fs::fstat) {
         Ok(Ok(stat)) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
-            ToolError(format!(
-                "{} is a file; use {READ_FILE} to read it",
-                place.shown
-            ))
+            ToolError(format!("{} is a file; use {READ_FILE} to read it", place.shown))
         }
         _ => ToolError(format!("{} is not a directory", place.shown)),
     }
@@ -153,17 +141,15 @@ impl Entry {
                 Some((_, size)) => format!("file {size} {name}"),
                 None => format!("file ? {name}"),
             },
-            FileType::Symlink => {
-                match rustix::fs::readlinkat(directory, self.name.as_slice(), Vec::new()) {
-                    Ok(target) => {
-                        let target = escaped(target.to_bytes());
-                        let cut = super::start(&target, MOST_TARGET);
-                        let more = if cut.len() < target.len() { "…" } else { "" };
-                        format!("link - {name} -> {cut}{more}")
-                    }
-                    Err(_) => format!("link - {name} -> ?"),
+            FileType::Symlink => match rustix::fs::readlinkat(directory, self.name.as_slice(), Vec::new()) {
+                Ok(target) => {
+                    let target = escaped(target.to_bytes());
+                    let cut = super::start(&target, MOST_TARGET);
+                    let more = if cut.len() < target.len() { "…" } else { "" };
+                    format!("link - {name} -> {cut}{more}")
                 }
-            }
+                Err(_) => format!("link - {name} -> ?"),
+            },
             _ => format!("other - {name}"),
         }
     }
@@ -194,12 +180,7 @@ struct Lines {
 
 impl Lines {
     fn new(most: usize) -> Self {
-        Self {
-            text: String::new(),
-            most: most.saturating_sub(NOTE),
-            left_out: 0,
-            uncounted: false,
-        }
+        Self { text: String::new(), most: most.saturating_sub(NOTE), left_out: 0, uncounted: false }
     }
 
     /// The roots at or below a path that is in none; `None` where there are none.
@@ -215,18 +196,10 @@ impl Lines {
             if root.shown == "/" {
                 continue;
             }
-            let Some(stat) = root
-                .open(OFlags::PATH)
-                .ok()
-                .and_then(|file| rustix::fs::fstat(file).ok())
-            else {
+            let Some(stat) = root.open(OFlags::PATH).ok().and_then(|file| rustix::fs::fstat(file).ok()) else {
                 continue;
             };
-            let rights = if root.is_writable() {
-                "writable"
-            } else {
-                "read-only"
-            };
+            let rights = if root.is_writable() { "writable" } else { "read-only" };
             let path = &root.shown;
             self.push(&match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => format!("dir - {path} ({rights})"),

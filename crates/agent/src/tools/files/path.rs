@@ -22,19 +22,10 @@ pub(super) struct Named {
 impl Named {
     pub(super) fn parse(path: &str) -> Result<Self, ToolError> {
         if path.is_empty() {
-            return Err(ToolError(
-                "the path is empty; name a file or a directory".to_owned(),
-            ));
+            return Err(ToolError("the path is empty; name a file or a directory".to_owned()));
         }
-        let absolute = if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            format!("{}/{path}", place::WORKSPACE)
-        };
-        Ok(Self {
-            path: joined(&plain(&absolute)?),
-            ends_in_slash: path.ends_with('/'),
-        })
+        let absolute = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", place::WORKSPACE) };
+        Ok(Self { path: joined(&plain(&absolute)?), ends_in_slash: path.ends_with('/') })
     }
 
     pub(super) fn is_root_of_all(&self) -> bool {
@@ -52,15 +43,10 @@ impl Named {
 /// The names on the way along an absolute path. `..` goes up, and stops at the top.
 pub(super) fn plain(path: &str) -> Result<Vec<&str>, ToolError> {
     if path.len() > MOST_PATH {
-        return Err(ToolError(format!(
-            "the path has {} bytes; a path has at most {MOST_PATH}",
-            path.len()
-        )));
+        return Err(ToolError(format!("the path has {} bytes; a path has at most {MOST_PATH}", path.len())));
     }
     if path.contains('\0') {
-        return Err(ToolError(
-            "the path has a NUL byte in it, which no path can have".to_owned(),
-        ));
+        return Err(ToolError("the path has a NUL byte in it, which no path can have".to_owned()));
     }
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -81,8 +67,7 @@ pub(super) fn joined(parts: &[&str]) -> String {
 
 /// Whether `path` is `directory` or below it, both plain.
 pub(super) fn holds(directory: &str, path: &str) -> bool {
-    path.strip_prefix(directory)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A path or a name in a message: on one line, and not too long.

@@ -29,10 +29,7 @@ pub struct Bounds {
     pub counted: u64,
 }
 
-const BOUNDS: Bounds = Bounds {
-    scanned: 256 << 20,
-    counted: 8 << 20,
-};
+const BOUNDS: Bounds = Bounds { scanned: 256 << 20, counted: 8 << 20 };
 /// Bytes that are read at a time.
 const CHUNK: usize = 32 << 10;
 /// Bytes of an answer that are kept for what is said about it.
@@ -58,20 +55,12 @@ struct Arguments<'a> {
 ///
 /// # Errors
 /// For what is no regular file or no text, is not there, or lies outside of the roots.
-pub fn read_file(
-    roots: &Roots,
-    given: &Map<String, Value>,
-    most: usize,
-) -> Result<String, ToolError> {
+pub fn read_file(roots: &Roots, given: &Map<String, Value>, most: usize) -> Result<String, ToolError> {
     let wanted: Arguments<'_> = arguments(given)?;
     let place = roots.find(&wanted.path)?;
     let page = read_page(
         &place,
-        Wanted {
-            offset: wanted.offset.unwrap_or(1),
-            limit: wanted.limit.unwrap_or(u64::MAX),
-            most,
-        },
+        Wanted { offset: wanted.offset.unwrap_or(1), limit: wanted.limit.unwrap_or(u64::MAX), most },
     )?;
     Ok(page.into_text("continue with"))
 }
@@ -95,22 +84,14 @@ pub(crate) fn read_page(place: &Place<'_>, wanted: Wanted) -> Result<Page, ToolE
 }
 
 /// As [`read_page`], with other bounds.
-pub(super) fn read_within(
-    place: &Place<'_>,
-    wanted: Wanted,
-    bounds: Bounds,
-) -> Result<Page, ToolError> {
+pub(super) fn read_within(place: &Place<'_>, wanted: Wanted, bounds: Bounds) -> Result<Page, ToolError> {
     let mut file = open_regular(place)?;
     let size = file.metadata().map_or(0, |metadata| metadata.len());
     page_of(place, &mut file, size, wanted, bounds)
 }
 
 /// As [`read_page`], of what was read there before.
-pub(crate) fn page_of_bytes(
-    place: &Place<'_>,
-    mut bytes: &[u8],
-    wanted: Wanted,
-) -> Result<Page, ToolError> {
+pub(crate) fn page_of_bytes(place: &Place<'_>, mut bytes: &[u8], wanted: Wanted) -> Result<Page, ToolError> {
     let size = bytes.len() as u64;
     page_of(place, &mut bytes, size, wanted, BOUNDS)
 }
@@ -167,9 +148,7 @@ fn page_of(
 fn beyond_a_cut(place: &Place<'_>) -> &'static str {
     match (place.commands(), place.is_writable()) {
         (Commands::Offered, _) => "; use a command such as cut to read them",
-        (Commands::NotOffered, true) => {
-            "; read_file cannot show them, and edit_file can replace text in them"
-        }
+        (Commands::NotOffered, true) => "; read_file cannot show them, and edit_file can replace text in them",
         (Commands::NotOffered, false) => "; read_file cannot show them",
     }
 }
@@ -192,31 +171,19 @@ impl Page {
         Err(ToolError(match self.taken.seen {
             0 => format!("{path} is empty"),
             1 => format!("{path} has 1 line; offset={} is beyond it", self.offset),
-            lines => format!(
-                "{path} has {lines} lines; offset={} is beyond them",
-                self.offset
-            ),
+            lines => format!("{path} has {lines} lines; offset={} is beyond them", self.offset),
         }))
     }
 
     /// Whether this is all of the file.
     fn is_whole(&self) -> bool {
-        self.offset == 1
-            && self.complete
-            && self.taken.lines == self.taken.seen
-            && self.taken.left_out == 0
+        self.offset == 1 && self.complete && self.taken.lines == self.taken.seen && self.taken.left_out == 0
     }
 
     /// The text, and what there is to say about it. `go_on` is what stands before the offset of the next line.
     pub fn into_text(self, go_on: &str) -> String {
         let whole = self.is_whole();
-        let Taken {
-            mut text,
-            lines,
-            left_out,
-            seen,
-            replaced,
-        } = self.taken;
+        let Taken { mut text, lines, left_out, seen, replaced } = self.taken;
         if seen == 0 {
             return "(empty file)".to_owned();
         }
@@ -231,29 +198,19 @@ impl Page {
         if left_out > 0 {
             let least = if self.scanned { "at least " } else { "" };
             let further = self.further;
-            note(format_args!(
-                "line {last} goes on for {least}{left_out} bytes that are left out{further}"
-            ));
+            note(format_args!("line {last} goes on for {least}{left_out} bytes that are left out{further}"));
         }
         if replaced {
-            note(format_args!(
-                "this is not all UTF-8: bytes that are no text are shown as \u{fffd}"
-            ));
+            note(format_args!("this is not all UTF-8: bytes that are no text are shown as \u{fffd}"));
         }
         if !whole {
-            let of = if self.complete {
-                seen.to_string()
-            } else {
-                "more".to_owned()
-            };
+            let of = if self.complete { seen.to_string() } else { "more".to_owned() };
             let offset = self.offset;
             if self.complete && last >= seen {
                 note(format_args!("lines {offset}–{last} of {of}"));
             } else {
                 let next = last + 1;
-                note(format_args!(
-                    "lines {offset}–{last} of {of}; {go_on} offset={next}"
-                ));
+                note(format_args!("lines {offset}–{last} of {of}; {go_on} offset={next}"));
             }
         }
         text
@@ -292,8 +249,7 @@ pub(crate) fn exactly(place: &Place<'_>, bytes: u64) -> Result<Option<Vec<u8>>, 
     let mut content = Vec::new();
     // One more than there should be tells that there are more.
     let mut file = open_regular(place)?.take(bytes.saturating_add(1));
-    file.read_to_end(&mut content)
-        .map_err(|error| failure::reading(place, &error))?;
+    file.read_to_end(&mut content).map_err(|error| failure::reading(place, &error))?;
     Ok((content.len() as u64 == bytes).then_some(content))
 }
 
@@ -320,10 +276,7 @@ pub fn regular(place: &Place<'_>, kind: FileType) -> Result<(), ToolError> {
         FileType::Symlink => "a link",
         FileType::Unknown => "something else",
     };
-    Err(ToolError(format!(
-        "{} is {kind}, not a regular file",
-        place.shown
-    )))
+    Err(ToolError(format!("{} is {kind}, not a regular file", place.shown)))
 }
 
 fn binary(place: &Place<'_>, size: u64, kind: Option<&str>) -> ToolError {

@@ -29,17 +29,8 @@ use crate::tools::names::{EDIT_FILE, WRITE_FILE};
 const MOST_NAMED: usize = 24;
 
 /// Places that are never opened, whatever the roots say: the kernel's own, and what parts of a run say to each other.
-const CLOSED: [&str; 9] = [
-    "/proc",
-    "/sys",
-    "/dev",
-    place::IPC,
-    place::INPUT,
-    place::DOOR,
-    place::HEADERS,
-    place::SCRIPT,
-    place::TOKEN,
-];
+const CLOSED: [&str; 9] =
+    ["/proc", "/sys", "/dev", place::IPC, place::INPUT, place::DOOR, place::HEADERS, place::SCRIPT, place::TOKEN];
 /// Places that are closed unless a root is at or below them: the image's, where an author may have mounted something.
 const CLOSED_IN_IMAGE: [&str; 2] = ["/run", "/var/run"];
 
@@ -96,12 +87,7 @@ impl Roots {
             }
         }
         opened.sort_by_key(|root| std::cmp::Reverse(root.path.len()));
-        Self {
-            roots: opened,
-            places,
-            workspace: place::WORKSPACE.to_owned(),
-            commands: Commands::NotOffered,
-        }
+        Self { roots: opened, places, workspace: place::WORKSPACE.to_owned(), commands: Commands::NotOffered }
     }
 
     /// The same, with the workspace at another place than every pod has it.
@@ -132,8 +118,7 @@ impl Roots {
     /// are described with that.
     pub(super) fn named(&self, path: &str) -> Result<Named, ToolError> {
         let mut named = Named::parse(path)?;
-        let moved = (named.path.strip_prefix(place::WORKSPACE))
-            .filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let moved = (named.path.strip_prefix(place::WORKSPACE)).filter(|rest| rest.is_empty() || rest.starts_with('/'));
         if let (Some(rest), false) = (moved, holds(&self.workspace, &named.path)) {
             named.path = format!("{}{rest}", self.workspace);
         }
@@ -151,29 +136,19 @@ impl Roots {
             return None;
         }
         let below = path[root.path.len()..].trim_start_matches('/').to_owned();
-        Some(Place {
-            root,
-            commands: self.commands,
-            below,
-            shown: named.shown(),
-        })
+        Some(Place { root, commands: self.commands, below, shown: named.shown() })
     }
 
     pub(super) fn outside(&self, named: &Named) -> ToolError {
-        ToolError(format!(
-            "{} is outside of what you can read: {}",
-            named.shown(),
-            self.names(|_| true)
-        ))
+        ToolError(format!("{} is outside of what you can read: {}", named.shown(), self.names(|_| true)))
     }
 
     /// That a root cannot be written to, and which can.
     pub(super) fn unwritable(&self, place: &Place<'_>) -> ToolError {
         let why = match place.root.writing {
-            Writing::Elsewhere => format!(
-                "{WRITE_FILE} and {EDIT_FILE} write only below {}",
-                self.places.join(" and ")
-            ),
+            Writing::Elsewhere => {
+                format!("{WRITE_FILE} and {EDIT_FILE} write only below {}", self.places.join(" and "))
+            }
             Writing::ReadOnly | Writing::Yes => format!("{} is read-only", place.root_shown()),
         };
         ToolError(format!(
@@ -184,12 +159,7 @@ impl Roots {
     }
 
     fn names(&self, which: impl Fn(&Opened) -> bool) -> String {
-        let mut names: Vec<&str> = self
-            .roots
-            .iter()
-            .filter(|root| which(root))
-            .map(Opened::shown)
-            .collect();
+        let mut names: Vec<&str> = self.roots.iter().filter(|root| which(root)).map(Opened::shown).collect();
         // The longest first is how they are kept, not how they are read.
         names.sort_unstable();
         let more = names.len().saturating_sub(MOST_NAMED);
@@ -207,12 +177,7 @@ impl Roots {
             .roots
             .iter()
             .filter(|root| holds(&named.path, &root.path))
-            .map(|root| Place {
-                root,
-                commands: self.commands,
-                below: String::new(),
-                shown: root.shown().to_owned(),
-            })
+            .map(|root| Place { root, commands: self.commands, below: String::new(), shown: root.shown().to_owned() })
             .collect();
         found.sort_by(|one, other| one.shown.cmp(&other.shown));
         found
@@ -223,28 +188,12 @@ impl Opened {
     fn new(path: String, writing: Writing, handle: Handle) -> Self {
         let closed = CLOSED.iter().chain(&CLOSED_IN_IMAGE);
         let has_closed = closed.into_iter().any(|it| holds(&path, it));
-        let mounts = if has_closed {
-            Mounts::Stay
-        } else {
-            Mounts::Cross
-        };
-        Self {
-            path,
-            writing,
-            handle,
-            resolve: Resolve {
-                mounts,
-                ..Resolve::BENEATH
-            },
-        }
+        let mounts = if has_closed { Mounts::Stay } else { Mounts::Cross };
+        Self { path, writing, handle, resolve: Resolve { mounts, ..Resolve::BENEATH } }
     }
 
     fn shown(&self) -> &str {
-        if self.path.is_empty() {
-            "/"
-        } else {
-            &self.path
-        }
+        if self.path.is_empty() { "/" } else { &self.path }
     }
 }
 
@@ -259,10 +208,7 @@ fn open_root(parts: &[&str], path: &str) -> Option<Handle> {
     let (name, above) = parts.split_last()?;
     let above = format!("/{}", above.join("/"));
     let parent = rustix::fs::openat(CWD, above, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
-    Some(Handle::File {
-        parent,
-        name: (*name).to_owned(),
-    })
+    Some(Handle::File { parent, name: (*name).to_owned() })
 }
 
 /// A path in one of the roots. That something is there has not been looked at.
@@ -326,10 +272,7 @@ impl Place<'_> {
                 self.open_at(directory, path, flags, self.root.resolve)
             }
             Handle::File { parent, name } if below.is_empty() => {
-                let resolve = Resolve {
-                    links: Links::Refuse,
-                    ..Resolve::BENEATH
-                };
+                let resolve = Resolve { links: Links::Refuse, ..Resolve::BENEATH };
                 self.open_at(parent, name, flags, resolve)
             }
             Handle::File { .. } => Err(Errno::NOTDIR.into()),
@@ -338,26 +281,11 @@ impl Place<'_> {
 
     /// Opens a name in a directory that was opened before, and no link.
     pub fn open_in(&self, directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        let resolve = Resolve {
-            links: Links::Refuse,
-            ..self.root.resolve
-        };
+        let resolve = Resolve { links: Links::Refuse, ..self.root.resolve };
         self.open_at(directory, name, flags, resolve)
     }
 
-    fn open_at(
-        &self,
-        directory: &OwnedFd,
-        path: &str,
-        flags: OFlags,
-        resolve: Resolve,
-    ) -> io::Result<OwnedFd> {
-        beneath::open(
-            directory.as_fd(),
-            Path::new(path),
-            flags,
-            Mode::empty(),
-            resolve,
-        )
+    fn open_at(&self, directory: &OwnedFd, path: &str, flags: OFlags, resolve: Resolve) -> io::Result<OwnedFd> {
+        beneath::open(directory.as_fd(), Path::new(path), flags, Mode::empty(), resolve)
     }
 }

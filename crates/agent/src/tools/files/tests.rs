@@ -37,10 +37,7 @@ impl World {
             fs::create_dir(directory.path().join(name)).expect("a directory");
         }
         fs::write(directory.path().join("outside/secret"), SECRET).expect("a file");
-        let root = |name: &str, writable| Root {
-            path: directory.path().join(name).display().to_string(),
-            writable,
-        };
+        let root = |name: &str, writable| Root { path: directory.path().join(name).display().to_string(), writable };
         let here = directory.path().display().to_string();
         let roots = Roots::open(&[root("in", true), root("read-only", false)], &[&here]);
         let roots = roots.with_commands(Commands::Offered);
@@ -93,9 +90,7 @@ impl World {
 
     fn check_outside(&self) {
         assert_eq!(self.content("outside/secret"), SECRET);
-        let count = fs::read_dir(self.path("outside"))
-            .expect("it is there")
-            .count();
+        let count = fs::read_dir(self.path("outside")).expect("it is there").count();
         assert_eq!(count, 1);
     }
 
@@ -127,32 +122,20 @@ fn arguments_of_the_wrong_type_are_told() {
         &world,
         read_file,
         &[
-            (
-                json!({}),
-                Err("the arguments do not fit: missing field `path`"),
-            ),
+            (json!({}), Err("the arguments do not fit: missing field `path`")),
             (
                 json!({ "path": "@/in/a", "offset": "1" }),
-                Err(
-                    "the arguments do not fit: invalid type: string \"1\", expected a whole number from 1 on",
-                ),
+                Err("the arguments do not fit: invalid type: string \"1\", expected a whole number from 1 on"),
             ),
             (
                 json!({ "path": "@/in/a", "offset": 0 }),
-                Err(
-                    "the arguments do not fit: invalid value: integer `0`, expected a whole number from 1 on",
-                ),
+                Err("the arguments do not fit: invalid value: integer `0`, expected a whole number from 1 on"),
             ),
             (
                 json!({ "path": "@/in/a", "limit": 1.5 }),
-                Err(
-                    "the arguments do not fit: invalid value: floating point `1.5`, expected a whole number from 1 on",
-                ),
+                Err("the arguments do not fit: invalid value: floating point `1.5`, expected a whole number from 1 on"),
             ),
-            (
-                json!({ "path": 5 }),
-                Err("the arguments do not fit: invalid type: integer `5`, expected a string"),
-            ),
+            (json!({ "path": 5 }), Err("the arguments do not fit: invalid type: integer `5`, expected a string")),
         ],
     );
     let long = json!({ "path": "@/in/a", "offset": "x".repeat(100_000) });

@@ -32,11 +32,7 @@ struct Arguments<'a> {
 ///
 /// # Errors
 /// Outside of what may be written, for links and for what is no regular file, and when the file system refuses.
-pub fn write_file(
-    roots: &Roots,
-    given: &Map<String, Value>,
-    _most: usize,
-) -> Result<String, ToolError> {
+pub fn write_file(roots: &Roots, given: &Map<String, Value>, _most: usize) -> Result<String, ToolError> {
     let wanted: Arguments<'_> = arguments(given)?;
     let named = roots.named(&wanted.path)?;
     let place = writable(roots, &wanted.path)?;
@@ -53,10 +49,7 @@ pub fn write_file(
         )));
     }
     let Some((names, name)) = place.split() else {
-        return Err(ToolError(format!(
-            "{} cannot be replaced: it is one of your roots",
-            place.shown
-        )));
+        return Err(ToolError(format!("{} cannot be replaced: it is one of your roots", place.shown)));
     };
     let failed = |error: io::Error| failure::writing(&place, &error);
     let directory = make_directories(&place, &names)?;
@@ -76,11 +69,7 @@ pub fn write_file(
 /// The place that a model means, if it may be written to.
 pub fn writable<'r>(roots: &'r Roots, path: &str) -> Result<Place<'r>, ToolError> {
     let place = roots.find(path)?;
-    if place.is_writable() {
-        Ok(place)
-    } else {
-        Err(roots.unwritable(&place))
-    }
+    if place.is_writable() { Ok(place) } else { Err(roots.unwritable(&place)) }
 }
 
 /// Opens the directory at these names, and makes what is missing of it.
@@ -134,11 +123,7 @@ impl<'n> Target<'n> {
         if let Some(stat) = &existing {
             replaceable(place, FileType::from_raw_mode(stat.st_mode))?;
         }
-        Ok(Self {
-            directory,
-            name,
-            existing,
-        })
+        Ok(Self { directory, name, existing })
     }
 
     /// Writes `content` to a new file beside, with the mode of the one that it is to replace.
@@ -155,8 +140,7 @@ impl<'n> Target<'n> {
     }
 
     fn create(&self) -> io::Result<(OwnedFd, String)> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..TRIES {
             let name = unlikely_name()?;
             match rustix::fs::openat(&self.directory, &name, flags, Mode::from_raw_mode(0o644)) {
@@ -170,11 +154,7 @@ impl<'n> Target<'n> {
     /// Opens the file that has the name, and no link.
     pub fn open(&self, place: &Place<'_>) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
-        Ok(File::from(place.open_in(
-            &self.directory,
-            self.name,
-            flags,
-        )?))
+        Ok(File::from(place.open_in(&self.directory, self.name, flags)?))
     }
 }
 
@@ -196,9 +176,7 @@ fn replaceable(place: &Place<'_>, kind: FileType) -> Result<(), ToolError> {
         FileType::Symlink => Err(ToolError(format!(
             "{path} is a link, and files are not written through links; write to the file that it leads to"
         ))),
-        FileType::Directory => Err(ToolError(format!(
-            "{path} is a directory; name a file in it"
-        ))),
+        FileType::Directory => Err(ToolError(format!("{path} is a directory; name a file in it"))),
         kind => super::read::regular(place, kind),
     }
 }
@@ -218,11 +196,7 @@ pub struct Beside<'n> {
 impl Beside<'_> {
     /// Whether the name still has the file that was looked at, with what it held then.
     pub fn replaces_the_same(&self) -> bool {
-        let Target {
-            directory,
-            name,
-            existing,
-        } = &self.target;
+        let Target { directory, name, existing } = &self.target;
         let now = rustix::fs::statat(directory, *name, AtFlags::SYMLINK_NOFOLLOW);
         matches!((existing, now), (Some(before), Ok(now)) if is_unchanged(before, &now))
     }
@@ -230,19 +204,9 @@ impl Beside<'_> {
     /// Gives it the name. What appeared under a name that was free stays, and so does what is no longer the file that was
     /// looked at: a link, for one.
     pub fn take_name(mut self) -> io::Result<()> {
-        let Target {
-            directory,
-            name,
-            existing,
-        } = &self.target;
+        let Target { directory, name, existing } = &self.target;
         if existing.is_none() {
-            match rustix::fs::renameat_with(
-                directory,
-                &self.name,
-                directory,
-                *name,
-                RenameFlags::NOREPLACE,
-            ) {
+            match rustix::fs::renameat_with(directory, &self.name, directory, *name, RenameFlags::NOREPLACE) {
                 // Not every file system knows it; then the look just before has to do.
                 Err(Errno::INVAL | Errno::NOSYS) => {}
                 Err(Errno::EXIST) => return Err(changed()),
@@ -269,9 +233,7 @@ impl Beside<'_> {
 }
 
 pub fn changed() -> io::Error {
-    io::Error::other(
-        "it was changed by something else meanwhile, and stays as it is; look at it again",
-    )
+    io::Error::other("it was changed by something else meanwhile, and stays as it is; look at it again")
 }
 
 impl Drop for Beside<'_> {

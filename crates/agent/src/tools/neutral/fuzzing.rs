@@ -11,11 +11,7 @@ pub fn neutral_text(data: &[u8]) {
         return;
     };
     let once = neutral(text);
-    assert_eq!(
-        once.broken_up > 0,
-        matches!(once.text, Cow::Owned(_)),
-        "a new text only when something was broken up"
-    );
+    assert_eq!(once.broken_up > 0, matches!(once.text, Cow::Owned(_)), "a new text only when something was broken up");
     assert_eq!(once.text.len(), text.len() + once.broken_up);
     let twice = neutral(&once.text);
     assert_eq!((twice.broken_up, &twice.text), (0, &once.text));

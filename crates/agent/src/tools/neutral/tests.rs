@@ -55,10 +55,7 @@ fn other_text_comes_back_as_it_is() {
         "<｜open",
         long.as_str(),
     ] {
-        let expected = Neutral {
-            text: Cow::Borrowed(text),
-            broken_up: 0,
-        };
+        let expected = Neutral { text: Cow::Borrowed(text), broken_up: 0 };
         let found = neutral(text);
         assert!(matches!(found.text, Cow::Borrowed(_)), "{text}");
         assert_eq!(found, expected);
@@ -86,10 +83,7 @@ fn what_was_broken_up_can_be_restored() {
         assert_eq!(restored(&neutral(text).text), text);
     }
     // Whoever wrote it.
-    assert_eq!(
-        restored("< s> < |im_end|> [ INST]"),
-        "<s> <|im_end|> [INST]"
-    );
+    assert_eq!(restored("< s> < |im_end|> [ INST]"), "<s> <|im_end|> [INST]");
     // One space, and of tokens only.
     for text in ["<  s>", "< div>", "[  INST]", "< ", "[", "< |", "<\u{a0}s>"] {
         assert_eq!(restored(text), text);

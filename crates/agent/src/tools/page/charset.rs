@@ -14,9 +14,7 @@ pub fn decode<'b>(body: &'b [u8], content_type: Option<&str>, html: bool) -> Cow
         let body = body.get(mark..).unwrap_or_default();
         return encoding.decode_without_bom_handling(body).0;
     }
-    let encoding = named(content_type)
-        .or_else(|| if html { declared(body) } else { None })
-        .unwrap_or(UTF_8);
+    let encoding = named(content_type).or_else(|| if html { declared(body) } else { None }).unwrap_or(UTF_8);
     encoding.decode_without_bom_handling(body).0
 }
 
@@ -54,17 +52,11 @@ fn declared(body: &[u8]) -> Option<&'static Encoding> {
                 };
                 let end = value
                     .iter()
-                    .position(|byte| {
-                        matches!(byte, b'"' | b'\'' | b';' | b'/') || byte.is_ascii_whitespace()
-                    })
+                    .position(|byte| matches!(byte, b'"' | b'\'' | b';' | b'/') || byte.is_ascii_whitespace())
                     .unwrap_or(value.len());
                 let encoding = Encoding::for_label(value.get(..end)?)?;
                 // A page in which this could be read is not in two bytes for each character, whatever it says.
-                return Some(if encoding.is_ascii_compatible() {
-                    encoding
-                } else {
-                    UTF_8
-                });
+                return Some(if encoding.is_ascii_compatible() { encoding } else { UTF_8 });
             }
         }
         rest = rest.get(end..)?;
@@ -73,7 +65,5 @@ fn declared(body: &[u8]) -> Option<&'static Encoding> {
 }
 
 fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes
-        .windows(wanted.len())
-        .position(|window| window == wanted)
+    bytes.windows(wanted.len()).position(|window| window == wanted)
 }

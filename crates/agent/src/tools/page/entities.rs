@@ -165,11 +165,7 @@ pub fn reference(text: &str) -> Option<(Meaning, usize)> {
 
 /// How many of the first bytes are such, if there are any.
 fn run(text: &str, such: impl Fn(u8) -> bool) -> Option<usize> {
-    let length = text
-        .bytes()
-        .take(MOST)
-        .take_while(|byte| such(*byte))
-        .count();
+    let length = text.bytes().take(MOST).take_while(|byte| such(*byte)).count();
     (length > 0).then_some(length)
 }
 

@@ -10,12 +10,7 @@ pub fn page_text(data: &[u8]) {
     let Ok(kind) = std::str::from_utf8(kind) else {
         return;
     };
-    for (status, most, most_bytes) in [
-        (200, 50_000, 32 << 10),
-        (200, 40, 600),
-        (404, 1_000, 1_000),
-        (200, 9, 9),
-    ] {
+    for (status, most, most_bytes) in [(200, 50_000, 32 << 10), (200, 40, 600), (404, 1_000, 1_000), (200, 9, 9)] {
         let page = Fetched {
             status,
             url: "https://example.com/a/b?c=d",
@@ -28,10 +23,7 @@ pub fn page_text(data: &[u8]) {
             Err(error) => (error.0, true),
         };
         assert!(told.len() <= most_bytes, "{} bytes", told.len());
-        assert!(
-            wrong || !told.chars().any(unseen),
-            "nothing that cannot be seen"
-        );
+        assert!(wrong || !told.chars().any(unseen), "nothing that cannot be seen");
         assert!(status < 400 || wrong, "an error is told as one");
     }
 }

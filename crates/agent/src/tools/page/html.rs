@@ -46,11 +46,7 @@ pub(super) struct Read {
 }
 
 pub(super) fn read(html: &str, url: &str, kept: Kept, hidden: Hidden) -> Read {
-    let mut page = Page {
-        writer: Writer::new(kept),
-        links: Links::of(url),
-        titled: false,
-    };
+    let mut page = Page { writer: Writer::new(kept), links: Links::of(url), titled: false };
     let mut left_out: Option<LeftOut<'_>> = None;
     let mut scan = Scan::new(html);
     while let Some(piece) = scan.next_piece() {
@@ -69,10 +65,7 @@ pub(super) fn read(html: &str, url: &str, kept: Kept, hidden: Hidden) -> Read {
             Piece::Raw(tag, text) => page.raw(&tag, text),
             Piece::Start(tag) => {
                 if hidden == Hidden::LeftOut && is_left_out(&tag) {
-                    left_out = Some(LeftOut {
-                        name: tag.name(),
-                        depth: 1,
-                    });
+                    left_out = Some(LeftOut { name: tag.name(), depth: 1 });
                 } else {
                     page.start(&tag);
                 }
@@ -80,11 +73,7 @@ pub(super) fn read(html: &str, url: &str, kept: Kept, hidden: Hidden) -> Read {
             Piece::End(tag) => page.end(tag.name().as_ref()),
         }
     }
-    Read {
-        kept: page.writer.end(),
-        ended: left_out.is_none(),
-        looked_at: scan.looked_at(),
-    }
+    Read { kept: page.writer.end(), ended: left_out.is_none(), looked_at: scan.looked_at() }
 }
 
 /// An element of which nothing is shown.
@@ -135,20 +124,7 @@ fn is_left_out(tag: &Tag<'_>) -> bool {
 }
 
 fn end_may_be_missing(name: &str) -> bool {
-    matches!(
-        name,
-        "p" | "li"
-            | "tr"
-            | "td"
-            | "th"
-            | "dt"
-            | "dd"
-            | "option"
-            | "optgroup"
-            | "thead"
-            | "tbody"
-            | "tfoot"
-    )
+    matches!(name, "p" | "li" | "tr" | "td" | "th" | "dt" | "dd" | "option" | "optgroup" | "thead" | "tbody" | "tfoot")
 }
 
 /// Elements whose end is the end of what is in them.
@@ -210,9 +186,7 @@ impl Page<'_> {
             "h5" => writer.heading("##### "),
             "h6" => writer.heading("###### "),
             "ul" | "menu" | "dir" => writer.list(None),
-            "ol" => writer.list(Some(
-                tag.start.and_then(|start| start.parse().ok()).unwrap_or(1),
-            )),
+            "ol" => writer.list(Some(tag.start.and_then(|start| start.parse().ok()).unwrap_or(1))),
             "li" => writer.item(),
             "blockquote" => writer.quote(),
             "pre" | "listing" => writer.literal(),
@@ -250,11 +224,10 @@ impl Page<'_> {
     /// What any other element does at its start and at its end.
     fn block(&mut self, name: &str) {
         let at_least = match name {
-            "p" | "dl" | "table" | "figure" | "details" | "section" | "article" | "main"
-            | "header" | "footer" | "nav" | "aside" | "form" | "fieldset" => Break::Paragraph,
-            "div" | "dt" | "dd" | "caption" | "figcaption" | "summary" | "address" | "center"
-            | "thead" | "tbody" | "tfoot" | "legend" | "hgroup" | "body" | "html" | "search"
-            | "dialog" => Break::Line,
+            "p" | "dl" | "table" | "figure" | "details" | "section" | "article" | "main" | "header" | "footer"
+            | "nav" | "aside" | "form" | "fieldset" => Break::Paragraph,
+            "div" | "dt" | "dd" | "caption" | "figcaption" | "summary" | "address" | "center" | "thead" | "tbody"
+            | "tfoot" | "legend" | "hgroup" | "body" | "html" | "search" | "dialog" => Break::Line,
             _ => return,
         };
         self.writer.break_at_least(at_least);
@@ -270,9 +243,7 @@ impl Page<'_> {
                 rest = rest.get(length..).unwrap_or_default();
                 match meaning {
                     Meaning::Character(character) => self.writer.character(character),
-                    Meaning::Text(text) => text
-                        .chars()
-                        .for_each(|character| self.writer.character(character)),
+                    Meaning::Text(text) => text.chars().for_each(|character| self.writer.character(character)),
                 }
             } else {
                 self.writer.character(character);

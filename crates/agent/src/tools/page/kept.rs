@@ -38,15 +38,7 @@ pub struct Cut {
 
 impl Kept {
     pub fn new(most: usize, most_bytes: usize) -> Self {
-        Self {
-            text: String::new(),
-            kept: 0,
-            characters: 0,
-            bytes: 0,
-            most,
-            most_bytes,
-            full: None,
-        }
+        Self { text: String::new(), kept: 0, characters: 0, bytes: 0, most, most_bytes, full: None }
     }
 
     pub fn push(&mut self, text: &str) {
@@ -97,9 +89,7 @@ impl Kept {
     /// What there is, cut between words where that costs little.
     pub fn cut(mut self) -> Cut {
         if self.full.is_some() {
-            let from = self
-                .text
-                .floor_char_boundary(self.text.len().saturating_sub(RAGGED));
+            let from = self.text.floor_char_boundary(self.text.len().saturating_sub(RAGGED));
             let last = self.text.get(from..).unwrap_or_default();
             if let Some(space) = last.rfind([' ', '\n'])
                 && from + space > 0
@@ -108,11 +98,6 @@ impl Kept {
                 self.kept = self.text.chars().count();
             }
         }
-        Cut {
-            text: self.text,
-            at: self.kept,
-            of: self.characters,
-            at_characters: self.full == Some(Full::Characters),
-        }
+        Cut { text: self.text, at: self.kept, of: self.characters, at_characters: self.full == Some(Full::Characters) }
     }
 }

@@ -24,21 +24,13 @@ impl<'u> Links<'u> {
         let page = url.split(['?', '#']).next().unwrap_or_default();
         let (scheme, rest) = page.split_once("://").unwrap_or(("https", ""));
         let host = rest.split('/').next().unwrap_or_default();
-        let origin = page
-            .get(..page.len() - rest.len() + host.len())
-            .unwrap_or_default();
+        let origin = page.get(..page.len() - rest.len() + host.len()).unwrap_or_default();
         let path = page.get(origin.len()..).unwrap_or_default();
         let directory = match path.rfind('/') {
             Some(slash) => format!("{origin}{}", path.get(..=slash).unwrap_or_default()),
             None => format!("{origin}/"),
         };
-        Self {
-            scheme,
-            origin,
-            directory,
-            page,
-            left: MOST_LINKS,
-        }
+        Self { scheme, origin, directory, page, left: MOST_LINKS }
     }
 
     /// The address that a link leads to, if it is one to show: not a place in the same page, nor a script.
@@ -47,11 +39,7 @@ impl<'u> Links<'u> {
         if href.is_empty() || href.starts_with('#') || href.len() > MOST_TARGET || self.left == 0 {
             return None;
         }
-        let href = href
-            .split('#')
-            .next()
-            .unwrap_or_default()
-            .replace("&amp;", "&");
+        let href = href.split('#').next().unwrap_or_default().replace("&amp;", "&");
         let target = match scheme(&href) {
             Some("http" | "https" | "mailto") => href,
             Some(_) => return None,
@@ -106,18 +94,9 @@ impl<'u> Links<'u> {
 /// The scheme of an address in lower case as it is written by us, if it has one.
 fn scheme(href: &str) -> Option<&'static str> {
     let (before, _) = href.split_once(':')?;
-    if before.is_empty()
-        || !before
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-    {
+    if before.is_empty() || !before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) {
         return None;
     }
     let known = ["http", "https", "mailto"];
-    Some(
-        known
-            .into_iter()
-            .find(|known| before.eq_ignore_ascii_case(known))
-            .unwrap_or("other"),
-    )
+    Some(known.into_iter().find(|known| before.eq_ignore_ascii_case(known)).unwrap_or("other"))
 }

@@ -19,13 +19,7 @@ fn html(body: &str) -> String {
 }
 
 fn fetched<'p>(content_type: Option<&'p str>, body: &'p [u8]) -> Fetched<'p> {
-    Fetched {
-        status: 200,
-        url: "https://a.b/",
-        content_type,
-        body,
-        truncated: false,
-    }
+    Fetched { status: 200, url: "https://a.b/", content_type, body, truncated: false }
 }
 
 fn told(content_type: Option<&str>, body: &[u8]) -> Result<String, String> {
@@ -62,16 +56,10 @@ fn tag_soup_is_read_to_its_end() {
         ("a<b", "a"),
         ("</p></ul></table>x</blockquote>y", "x\n\ny"),
         ("<!-->x<!--->y<!-- -- > -->z", "xyz"),
-        (
-            "<!-- never ended <p>x",
-            "(the page has no text; it may be one that only a browser can show)",
-        ),
+        ("<!-- never ended <p>x", "(the page has no text; it may be one that only a browser can show)"),
         ("<?php x ?>a<!bogus>b</ c>d", "abd"),
         ("<p title='>'>x</p>", "x"),
-        (
-            "<p title=\"never ended>x</p>",
-            "(the page has no text; it may be one that only a browser can show)",
-        ),
+        ("<p title=\"never ended>x</p>", "(the page has no text; it may be one that only a browser can show)"),
         ("<P>x</P><SCRIPT>y</Script >z", "x\n\nz"),
         ("<div hidden>never ended <p>x", "never ended\n\nx"),
         ("<p hidden>x</p>y", "y"),
@@ -80,43 +68,22 @@ fn tag_soup_is_read_to_its_end() {
         ("<br hidden>x<input hidden>y", "x y"),
         ("<div hidden>x<div>y</div>z</div>w", "w"),
         ("<span style='a:b; DISPLAY : none'>x</span>y", "y"),
-        (
-            "<span style='display:nonexistent' hidden=until-found>x</span>y",
-            "xy",
-        ),
+        ("<span style='display:nonexistent' hidden=until-found>x</span>y", "xy"),
         ("<tr><td>a<td><ul><li>b<li>c</ul><tr><td>d", "a | b\n- c\nd"),
-        (
-            "a<ul><li><p>b</p></li><li><p>c</p><p>d</p></li></ul>e",
-            "a\n\n- b\n- c\n\n  d\n\ne",
-        ),
+        ("a<ul><li><p>b</p></li><li><p>c</p><p>d</p></li></ul>e", "a\n\n- b\n- c\n\n  d\n\ne"),
         ("<ul><li>x<table><tr><td><ul><li>y", "- x\n  - y"),
         ("a<td><h1>x", "a\n# x"),
         ("<svg/>x<svg>y</svg>z", "xz"),
         ("x<script>y", "x"),
-        (
-            "<a href=/a>one<a href=/b>two",
-            "[one](https://example.com/a)[two](https://example.com/b)",
-        ),
-        (
-            "<a href=/a><div>in a block</div></a>next",
-            "[in a block](https://example.com/a)\nnext",
-        ),
+        ("<a href=/a>one<a href=/b>two", "[one](https://example.com/a)[two](https://example.com/b)"),
+        ("<a href=/a><div>in a block</div></a>next", "[in a block](https://example.com/a)\nnext"),
         ("<a href=/a><img src=x></a>x", "x"),
         ("<h2></h2>x", "x"),
-        (
-            "x<h2><a href=/y>y</a></h2>z",
-            "x\n\n## [y](https://example.com/y)\n\nz",
-        ),
+        ("x<h2><a href=/y>y</a></h2>z", "x\n\n## [y](https://example.com/y)\n\nz"),
         ("<li>alone", "- alone"),
-        (
-            "<ul><li><a href=/a>x</a></ul>",
-            "- [x](https://example.com/a)",
-        ),
+        ("<ul><li><a href=/a>x</a></ul>", "- [x](https://example.com/a)"),
         ("<td>a<td>b", "a | b"),
-        (
-            "<a =b=c/d href=/x\u{e9}>x</a>",
-            "[x](https://example.com/x\u{e9})",
-        ),
+        ("<a =b=c/d href=/x\u{e9}>x</a>", "[x](https://example.com/x\u{e9})"),
         ("a\u{200b}b\u{e0041}\u{202e}c\0d", "abcd"),
         ("<title>T</title>x<title>U</title>", "# T\n\nx"),
         ("<textarea><b>x</textarea>", "<b>x"),
@@ -148,20 +115,14 @@ fn references_mean_characters() {
     ] {
         assert_eq!(reference(text), expected, "{text}");
     }
-    assert_eq!(
-        html("&lt;b&gt; &amp;lt; &copy;&nosuch; a&b"),
-        "<b> &lt; ©&nosuch; a&b"
-    );
+    assert_eq!(html("&lt;b&gt; &amp;lt; &copy;&nosuch; a&b"), "<b> &lt; ©&nosuch; a&b");
 }
 
 #[test]
 fn links_lead_to_addresses_that_can_be_fetched() {
     let long = "x".repeat(400);
     for (href, expected) in [
-        (
-            "https://other.org/a?b=c&amp;d=e#f",
-            Some("https://other.org/a?b=c&d=e"),
-        ),
+        ("https://other.org/a?b=c&amp;d=e#f", Some("https://other.org/a?b=c&d=e")),
         ("HTTP://OTHER.org", Some("HTTP://OTHER.org")),
         ("//cdn.org/x", Some("https://cdn.org/x")),
         ("/root", Some("https://example.com/root")),
@@ -182,12 +143,7 @@ fn links_lead_to_addresses_that_can_be_fetched() {
         assert_eq!(html(&format!("<a href=\"{href}\">x</a>")), expected);
     }
     let many = "<a href=a>x</a>".repeat(3_000);
-    let many = readable(
-        &fetched(Some("text/html"), many.as_bytes()),
-        usize::MAX,
-        1 << 20,
-    )
-    .expect("it is readable");
+    let many = readable(&fetched(Some("text/html"), many.as_bytes()), usize::MAX, 1 << 20).expect("it is readable");
     assert_eq!(many.matches("[x](https://a.b/a)").count(), 2_000);
     assert_eq!(many.matches('x').count(), 3_000);
 }
@@ -195,16 +151,8 @@ fn links_lead_to_addresses_that_can_be_fetched() {
 #[test]
 fn types_decide_how_a_page_is_read() {
     let html = b"<p>x</p>";
-    for kind in [
-        "text/html",
-        "TEXT/HTML; charset=utf-8",
-        "application/xhtml+xml",
-    ] {
-        assert_eq!(
-            told(Some(kind), html),
-            Ok("(from https://a.b/)\nx".to_owned()),
-            "{kind}"
-        );
+    for kind in ["text/html", "TEXT/HTML; charset=utf-8", "application/xhtml+xml"] {
+        assert_eq!(told(Some(kind), html), Ok("(from https://a.b/)\nx".to_owned()), "{kind}");
     }
     let as_it_is = Ok("(from https://a.b/)\n<p>x</p>".to_owned());
     for kind in [
@@ -219,13 +167,7 @@ fn types_decide_how_a_page_is_read() {
     ] {
         assert_eq!(told(Some(kind), html), as_it_is, "{kind}");
     }
-    for kind in [
-        "image/png",
-        "application/pdf",
-        "application/zip",
-        "application/octet-stream",
-        "nonsense",
-    ] {
+    for kind in ["image/png", "application/pdf", "application/zip", "application/octet-stream", "nonsense"] {
         let expected = format!("https://a.b/ is not text and cannot be read here: {kind}, 8 bytes");
         assert_eq!(told(Some(kind), html), Err(expected));
     }
@@ -239,71 +181,36 @@ fn types_decide_how_a_page_is_read() {
     assert_eq!(told(Some(""), b"<HTML><p>x"), read);
     assert_eq!(told(None, b"x"), read);
     assert_eq!(told(None, b"\xff\xfex\0"), read);
-    assert_eq!(
-        told(Some("text/html"), b""),
-        Ok("(from https://a.b/)\n(the page is empty)".to_owned())
-    );
+    assert_eq!(told(Some("text/html"), b""), Ok("(from https://a.b/)\n(the page is empty)".to_owned()));
 }
 
 #[test]
 fn character_sets_are_found_in_their_order() {
-    let meta =
-        b"<head><meta http-equiv=x><META content='text/html; charset=iso-8859-1'></head>\xe9"
-            .as_slice();
+    let meta = b"<head><meta http-equiv=x><META content='text/html; charset=iso-8859-1'></head>\xe9".as_slice();
     let short = b"<meta charset = \"windows-1252\" /><p>\x80".as_slice();
     for (kind, body, expected) in [
         ("text/html", meta, "é"),
         ("text/html", short, "€"),
-        (
-            "text/html; charset=\"koi8-r\"",
-            b"<meta charset=latin1>\xc1".as_slice(),
-            "а",
-        ),
-        (
-            "text/html; charset=latin1",
-            b"\xef\xbb\xbf\xc3\xa9".as_slice(),
-            "é",
-        ),
+        ("text/html; charset=\"koi8-r\"", b"<meta charset=latin1>\xc1".as_slice(), "а"),
+        ("text/html; charset=latin1", b"\xef\xbb\xbf\xc3\xa9".as_slice(), "é"),
         ("text/html; charset=nonsense", b"\xc3\xa9".as_slice(), "é"),
-        (
-            "text/html",
-            b"<meta charset=utf-16>\xc3\xa9".as_slice(),
-            "é",
-        ),
+        ("text/html", b"<meta charset=utf-16>\xc3\xa9".as_slice(), "é"),
         ("text/html", b"\xff\xfeh\0i\0".as_slice(), "hi"),
         ("text/plain; charset=utf-16le", b"h\0i\0".as_slice(), "hi"),
-        (
-            "text/plain; charset=shift_jis",
-            b"\x93\xfa\x96\x7b".as_slice(),
-            "日本",
-        ),
+        ("text/plain; charset=shift_jis", b"\x93\xfa\x96\x7b".as_slice(), "日本"),
         ("text/plain", b"a\xff\xc3b".as_slice(), "a\u{fffd}\u{fffd}b"),
     ] {
-        assert_eq!(
-            told(Some(kind), body),
-            Ok(format!("(from https://a.b/)\n{expected}")),
-            "{kind}"
-        );
+        assert_eq!(told(Some(kind), body), Ok(format!("(from https://a.b/)\n{expected}")), "{kind}");
     }
 }
 
 #[test]
 fn errors_of_servers_are_told_with_what_they_say() {
-    let page = |body| Fetched {
-        status: 404,
-        ..fetched(Some("text/html"), body)
-    };
-    let told =
-        |page: &Fetched<'_>, bytes| readable(page, 50_000, bytes).expect_err("it is an error").0;
-    assert_eq!(
-        told(&page(b"<h1>Not here</h1>"), 9_000),
-        "HTTP 404 from https://a.b/\n# Not here"
-    );
+    let page = |body| Fetched { status: 404, ..fetched(Some("text/html"), body) };
+    let told = |page: &Fetched<'_>, bytes| readable(page, 50_000, bytes).expect_err("it is an error").0;
+    assert_eq!(told(&page(b"<h1>Not here</h1>"), 9_000), "HTTP 404 from https://a.b/\n# Not here");
     assert_eq!(told(&page(b""), 9_000), "HTTP 404 from https://a.b/");
-    let image = Fetched {
-        content_type: Some("image/png"),
-        ..page(b"\0")
-    };
+    let image = Fetched { content_type: Some("image/png"), ..page(b"\0") };
     assert_eq!(told(&image, 9_000), "HTTP 404 from https://a.b/");
     let long = "word ".repeat(5_000);
     let long = told(&page(long.as_bytes()), 9_000);
@@ -325,10 +232,7 @@ fn a_cut_says_where_it_is_and_what_to_do() {
         by_bytes,
         "(from https://a.b/)\nword word word word\n(cut at 19 characters of 5000; ask for a more specific address)"
     );
-    let more = Fetched {
-        truncated: true,
-        ..fetched(Some("text/plain"), b"x")
-    };
+    let more = Fetched { truncated: true, ..fetched(Some("text/plain"), b"x") };
     assert_eq!(
         readable(&more, 100, 1_000).expect("it is readable"),
         "(from https://a.b/)\nx\n(the page is longer than what is fetched; its end is missing)"

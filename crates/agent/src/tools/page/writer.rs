@@ -137,21 +137,13 @@ impl Writer {
         } else {
             self.lists.pop();
         }
-        self.break_at_least(if self.lists.is_empty() {
-            Break::Paragraph
-        } else {
-            Break::Line
-        });
+        self.break_at_least(if self.lists.is_empty() { Break::Paragraph } else { Break::Line });
     }
 
     pub fn item(&mut self) {
         self.marker = Marker::None;
         // Items of one list are on lines of their own, with nothing between them.
-        self.pending = if std::mem::take(&mut self.list_begins) {
-            self.pending.max(Break::Line)
-        } else {
-            Break::Line
-        };
+        self.pending = if std::mem::take(&mut self.list_begins) { self.pending.max(Break::Line) } else { Break::Line };
         self.marker = match self.lists.last_mut() {
             Some(Some(number)) => {
                 let this = *number;
@@ -335,10 +327,7 @@ impl Writer {
             self.kept.push("> ");
         }
         // An item's own line is less far in than what follows in it.
-        let levels = self
-            .lists
-            .len()
-            .saturating_sub(usize::from(self.marker != Marker::None));
+        let levels = self.lists.len().saturating_sub(usize::from(self.marker != Marker::None));
         for _ in 0..levels {
             self.kept.push("  ");
         }

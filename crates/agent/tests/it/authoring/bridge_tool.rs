@@ -11,9 +11,7 @@ use serde_json::{Value, json};
 use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::run_api::local::NoScheduler;
 use sympozium_gateway::run_api::{Scheduler, Unable};
-use sympozium_ipc::run_api::{
-    MessageRequest, ScheduleRequest, SubrunsAnswer, SubrunsRequest, Told,
-};
+use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunsAnswer, SubrunsRequest, Told};
 use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
 
 use super::run::{RUNNER, Run, planned};
@@ -36,8 +34,7 @@ const TOOL: &str = "send_channel_message";
 
 fn sends(run: &Run, channel: &str, text: &str) {
     let arguments = json!({ "channel": channel, "text": text });
-    run.model
-        .push(Answer::tools([ToolCall::new(TOOL, &arguments)]));
+    run.model.push(Answer::tools([ToolCall::new(TOOL, &arguments)]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,21 +44,15 @@ async fn a_message_goes_to_the_channel_that_is_connected() {
     let mut run = Run::new(planned(PLAIN), Outbox { path: path.clone() });
     sends(&run, "slack", "The order is on its way.");
     sends(&run, "discord", "The order is on its way.");
-    let later =
-        json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "Look." });
-    run.model
-        .push(Answer::tools([ToolCall::new("schedule_task", &later)]));
+    let later = json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "Look." });
+    run.model.push(Answer::tools([ToolCall::new("schedule_task", &later)]));
     run.model.push(Reply::text("Told."));
     assert_eq!(run.answer(RUNNER).await, "Told.");
 
     let text = fs::read_to_string(path).expect("an outbox");
-    let lines: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let uid = run.plan.run.uid.as_str();
-    let message =
-        json!({ "run": uid, "agent": "clerk", "chat": null, "text": "The order is on its way." });
+    let message = json!({ "run": uid, "agent": "clerk", "chat": null, "text": "The order is on its way." });
     assert_eq!(lines, [message]);
     assert_eq!(
         run.shown(),
@@ -92,10 +83,7 @@ async fn a_message_that_cannot_be_written_is_not_said_to_be_sent() {
     sends(&run, "slack", "hello");
     run.model.push(Reply::text("I could not tell them."));
     run.answer(RUNNER).await;
-    assert_eq!(
-        run.shown(),
-        ["Error: the gateway refuses: the message may not have gone out to slack"]
-    );
+    assert_eq!(run.shown(), ["Error: the gateway refuses: the message may not have gone out to slack"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,10 +93,7 @@ async fn without_a_scheduler_a_message_is_an_error_and_never_success() {
     run.model.push(Reply::text("Nobody can be told here."));
     run.answer(RUNNER).await;
     assert!(run.offered().iter().any(|it| it == TOOL));
-    assert_eq!(
-        run.shown(),
-        ["Error: the gateway refuses: no channel is connected where this run is"]
-    );
+    assert_eq!(run.shown(), ["Error: the gateway refuses: no channel is connected where this run is"]);
     assert_eq!(
         run.receipts(),
         [
@@ -125,13 +110,8 @@ impl Scheduler for Unsteady {
     async fn message(&self, _: &Arc<RunFacts>, _: MessageRequest) -> Result<Told, Unable> {
         match self.0.fetch_add(1, Ordering::Relaxed) {
             0 => Err(Unable::Busy("too many messages at once".to_owned())),
-            1 => Ok(Told {
-                text: "sent after all".to_owned(),
-            }),
-            _ => Err(Unable::Failed {
-                message: "it may have been sent".to_owned(),
-                cause: None,
-            }),
+            1 => Ok(Told { text: "sent after all".to_owned() }),
+            _ => Err(Unable::Failed { message: "it may have been sent".to_owned(), cause: None }),
         }
     }
 
@@ -139,11 +119,7 @@ impl Scheduler for Unsteady {
         NoScheduler.schedule(run, it).await
     }
 
-    async fn subruns(
-        &self,
-        run: &Arc<RunFacts>,
-        it: SubrunsRequest,
-    ) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, run: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
         NoScheduler.subruns(run, it).await
     }
 }

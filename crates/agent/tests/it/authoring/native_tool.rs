@@ -27,8 +27,7 @@ fn plan() -> RunPlan {
 async fn counted(run: &mut Run, program: &str, paths: &[PathBuf]) -> Vec<String> {
     for path in paths {
         let arguments = json!({ "path": path });
-        run.model
-            .push(Answer::tools([ToolCall::new("count_words", &arguments)]));
+        run.model.push(Answer::tools([ToolCall::new("count_words", &arguments)]));
     }
     run.model.push(Reply::text("Counted."));
     assert_eq!(run.answer(program).await, "Counted.");
@@ -38,8 +37,7 @@ async fn counted(run: &mut Run, program: &str, paths: &[PathBuf]) -> Vec<String>
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_with_one_more_tool_counts_words_in_its_roots_only() {
     let mut run = Run::new(plan(), NoScheduler);
-    let [notes, large, fifo] =
-        ["notes.txt", "large", "fifo"].map(|name| run.at("workspace").join(name));
+    let [notes, large, fifo] = ["notes.txt", "large", "fifo"].map(|name| run.at("workspace").join(name));
     fs::write(&notes, "the quick\nbrown fox\n\n jumps").expect("a file");
     let file = File::create(&large).expect("a file");
     file.set_len((64 << 20) + 1).expect("a sparse file");
@@ -50,20 +48,11 @@ async fn a_runner_with_one_more_tool_counts_words_in_its_roots_only() {
     let paths = [notes, large, fifo.clone(), link, outside];
     let shown = counted(&mut run, EXAMPLE, &paths).await;
     assert_eq!(shown[0], "3 lines, 5 words, 27 bytes");
-    assert_eq!(
-        shown[1],
-        "Error: the file has more than 64 MiB; count a part of it with a command of a skill"
-    );
+    assert_eq!(shown[1], "Error: the file has more than 64 MiB; count a part of it with a command of a skill");
     let fifo = fifo.display();
-    assert_eq!(
-        shown[2],
-        format!("Error: {fifo} is a FIFO, not a regular file")
-    );
+    assert_eq!(shown[2], format!("Error: {fifo} is a FIFO, not a regular file"));
     for text in &shown[3..] {
-        assert!(
-            text.starts_with("Error: ") && !text.contains("root:"),
-            "{text}"
-        );
+        assert!(text.starts_with("Error: ") && !text.contains("root:"), "{text}");
     }
     let receipts = run.receipts();
     assert_eq!(receipts[..2], ["count_words: Allowed", "by Agent: Done"]);
@@ -78,15 +67,11 @@ async fn a_runner_with_one_more_tool_counts_words_in_its_roots_only() {
 async fn arguments_that_do_not_fit_get_no_permit() {
     let mut run = Run::new(plan(), NoScheduler);
     let bad = json!({ "path": "notes.txt", "unit": "pages" });
-    run.model
-        .push(Answer::tools([ToolCall::new("count_words", &bad)]));
+    run.model.push(Answer::tools([ToolCall::new("count_words", &bad)]));
     run.model.push(Reply::text("No."));
     run.answer(EXAMPLE).await;
     let shown = run.shown().remove(0);
-    assert!(
-        shown.starts_with("Error: the arguments do not fit: ") && shown.contains("unit"),
-        "{shown}"
-    );
+    assert!(shown.starts_with("Error: the arguments do not fit: ") && shown.contains("unit"), "{shown}");
     assert_eq!(run.receipts().len(), 1, "{:?}", run.receipts());
 }
 
@@ -95,8 +80,5 @@ async fn a_runner_that_does_not_know_the_tool_says_so() {
     let mut run = Run::new(plan(), NoScheduler);
     let notes = run.at("workspace/notes.txt");
     let shown = counted(&mut run, RUNNER, &[notes]).await;
-    assert_eq!(
-        shown,
-        ["Error: this release does not know how to act on `count_words`"]
-    );
+    assert_eq!(shown, ["Error: this release does not know how to act on `count_words`"]);
 }

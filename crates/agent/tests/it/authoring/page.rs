@@ -37,20 +37,16 @@ fn every_block_of_the_page_is_its_file() {
         if language == CONSOLE {
             continue;
         }
-        let path = before
-            .strip_prefix(SHOWS)
-            .and_then(|rest| rest.strip_suffix(" -->"));
+        let path = before.strip_prefix(SHOWS).and_then(|rest| rest.strip_suffix(" -->"));
         let path = path.unwrap_or_else(|| panic!("which file is this?\n{content}"));
         let file = fs::read_to_string(workspace_root().join(path)).expect(path);
         assert_eq!(content, file, "{path} and the page differ");
         shown.insert(path.to_owned());
     }
-    let mut expected: BTreeSet<String> = [
-        "crates/agent/src/bin/agent-with-count-words.rs",
-        "crates/agent/tests/it/authoring/count_words.json",
-    ]
-    .map(str::to_owned)
-    .into();
+    let mut expected: BTreeSet<String> =
+        ["crates/agent/src/bin/agent-with-count-words.rs", "crates/agent/tests/it/authoring/count_words.json"]
+            .map(str::to_owned)
+            .into();
     for entry in fs::read_dir(workspace_root().join(DIRECTORY)).expect("a directory") {
         let name = entry.expect("an entry").file_name();
         if name != README {

@@ -18,9 +18,7 @@ use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, verify};
 use sympozium_ipc::run_api::{Ending, RUN};
-use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, admit,
-};
+use sympozium_plan::admit::{Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, admit};
 use sympozium_plan::plan::{PlanSettings, agent_view, plan};
 use sympozium_testkit::command;
 use sympozium_testkit::model_server::ModelServer;
@@ -61,25 +59,16 @@ pub fn planned(manifests: &str) -> RunPlan {
     let mut run = run.expect("a run");
     run.metadata.uid = Some(UID.to_owned());
     let floor: SympoziumPolicy = read(serde_saphyr::from_str(FLOOR).expect("YAML"));
-    let candidate = |pack| PackCandidates {
-        own: Some(PackObject { pack, author: None }),
-        system: None,
-    };
+    let candidate = |pack| PackCandidates { own: Some(PackObject { pack, author: None }), system: None };
     let name = |pack: &SkillPack| SkillPackName::new(pack.metadata.name.clone().expect("a name"));
     let packs: BTreeMap<_, _> = packs.iter().map(|it| (name(it), candidate(it))).collect();
     let settings = sympozium_plan::admit::Settings::default();
     let input = Input {
         run: &run,
         namespace: NAMESPACE,
-        agents: Agents {
-            agent: agent.as_ref(),
-            instance: None,
-        },
+        agents: Agents { agent: agent.as_ref(), instance: None },
         packs: &packs,
-        policies: Candidates {
-            own: policy.as_ref(),
-            system: None,
-        },
+        policies: Candidates { own: policy.as_ref(), system: None },
         floor: Some(&floor.spec),
         models: Candidates::default(),
         author: None,
@@ -96,17 +85,9 @@ pub fn planned(manifests: &str) -> RunPlan {
     let (host, port) = MODEL;
     let host = host.to_owned();
     for credential in plan.credentials.iter_mut().filter(|it| it.name == "model") {
-        credential.reach.destinations = vec![Destination {
-            host: host.clone(),
-            port: Some(port),
-        }];
+        credential.reach.destinations = vec![Destination { host: host.clone(), port: Some(port) }];
     }
-    plan.model.endpoint = Some(ModelEndpoint {
-        encrypted: false,
-        host,
-        port,
-        path: "/v1/chat/completions".to_owned(),
-    });
+    plan.model.endpoint = Some(ModelEndpoint { encrypted: false, host, port, path: "/v1/chat/completions".to_owned() });
     plan
 }
 
@@ -149,12 +130,8 @@ impl Run {
         let gateway = Gateway::new(keys(), Settings::default(), internet);
         gateway.plans().add(&plan).expect("a plan");
         let records = Records::open(&at("records")).expect("records");
-        let api = RunApi {
-            identify: gateway.credentials(),
-            decider: NobodyToAsk,
-            reporter: records.clone(),
-            scheduler,
-        };
+        let api =
+            RunApi { identify: gateway.credentials(), decider: NobodyToAsk, reporter: records.clone(), scheduler };
         gateway.serve_run_api(api).expect("the first");
         let listener = UnixListener::bind(at("gateway.sock")).expect("a socket");
         let serving = tokio::spawn(async move {
@@ -163,15 +140,7 @@ impl Run {
         });
         let digest = RunPlan::digest_of(&bytes);
         let bridge = bridge::start(directory.path(), &digest);
-        Self {
-            plan,
-            model,
-            directory,
-            digest,
-            records,
-            bridge,
-            serving,
-        }
+        Self { plan, model, directory, digest, records, bridge, serving }
     }
 
     /// A path in the run's directory.
@@ -183,10 +152,7 @@ impl Run {
     pub async fn answer(&mut self, program: impl AsRef<Path>) -> String {
         let mut view = agent_view(&self.plan);
         let workspace = self.at("workspace").display().to_string();
-        view.roots = vec![Root {
-            path: workspace,
-            writable: true,
-        }];
+        view.roots = vec![Root { path: workspace, writable: true }];
         let view = serde_json::to_vec(&view).expect("JSON");
         fs::write(self.at("agent/agent.json"), view).expect("a file");
         let log = fs::File::create(self.at("agent.log")).expect("a log");
@@ -286,11 +252,8 @@ fn keys() -> KeyRing {
 
 fn signed(name: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let claims = Claims {
-        run: UID.to_owned(),
-        name: name.to_owned(),
-        expires: now.expect("after 1970").as_secs() + 3600,
-    };
+    let claims =
+        Claims { run: UID.to_owned(), name: name.to_owned(), expires: now.expect("after 1970").as_secs() + 3600 };
     let credential = keys().sign(&claims).expect("a credential");
     format!("{}:{}", credential.user, *credential.password)
 }

@@ -55,11 +55,7 @@ impl Sidecar {
             ("image/bin", "/opt/sympozium/bin", BindAccess::ReadOnly),
             ("image/skills", "/usr/local/bin", BindAccess::ReadOnly),
         ] {
-            config = config.bind(Bind {
-                source: run.at(name),
-                target: target.into(),
-                access,
-            });
+            config = config.bind(Bind { source: run.at(name), target: target.into(), access });
         }
         let executor = Executor::new(config).expect("a private root");
         let mut request = Request::argv([SIDECAR, "ipc", "--pack", "orders"]);
@@ -67,10 +63,7 @@ impl Sidecar {
         let cancel = Cancel::new().expect("a descriptor");
         let wish = cancel.clone();
         let running = std::thread::spawn(move || executor.run(&request, Some(&wish)));
-        Self {
-            cancel,
-            running: Some(running),
-        }
+        Self { cancel, running: Some(running) }
     }
 
     /// Waits until it has left by itself, as it does when the run is over.
@@ -106,8 +99,7 @@ async fn the_model_looks_up_an_order_and_answers() {
         json!({ "number": "A-1002", "format": "xml" }),
         json!({ "number": "A-9999" }),
     ] {
-        run.model
-            .push(Answer::tools([ToolCall::new("lookup_order", &arguments)]));
+        run.model.push(Answer::tools([ToolCall::new("lookup_order", &arguments)]));
     }
     run.model.push(Reply::text("It was shipped."));
     assert_eq!(run.answer(RUNNER).await, "It was shipped.");
@@ -115,22 +107,14 @@ async fn the_model_looks_up_an_order_and_answers() {
     // The policy denies everything else; texts of skills can always be read.
     assert_eq!(run.offered(), ["lookup_order", "load_skill"]);
     let shown = run.shown();
-    assert_eq!(
-        shown[0],
-        "A-1001: shipped on 12 November, parcel 7731\nitems: 2 lamps, 1 table"
-    );
+    assert_eq!(shown[0], "A-1001: shipped on 12 November, parcel 7731\nitems: 2 lamps, 1 table");
     assert_eq!(shown[1], "A-1002: waiting for payment since 3 November");
     for (text, part) in shown[2..5].iter().zip(["/number", "/detail", "format"]) {
-        assert!(
-            text.starts_with("Error: the arguments do not fit: ") && text.contains(part),
-            "{text}"
-        );
+        assert!(text.starts_with("Error: the arguments do not fit: ") && text.contains(part), "{text}");
     }
     assert_eq!(
         shown[5..],
-        [
-            "STDERR: there is no order A-9999; ask the customer for the number on the invoice\n(exit code: 1)"
-        ]
+        ["STDERR: there is no order A-9999; ask the customer for the number on the invoice\n(exit code: 1)"]
     );
     // Of the calls whose arguments do not fit there is a decision and no action: no program was started for them.
     let refused = "lookup_order: Refused";
@@ -160,12 +144,7 @@ async fn the_model_looks_up_an_order_and_answers() {
 #[test]
 fn the_program_checks_its_arguments_again() {
     let cases: [(&[&str], &str, i32, &str); 8] = [
-        (
-            &["lookup", "--", "A-1002"],
-            "{}",
-            0,
-            "A-1002: waiting for payment since 3 November\n",
-        ),
+        (&["lookup", "--", "A-1002"], "{}", 0, "A-1002: waiting for payment since 3 November\n"),
         (
             &["lookup", "--", "A-1002"],
             "{\"detail\":\"full\"}",
@@ -193,11 +172,7 @@ fn the_program_checks_its_arguments_again() {
         drop(stdin);
         let output = child.wait_with_output().expect("it ends");
         let told = String::from_utf8(output.stdout).expect("text");
-        assert_eq!(
-            (output.status.code(), told.as_str()),
-            (Some(code), stdout),
-            "{arguments:?}"
-        );
+        assert_eq!((output.status.code(), told.as_str()), (Some(code), stdout), "{arguments:?}");
         assert_eq!(output.stderr.is_empty(), code == 0, "{arguments:?}");
     }
 }

@@ -57,12 +57,7 @@ impl Surroundings {
             UnixListener::bind(at("door/socket")).expect("a socket"),
         ];
         open_to_all(directory.path());
-        Self {
-            tcp: TcpListener::bind("127.0.0.1:0").expect("a port"),
-            abstract_name,
-            _sockets: sockets,
-            directory,
-        }
+        Self { tcp: TcpListener::bind("127.0.0.1:0").expect("a port"), abstract_name, _sockets: sockets, directory }
     }
 
     pub fn at(&self, name: &str) -> String {
@@ -148,10 +143,8 @@ impl Surroundings {
             format!("list={}", at("image/var/lock")),
         ];
         // As between file systems.
-        let refused_links = [
-            format!("hard-link={outside}/file>{workspace}/kept"),
-            format!("hard-link={skills}/file>{workspace}/kept"),
-        ];
+        let refused_links =
+            [format!("hard-link={outside}/file>{workspace}/kept"), format!("hard-link={skills}/file>{workspace}/kept")];
         let possible = [
             "socket=1/1".to_owned(),
             "socketpair=1/1".to_owned(),
@@ -195,10 +188,8 @@ pub const FILES: [&str; 8] = [
 
 /// Family and type of what is no Unix socket: TCP, UDP, raw over both; netlink, packets, the kernel's ciphers, the hypervisor,
 /// Bluetooth, cans.
-const SOCKETS: [&str; 13] = [
-    "2/1", "2/2", "2/3", "10/1", "10/2", "10/3", "16/3", "17/2", "17/3", "38/5", "40/1", "31/3",
-    "29/3",
-];
+const SOCKETS: [&str; 13] =
+    ["2/1", "2/2", "2/3", "10/1", "10/2", "10/3", "16/3", "17/2", "17/3", "38/5", "40/1", "31/3", "29/3"];
 
 /// So that ownership refuses nothing.
 pub fn open_to_all(directory: &Path) {
@@ -251,11 +242,7 @@ impl Waiting {
         let stdout = child.stdout.take().expect("a pipe");
         BufReader::new(stdout).read_line(&mut line).expect("a line");
         let told = serde_json::from_str(&line).expect("JSON");
-        Self {
-            child,
-            told,
-            _stdin: stdin,
-        }
+        Self { child, told, _stdin: stdin }
     }
 
     pub fn id(&self) -> u32 {

@@ -13,20 +13,8 @@ fn parts(text: &str) -> (String, u16, String, String) {
 fn addresses_and_what_is_made_of_them() {
     for (text, host, port, authority, path) in [
         ("https://a.example", "a.example", 443, "a.example", "/"),
-        (
-            "HTTP://A.Example:80/x?y#z",
-            "a.example",
-            80,
-            "a.example",
-            "/x?y",
-        ),
-        (
-            "http://a.example:443/",
-            "a.example",
-            443,
-            "a.example:443",
-            "/",
-        ),
+        ("HTTP://A.Example:80/x?y#z", "a.example", 80, "a.example", "/x?y"),
+        ("http://a.example:443/", "a.example", 443, "a.example:443", "/"),
         (
             "https://b\u{fc}cher.example/\u{fc}?q=a b",
             "xn--bcher-kva.example",
@@ -39,28 +27,10 @@ fn addresses_and_what_is_made_of_them() {
         ("http://0x7f.1/", "127.0.0.1", 80, "127.0.0.1", "/"),
         ("http://0177.0.0.01/", "127.0.0.1", 80, "127.0.0.1", "/"),
         ("http://127.1./", "127.0.0.1", 80, "127.0.0.1", "/"),
-        (
-            "http://\u{ff11}27.0.0.1/",
-            "127.0.0.1",
-            80,
-            "127.0.0.1",
-            "/",
-        ),
+        ("http://\u{ff11}27.0.0.1/", "127.0.0.1", 80, "127.0.0.1", "/"),
         ("http://[0::1]:8/", "::1", 8, "[::1]:8", "/"),
-        (
-            "http://a.example/%0d%0aX",
-            "a.example",
-            80,
-            "a.example",
-            "/%0d%0aX",
-        ),
-        (
-            "http://a.example/../../x",
-            "a.example",
-            80,
-            "a.example",
-            "/x",
-        ),
+        ("http://a.example/%0d%0aX", "a.example", 80, "a.example", "/%0d%0aX"),
+        ("http://a.example/../../x", "a.example", 80, "a.example", "/x"),
     ] {
         let expected = (host.to_owned(), port, authority.to_owned(), path.to_owned());
         assert_eq!(parts(text), expected, "{text}");
@@ -90,22 +60,10 @@ fn what_is_not_fetched() {
         ("http://:password@a.example", NoAddress::User),
         ("http://a.example:0/", NoAddress::Host),
         ("http://", NoAddress::Malformed(url::ParseError::EmptyHost)),
-        (
-            "http://a b/",
-            NoAddress::Malformed(url::ParseError::IdnaError),
-        ),
-        (
-            "http://a.example:99999/",
-            NoAddress::Malformed(url::ParseError::InvalidPort),
-        ),
-        (
-            "http://[fe80::1%25eth0]/",
-            NoAddress::Malformed(url::ParseError::InvalidIpv6Address),
-        ),
-        (
-            "http://1.2.3.256/",
-            NoAddress::Malformed(url::ParseError::InvalidIpv4Address),
-        ),
+        ("http://a b/", NoAddress::Malformed(url::ParseError::IdnaError)),
+        ("http://a.example:99999/", NoAddress::Malformed(url::ParseError::InvalidPort)),
+        ("http://[fe80::1%25eth0]/", NoAddress::Malformed(url::ParseError::InvalidIpv6Address)),
+        ("http://1.2.3.256/", NoAddress::Malformed(url::ParseError::InvalidIpv4Address)),
         (&long, NoAddress::TooLong),
     ] {
         assert_eq!(Address::parse(text), Err(expected), "{text}");
@@ -149,11 +107,7 @@ fn redirects() {
         ("", address(NoAddress::Characters)),
         (&long, NoRedirect::TooLong),
     ] {
-        assert_eq!(
-            from.redirected(location.as_bytes()),
-            Err(expected),
-            "{location}"
-        );
+        assert_eq!(from.redirected(location.as_bytes()), Err(expected), "{location}");
     }
     let no_text = from.redirected(b"/\xff");
     assert_eq!(no_text, Err(address(NoAddress::Characters)));
@@ -182,10 +136,7 @@ fn a_query_that_nobody_asked_for_is_not_shown() {
     let asked = Address::parse("https://a.example/x?page=1#top").unwrap();
     assert_eq!(asked.shown(&asked), "https://a.example/x?page=1");
     for (location, expected) in [
-        (
-            "https://b.example/y?signature=secret",
-            "https://b.example/y",
-        ),
+        ("https://b.example/y?signature=secret", "https://b.example/y"),
         ("https://b.example/y?page=1", "https://b.example/y?page=1"),
         ("/y#secret", "https://a.example/y"),
     ] {
@@ -197,11 +148,7 @@ fn a_query_that_nobody_asked_for_is_not_shown() {
 /// Texts near to addresses.
 fn nearly() -> impl Strategy<Value = String> {
     let scheme = prop::sample::select(vec!["http://", "https://", "HTTP://", "http:", "//", ""]);
-    (
-        scheme,
-        "[a-zA-Z0-9.:@%/?#\\[\\]\\\\ \t\u{fc}\u{3002}_-]{0,40}",
-    )
-        .prop_map(|(a, b)| a.to_owned() + &b)
+    (scheme, "[a-zA-Z0-9.:@%/?#\\[\\]\\\\ \t\u{fc}\u{3002}_-]{0,40}").prop_map(|(a, b)| a.to_owned() + &b)
 }
 
 proptest! {

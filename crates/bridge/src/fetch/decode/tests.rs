@@ -7,12 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// The body that comes in pieces of this size, and whether there is more of it.
-fn decoded(
-    encoding: Encoding,
-    bytes: &[u8],
-    size: usize,
-    most: usize,
-) -> Result<(Vec<u8>, bool), Garbled> {
+fn decoded(encoding: Encoding, bytes: &[u8], size: usize, most: usize) -> Result<(Vec<u8>, bool), Garbled> {
     let mut decoder = Decoder::new(encoding, most);
     for piece in bytes.chunks(size) {
         if decoder.push(piece)? == Progress::Full {
@@ -27,18 +22,9 @@ fn encoded(body: &[u8]) -> [(Encoding, Vec<u8>); 4] {
     let level = Compression::default();
     let (mut gzip, mut zlib, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     GzEncoder::new(body, level).read_to_end(&mut gzip).unwrap();
-    ZlibEncoder::new(body, level)
-        .read_to_end(&mut zlib)
-        .unwrap();
-    DeflateEncoder::new(body, level)
-        .read_to_end(&mut raw)
-        .unwrap();
-    [
-        (Encoding::Identity, body.to_vec()),
-        (Encoding::Gzip, gzip),
-        (Encoding::Deflate, zlib),
-        (Encoding::Deflate, raw),
-    ]
+    ZlibEncoder::new(body, level).read_to_end(&mut zlib).unwrap();
+    DeflateEncoder::new(body, level).read_to_end(&mut raw).unwrap();
+    [(Encoding::Identity, body.to_vec()), (Encoding::Gzip, gzip), (Encoding::Deflate, zlib), (Encoding::Deflate, raw)]
 }
 
 #[test]
@@ -66,14 +52,10 @@ fn a_bomb_stops_at_the_bound() {
     // 16 MiB of nothing are 16 KiB.
     let nothing = std::io::repeat(0).take(16 << 20);
     let mut bomb = Vec::new();
-    GzEncoder::new(nothing, Compression::best())
-        .read_to_end(&mut bomb)
-        .unwrap();
+    GzEncoder::new(nothing, Compression::best()).read_to_end(&mut bomb).unwrap();
     let most = 1 << 20;
     let mut decoder = Decoder::new(Encoding::Gzip, most);
-    let stopped = bomb
-        .chunks(1024)
-        .position(|it| decoder.push(it).unwrap() == Progress::Full);
+    let stopped = bomb.chunks(1024).position(|it| decoder.push(it).unwrap() == Progress::Full);
     // About a sixteenth of it had to be read.
     assert!(stopped.is_some_and(|it| it <= 3), "{stopped:?}");
     let (page, truncated) = decoder.finish().unwrap();
@@ -111,10 +93,7 @@ fn what_is_not_compressed_as_it_says_is_no_page() {
         // An answer without a body.
         assert_eq!(decoded(encoding, b"", 1, 100), Ok((Vec::new(), false)));
     }
-    for (encoding, bytes) in encoded(b"a page that is long enough to be cut")
-        .into_iter()
-        .skip(1)
-    {
+    for (encoding, bytes) in encoded(b"a page that is long enough to be cut").into_iter().skip(1) {
         for end in 1..bytes.len() {
             let cut = decoded(encoding, &bytes[..end], 5, 100);
             assert_eq!(cut, Err(NOT_DECODED), "{encoding:?} {end}");

@@ -19,12 +19,7 @@ async fn fetched(text: &[u8], size: usize, most: usize) -> Result<Page, BrokenAn
 }
 
 fn page(status: u16, body: &str) -> Page {
-    Page {
-        status,
-        content_type: None,
-        body: body.as_bytes().to_vec(),
-        truncated: false,
-    }
+    Page { status, content_type: None, body: body.as_bytes().to_vec(), truncated: false }
 }
 
 #[tokio::test]
@@ -32,20 +27,11 @@ async fn answers() {
     let early = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n".repeat(MAX_INTERIM_ANSWERS);
     let after_early = format!("{early}HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na");
     for (text, expected) in [
-        (
-            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcdef",
-            page(200, "abc"),
-        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcdef", page(200, "abc")),
         ("HTTP/1.0 404 \r\n\r\nabc", page(404, "abc")),
-        (
-            "HTTP/1.1 500 no\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-            page(500, "abc"),
-        ),
+        ("HTTP/1.1 500 no\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", page(500, "abc")),
         ("HTTP/1.1 204 No Content\r\n\r\nabc", page(204, "")),
-        (
-            "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
-            page(304, ""),
-        ),
+        ("HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", page(304, "")),
         (&after_early, page(200, "a")),
     ] {
         for size in [1, 5, 4096] {
@@ -78,32 +64,17 @@ async fn what_cannot_be_read_is_no_page() {
     for (text, expected) in [
         ("", BrokenAnswer::Ended),
         ("HTTP/1.1 200 OK\r\n", BrokenAnswer::Ended),
-        (
-            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
-            BrokenAnswer::Ended,
-        ),
-        (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-            BrokenAnswer::Ended,
-        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", BrokenAnswer::Ended),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", BrokenAnswer::Ended),
         ("SSH-2.0-OpenSSH\r\n\r\n", BrokenAnswer::Head),
         ("HTTP/1.1 200 OK\n\n", BrokenAnswer::Head),
-        (
-            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-            BrokenAnswer::Head,
-        ),
-        (
-            "HTTP/1.1 302 Found\r\nLocation: /a\r\nLocation: /b\r\n\r\n",
-            BrokenAnswer::Head,
-        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", BrokenAnswer::Head),
+        ("HTTP/1.1 302 Found\r\nLocation: /a\r\nLocation: /b\r\n\r\n", BrokenAnswer::Head),
         (&huge, BrokenAnswer::LargeHead),
         (&many, BrokenAnswer::LargeHead),
         (&interim, BrokenAnswer::Interim),
         ("HTTP/1.1 101 Switching\r\n\r\n", BrokenAnswer::Switched),
-        (
-            "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nx",
-            BrokenAnswer::Encoding,
-        ),
+        ("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nx", BrokenAnswer::Encoding),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
             BrokenAnswer::Body(Garbled("the size of a chunk cannot be read")),
@@ -122,15 +93,7 @@ async fn what_cannot_be_read_is_no_page() {
 #[tokio::test]
 async fn no_more_is_read_than_is_wanted() {
     for (most, expected, truncated) in [(2, "ab", true), (3, "abc", false), (0, "", true)] {
-        let read = fetched(b"HTTP/1.1 200 OK\r\n\r\nabc", 4096, most)
-            .await
-            .unwrap();
-        assert_eq!(
-            read,
-            Page {
-                truncated,
-                ..page(200, expected)
-            }
-        );
+        let read = fetched(b"HTTP/1.1 200 OK\r\n\r\nabc", 4096, most).await.unwrap();
+        assert_eq!(read, Page { truncated, ..page(200, expected) });
     }
 }

@@ -25,10 +25,7 @@ fn bodies_by_their_length_or_the_end() {
     let (body, left) = read(length, b"abcdef", 2).unwrap();
     assert_eq!((&*body, left.is_over()), (&b"abc"[..], true));
     let (body, left) = read(Frame::new(200, None), b"abc", 2).unwrap();
-    assert_eq!(
-        (&*body, left.is_over(), left.may_end()),
-        (&b"abc"[..], false, true)
-    );
+    assert_eq!((&*body, left.is_over(), left.may_end()), (&b"abc"[..], false, true));
     for status in [204, 304] {
         assert!(Frame::new(status, Some(Framing::Chunked)).is_over());
     }

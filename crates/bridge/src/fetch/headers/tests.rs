@@ -48,10 +48,7 @@ fn what_is_not_sent() {
     }
     for name in ["", ":authority", "a b", "a:", "a\r\nb", "\u{fc}", "a\u{0}"] {
         let refused = of(json!({ name: "x" }));
-        assert!(
-            matches!(refused, Err(RefusedHeader::Name(_))),
-            "{name}: {refused:?}"
-        );
+        assert!(matches!(refused, Err(RefusedHeader::Name(_))), "{name}: {refused:?}");
     }
     for value in [
         json!("a\r\nHost: b"),
@@ -65,11 +62,7 @@ fn what_is_not_sent() {
         json!(["a"]),
     ] {
         let refused = of(json!({ "X": value }));
-        assert_eq!(
-            refused,
-            Err(RefusedHeader::Value("X".to_owned())),
-            "{value}"
-        );
+        assert_eq!(refused, Err(RefusedHeader::Value("X".to_owned())), "{value}");
     }
     let twice = of(json!({ "Cookie": "a", "cookie": "b" }));
     assert_eq!(twice, Err(RefusedHeader::Twice("cookie".to_owned())));
@@ -82,10 +75,7 @@ fn bounds() {
         (0..count).map(name).collect()
     };
     assert!(Headers::of(&many(MAX_HEADERS)).is_ok());
-    assert_eq!(
-        Headers::of(&many(MAX_HEADERS + 1)),
-        Err(RefusedHeader::TooMany)
-    );
+    assert_eq!(Headers::of(&many(MAX_HEADERS + 1)), Err(RefusedHeader::TooMany));
     let long = |bytes: usize| of(json!({ "a": "x".repeat(bytes - 1) }));
     assert!(long(MAX_HEADER_BYTES).is_ok());
     assert_eq!(long(MAX_HEADER_BYTES + 1), Err(RefusedHeader::TooLong));

@@ -116,10 +116,7 @@ pub fn each_item<'a>(list: &'a RawValue, action: &mut dyn FnMut(&'a RawValue) ->
 }
 
 /// The same with the fields of an object, however often a name is there.
-pub fn each_field<'a>(
-    object: &'a RawValue,
-    action: &mut dyn FnMut(&str, &'a RawValue) -> bool,
-) -> bool {
+pub fn each_field<'a>(object: &'a RawValue, action: &mut dyn FnMut(&str, &'a RawValue) -> bool) -> bool {
     let mut reader = serde_json::Deserializer::from_str(object.get());
     reader.deserialize_map(Pairs(action)).is_ok()
 }

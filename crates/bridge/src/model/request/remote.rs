@@ -12,16 +12,7 @@ use serde_json::value::RawValue;
 /// Levels of arrays and objects in messages. Results of tools with images in them need seven.
 pub const MAX_LEVELS: usize = 16;
 /// Fields that hold an address. Compared without regard to letters, as some servers do.
-const ADDRESSES: &[&str] = &[
-    "audio_url",
-    "file_uri",
-    "file_url",
-    "fileuri",
-    "image_url",
-    "uri",
-    "url",
-    "video_url",
-];
+const ADDRESSES: &[&str] = &["audio_url", "file_uri", "file_url", "fileuri", "image_url", "uri", "url", "video_url"];
 /// Fields that name what a provider keeps.
 const KEPT: &[&str] = &["container_id", "file_id", "file_ids"];
 /// How content that is there begins, as it is written: who writes it with escapes has something to hide.
@@ -91,12 +82,9 @@ fn walk(value: &RawValue, at: At, levels: usize) -> Result<(), Remote> {
         match byte {
             b'{' | b'[' => match next {
                 Field::Holds(_) if open.len() == levels => return Err(Remote::TooDeep),
-                Field::Holds(at) => open.push(Open {
-                    is_object: *byte == b'{',
-                    at,
-                    expects_name: true,
-                    value: Field::Skipped,
-                }),
+                Field::Holds(at) => {
+                    open.push(Open { is_object: *byte == b'{', at, expects_name: true, value: Field::Skipped })
+                }
                 Field::Skipped | Field::Kept(_) => index = end_of_container(bytes, index),
             },
             b'}' | b']' => {

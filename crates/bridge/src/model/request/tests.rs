@@ -22,9 +22,7 @@ fn sent(wire: WireFormat, body: &str) -> Result<String, String> {
     let accepted = rules(wire).check(&Bytes::copy_from_slice(body.as_bytes()));
     let accepted = accepted.map_err(|refusal| {
         assert_eq!(refusal.code, RefusalCode::Request);
-        let why = refusal
-            .message
-            .strip_prefix("the request to the model is refused: ");
+        let why = refusal.message.strip_prefix("the request to the model is refused: ");
         why.expect("it says so").to_owned()
     })?;
     let bytes = accepted.pieces.concat();
@@ -44,14 +42,8 @@ fn function(more: &str) -> String {
 #[test]
 fn what_runners_send_goes_out_as_it_came() {
     for (wire, body) in [
-        (
-            OPEN_AI,
-            r#"{"model":"m-1","messages":[{"role":"user","content":"\u0061 \ud800 1e999"}]}"#,
-        ),
-        (
-            OPEN_AI,
-            " {\r\n\t\"messages\" : [ ] , \"mod\\u0065l\" : \"m\\u002d1\" } \n",
-        ),
+        (OPEN_AI, r#"{"model":"m-1","messages":[{"role":"user","content":"\u0061 \ud800 1e999"}]}"#),
+        (OPEN_AI, " {\r\n\t\"messages\" : [ ] , \"mod\\u0065l\" : \"m\\u002d1\" } \n"),
         (
             OPEN_AI,
             r#"{"model":"m-1","messages":[],"n":1,"stream":false,"temperature":0.1,"top_k":40,"min_p":0.05,"repetition_penalty":1.1,"seed":7,"stop":["x"],"response_format":{"type":"json_object"},"reasoning_effort":"low","parallel_tool_calls":true,"max_completion_tokens":5,"tool_choice":"auto"}"#,
@@ -60,14 +52,8 @@ fn what_runners_send_goes_out_as_it_came() {
             OPEN_AI,
             r#"{"model":"m-1","messages":[],"tools":[{"function":{"strict":true,"parameters":{"type":"object","x":1,"x":2},"description":"d","name":"read_file"},"type":"function"}],"tool_choice":{"type":"function","function":{"name":"read_file"}}}"#,
         ),
-        (
-            OPEN_AI,
-            r#"{"stream_options":{"include_usage":true},"model":"m-1","messages":[],"stream":true}"#,
-        ),
-        (
-            OPEN_AI,
-            r#"{"stream_options":{"include_usage":false},"model":"m-1","messages":[]}"#,
-        ),
+        (OPEN_AI, r#"{"stream_options":{"include_usage":true},"model":"m-1","messages":[],"stream":true}"#),
+        (OPEN_AI, r#"{"stream_options":{"include_usage":false},"model":"m-1","messages":[]}"#),
         (
             ANTHROPIC,
             r#"{"model":"m-1","max_tokens":10,"system":[{"type":"text","text":"s"}],"messages":[],"stream":true,"thinking":{"type":"enabled","budget_tokens":1024},"metadata":{"user_id":"u"},"stop_sequences":[],"top_k":1}"#,
@@ -90,8 +76,10 @@ fn a_stream_is_always_asked_for_what_it_cost() {
             format!(r#" {{{usage},"model":"m-1","stream":true,"messages":[]}}"#),
         ),
         (
-            r#"{"model":"m-1","stream":true,"messages":[],"stream_options": { "include_usage" :false } ,"seed":1}"#.to_owned(),
-            r#"{"model":"m-1","stream":true,"messages":[],"stream_options": {"include_usage":true} ,"seed":1}"#.to_owned(),
+            r#"{"model":"m-1","stream":true,"messages":[],"stream_options": { "include_usage" :false } ,"seed":1}"#
+                .to_owned(),
+            r#"{"model":"m-1","stream":true,"messages":[],"stream_options": {"include_usage":true} ,"seed":1}"#
+                .to_owned(),
         ),
         (
             r#"{"stream_\u006fptions":{},"model":"m-1","stream":true,"messages":[]}"#.to_owned(),
@@ -112,8 +100,7 @@ fn a_stream_is_always_asked_for_what_it_cost() {
 
 #[test]
 fn what_a_provider_would_do_by_itself_is_refused_by_name() {
-    let acts =
-        "cannot be used here: what a provider would act on or keep by itself is not passed on";
+    let acts = "cannot be used here: what a provider would act on or keep by itself is not passed on";
     for (wire, field) in [
         (OPEN_AI, "web_search_options"),
         (OPEN_AI, "store"),
@@ -135,41 +122,22 @@ fn what_a_provider_would_do_by_itself_is_refused_by_name() {
         (ANTHROPIC, "n"),
     ] {
         let value = if field == "n" { "1" } else { "{}" };
-        assert_eq!(
-            with(wire, &format!(r#""{field}":{value}"#)),
-            Err(format!("the field `{field}` {acts}")),
-        );
+        assert_eq!(with(wire, &format!(r#""{field}":{value}"#)), Err(format!("the field `{field}` {acts}")),);
     }
     assert_eq!(
-        with(
-            OPEN_AI,
-            r#""store":true,"b\u0061ckground":true,"x\u001b[2J":1"#
-        ),
-        Err(format!(
-            "the fields `background`, `store`, `x\u{fffd}[2J` {acts}"
-        ))
+        with(OPEN_AI, r#""store":true,"b\u0061ckground":true,"x\u001b[2J":1"#),
+        Err(format!("the fields `background`, `store`, `x\u{fffd}[2J` {acts}"))
     );
     let many: Vec<String> = (10..40).map(|number| format!(r#""x{number}":1"#)).collect();
     let refused = with(OPEN_AI, &many.join(",")).expect_err("none of them is known");
-    assert!(
-        refused.contains("`x25`, 14 more cannot be used"),
-        "{refused}"
-    );
+    assert!(refused.contains("`x25`, 14 more cannot be used"), "{refused}");
     let many: Vec<String> = (0..70).map(|number| format!(r#""x{number}":1"#)).collect();
-    assert_eq!(
-        with(OPEN_AI, &many.join(",")),
-        Err("it has more than 64 fields".to_owned())
-    );
+    assert_eq!(with(OPEN_AI, &many.join(",")), Err("it has more than 64 fields".to_owned()));
 }
 
 #[test]
 fn no_field_is_there_twice() {
-    for more in [
-        r#""model":"m-2""#,
-        r#""mod\u0065l":"m-1""#,
-        r#""messages":[]"#,
-        r#""tools":[],"t\u006fols":[]"#,
-    ] {
+    for more in [r#""model":"m-2""#, r#""mod\u0065l":"m-1""#, r#""messages":[]"#, r#""tools":[],"t\u006fols":[]"#] {
         let refused = with(OPEN_AI, more).expect_err("twice");
         assert!(refused.ends_with("is there twice"), "{refused}");
     }
@@ -183,30 +151,17 @@ fn no_field_is_there_twice() {
 fn only_functions_of_the_run_are_offered() {
     let on = "only functions that the run has can be offered, nothing that the provider acts on";
     for (wire, tools, expected) in [
-        (
-            OPEN_AI,
-            r#"[{"type":"web_search"}]"#,
-            format!("`tools[0]` is of type `web_search`: {on}"),
-        ),
-        (
-            OPEN_AI,
-            r#"[{"type":"mcp","server_url":"https://x"}]"#,
-            format!("`tools[0]` is of type `mcp`: {on}"),
-        ),
+        (OPEN_AI, r#"[{"type":"web_search"}]"#, format!("`tools[0]` is of type `web_search`: {on}")),
+        (OPEN_AI, r#"[{"type":"mcp","server_url":"https://x"}]"#, format!("`tools[0]` is of type `mcp`: {on}")),
         (
             ANTHROPIC,
             r#"[{"type":"web_search_20250305","name":"read_file"},{"type":"bash_20250124","name":"read_file"},{"type":"computer_20250124"},{"type":"code_execution_20250522"}]"#,
-            [
-                "web_search_20250305",
-                "bash_20250124",
-                "computer_20250124",
-                "code_execution_20250522",
-            ]
-            .iter()
-            .enumerate()
-            .map(|(index, name)| format!("`tools[{index}]` is of type `{name}`: {on}"))
-            .collect::<Vec<_>>()
-            .join("; "),
+            ["web_search_20250305", "bash_20250124", "computer_20250124", "code_execution_20250522"]
+                .iter()
+                .enumerate()
+                .map(|(index, name)| format!("`tools[{index}]` is of type `{name}`: {on}"))
+                .collect::<Vec<_>>()
+                .join("; "),
         ),
         (
             OPEN_AI,
@@ -233,21 +188,9 @@ fn only_functions_of_the_run_are_offered() {
             r#"[{"type":"function","function":{"name":"read_file","parameters":"x"}}]"#,
             "`tools[0].function.parameters` is not what it must be".to_owned(),
         ),
-        (
-            OPEN_AI,
-            r#"[{"function":{"name":"read_file"}}]"#,
-            "`tools[0]` has no `type`".to_owned(),
-        ),
-        (
-            OPEN_AI,
-            r#"[{"type":1}]"#,
-            "`tools[0].type` must be a text".to_owned(),
-        ),
-        (
-            OPEN_AI,
-            r#"["web_search"]"#,
-            "`tools[0]` must be an object".to_owned(),
-        ),
+        (OPEN_AI, r#"[{"function":{"name":"read_file"}}]"#, "`tools[0]` has no `type`".to_owned()),
+        (OPEN_AI, r#"[{"type":1}]"#, "`tools[0].type` must be a text".to_owned()),
+        (OPEN_AI, r#"["web_search"]"#, "`tools[0]` must be an object".to_owned()),
         (OPEN_AI, "{}", "`tools` must be a list".to_owned()),
         (OPEN_AI, "null", "`tools` must be a list".to_owned()),
         (
@@ -255,17 +198,9 @@ fn only_functions_of_the_run_are_offered() {
             r#"[{"name":"read_file","input_schema":{},"allowed_callers":["code_execution_20250825"]}]"#,
             "`tools[0]` cannot have `allowed_callers`".to_owned(),
         ),
-        (
-            ANTHROPIC,
-            r#"[{"name":"read_file"}]"#,
-            "`tools[0]` has no `input_schema`".to_owned(),
-        ),
+        (ANTHROPIC, r#"[{"name":"read_file"}]"#, "`tools[0]` has no `input_schema`".to_owned()),
     ] {
-        assert_eq!(
-            with(wire, &format!(r#""tools":{tools}"#)),
-            Err(expected),
-            "{tools}"
-        );
+        assert_eq!(with(wire, &format!(r#""tools":{tools}"#)), Err(expected), "{tools}");
     }
 }
 
@@ -274,42 +209,18 @@ fn only_tools_of_the_run_are_chosen() {
     for (wire, choice, expected) in [
         (OPEN_AI, r#""none""#, None),
         (OPEN_AI, r#""required""#, None),
-        (
-            OPEN_AI,
-            r#""web_search""#,
-            Some("`tool_choice` cannot be `web_search`"),
-        ),
-        (
-            OPEN_AI,
-            r#"{"type":"function","function":{"name":"rm"}}"#,
-            Some("the run has no tool `rm` to choose"),
-        ),
+        (OPEN_AI, r#""web_search""#, Some("`tool_choice` cannot be `web_search`")),
+        (OPEN_AI, r#"{"type":"function","function":{"name":"rm"}}"#, Some("the run has no tool `rm` to choose")),
         (
             OPEN_AI,
             r#"{"type":"function","function":{"name":"read_file","description":"d"}}"#,
             Some("`tool_choice.function` cannot have `description`"),
         ),
         (ANTHROPIC, r#"{"type":"any"}"#, None),
-        (
-            ANTHROPIC,
-            r#"{"type":"tool","name":"rm"}"#,
-            Some("the run has no tool `rm` to choose"),
-        ),
-        (
-            ANTHROPIC,
-            r#"{"type":"tool"}"#,
-            Some("`tool_choice` cannot be of type `tool`"),
-        ),
-        (
-            ANTHROPIC,
-            r#"{"type":"mcp"}"#,
-            Some("`tool_choice` cannot be of type `mcp`"),
-        ),
-        (
-            ANTHROPIC,
-            r#""auto""#,
-            Some("`tool_choice` must be an object"),
-        ),
+        (ANTHROPIC, r#"{"type":"tool","name":"rm"}"#, Some("the run has no tool `rm` to choose")),
+        (ANTHROPIC, r#"{"type":"tool"}"#, Some("`tool_choice` cannot be of type `tool`")),
+        (ANTHROPIC, r#"{"type":"mcp"}"#, Some("`tool_choice` cannot be of type `mcp`")),
+        (ANTHROPIC, r#""auto""#, Some("`tool_choice` must be an object")),
     ] {
         let answer = with(wire, &format!(r#""tool_choice":{choice}"#)).err();
         assert_eq!(answer.as_deref(), expected, "{choice}");
@@ -329,23 +240,11 @@ fn the_rest_of_the_top_level_is_what_it_must_be() {
         ("{\"model\":\"m-1\",\"messages\":[\"\u{1}\"]}", json),
         (r#"{"messages":[]}"#, "`model` must be `m-1`"),
         (r#"{"model":"m-2","messages":[]}"#, "`model` must be `m-1`"),
-        (
-            r#"{"model":["m-1"],"messages":[]}"#,
-            "`model` must be `m-1`",
-        ),
+        (r#"{"model":["m-1"],"messages":[]}"#, "`model` must be `m-1`"),
         (r#"{"model":"m-1"}"#, "`messages` must be a list"),
-        (
-            r#"{"model":"m-1","messages":{}}"#,
-            "`messages` must be a list",
-        ),
-        (
-            r#"{"model":"m-1","messages":[],"stream":1}"#,
-            "`stream` must be true or false",
-        ),
-        (
-            r#"{"model":"m-1","messages":[],"stream":null}"#,
-            "`stream` must be true or false",
-        ),
+        (r#"{"model":"m-1","messages":{}}"#, "`messages` must be a list"),
+        (r#"{"model":"m-1","messages":[],"stream":1}"#, "`stream` must be true or false"),
+        (r#"{"model":"m-1","messages":[],"stream":null}"#, "`stream` must be true or false"),
         (r#"{"model":"m-1","messages":[],"n":2}"#, "`n` must be 1"),
         (r#"{"model":"m-1","messages":[],"n":1.0}"#, "`n` must be 1"),
         (
@@ -366,7 +265,8 @@ fn the_rest_of_the_top_level_is_what_it_must_be() {
     // All at once.
     assert_eq!(
         sent(OPEN_AI, r#"{"stream":0,"n":0}"#),
-        Err("`model` must be `m-1`; `stream` must be true or false; `n` must be 1; `messages` must be a list".to_owned())
+        Err("`model` must be `m-1`; `stream` must be true or false; `n` must be 1; `messages` must be a list"
+            .to_owned())
     );
     let invalid = Bytes::from_static(b"{\"model\":\"m-1\",\"messages\":[\"\xff\"]}");
     assert!(rules(OPEN_AI).check(&invalid).is_err());
@@ -384,13 +284,7 @@ fn bounds_hold_on_both_sides() {
     }
     // Brackets in texts are no levels.
     let text = r#"[\"\\"#.repeat(MAX_DEPTH);
-    assert!(
-        sent(
-            OPEN_AI,
-            &format!(r#"{{"model":"m-1","messages":["{text}"]}}"#)
-        )
-        .is_ok()
-    );
+    assert!(sent(OPEN_AI, &format!(r#"{{"model":"m-1","messages":["{text}"]}}"#)).is_ok());
     for (bytes, code) in [(100_000, None), (100_001, Some(RefusalCode::Size))] {
         let start = r#"{"model":"m-1","messages":[""#;
         let text = "x".repeat(bytes - start.len() - 3);
@@ -411,22 +305,13 @@ fn bounds_hold_on_both_sides() {
 
 #[test]
 fn content_that_is_elsewhere_is_refused() {
-    let image =
-        r#"[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x"}}]}]"#;
+    let image = r#"[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x"}}]}]"#;
     let system = r#"[{"type":"document","source":{"type":"file","file_id":"f"}}]"#;
     let elsewhere = |name: &str, field: &str| {
-        format!(
-            "`{name}` must not have content elsewhere, as in `{field}`: send it inline, as `data:`"
-        )
+        format!("`{name}` must not have content elsewhere, as in `{field}`: send it inline, as `data:`")
     };
-    assert_eq!(
-        sent(OPEN_AI, &format!(r#"{{"model":"m-1","messages":{image}}}"#)),
-        Err(elsewhere("messages", "url"))
-    );
-    assert_eq!(
-        with(ANTHROPIC, &format!(r#""system":{system}"#)),
-        Err(elsewhere("system", "file_id"))
-    );
+    assert_eq!(sent(OPEN_AI, &format!(r#"{{"model":"m-1","messages":{image}}}"#)), Err(elsewhere("messages", "url")));
+    assert_eq!(with(ANTHROPIC, &format!(r#""system":{system}"#)), Err(elsewhere("system", "file_id")));
 }
 
 #[test]
@@ -439,13 +324,8 @@ fn a_denied_tool_of_a_plan_cannot_be_offered() {
             "limits": { "timeoutSeconds": 1, "argumentBytes": 1, "outputBytes": 1, "concurrent": 1, "perMinute": 1 },
         })
     };
-    plan["tools"] = json!([
-        tool("a", "allow"),
-        tool("b", "ask"),
-        tool("c", "deny"),
-        tool("d", "deny"),
-        tool("d", "allow")
-    ]);
+    plan["tools"] =
+        json!([tool("a", "allow"), tool("b", "ask"), tool("c", "deny"), tool("d", "deny"), tool("d", "allow")]);
     let plan: RunPlan = serde_json::from_value(plan).expect("a plan");
     let expected = Rules {
         wire: ANTHROPIC,

@@ -25,10 +25,7 @@ const FUNCTION: &[Field] = &[
     ("strict", &[Kind::Bool, Kind::Null], Need::May),
 ];
 /// What is around it.
-const OPEN_AI: &[Field] = &[
-    ("type", &[Kind::Text], Need::Must),
-    ("function", &[Kind::Object], Need::Must),
-];
+const OPEN_AI: &[Field] = &[("type", &[Kind::Text], Need::Must), ("function", &[Kind::Object], Need::Must)];
 /// A function as Anthropic has it.
 const ANTHROPIC: &[Field] = &[
     ("name", &[Kind::Text], Need::Must),
@@ -40,12 +37,7 @@ const ANTHROPIC: &[Field] = &[
 ];
 
 /// Whether all tools are functions that are open to the run.
-pub fn check(
-    wire: WireFormat,
-    open: &BTreeSet<String>,
-    tools: &RawValue,
-    problems: &mut Vec<String>,
-) {
+pub fn check(wire: WireFormat, open: &BTreeSet<String>, tools: &RawValue, problems: &mut Vec<String>) {
     let mut list = Vec::new();
     let all = each_item(tools, &mut |tool| {
         list.push(tool);
@@ -73,11 +65,7 @@ pub fn check(
             Err(problem) => problems.push(problem),
         }
     }
-    let closed: Vec<&str> = names
-        .iter()
-        .filter(|name| !open.contains(*name))
-        .map(String::as_str)
-        .collect();
+    let closed: Vec<&str> = names.iter().filter(|name| !open.contains(*name)).map(String::as_str).collect();
     if !closed.is_empty() {
         problems.push(format!("the run has no such tools: {}", listed(&closed)));
     }
@@ -127,9 +115,7 @@ fn check_fields(place: &str, fields: &Fields<'_>, known: &[Field]) -> Result<(),
             return Err(format!("`{place}.{name}` is not what it must be"));
         }
     }
-    let missing = known
-        .iter()
-        .find(|(name, _, need)| *need == Need::Must && fields.get(name).is_none());
+    let missing = known.iter().find(|(name, _, need)| *need == Need::Must && fields.get(name).is_none());
     match missing {
         Some((name, ..)) => Err(format!("`{place}` has no `{name}`")),
         None => Ok(()),
@@ -150,12 +136,7 @@ fn read<'a>(place: &str, value: &'a RawValue) -> Result<Fields<'a>, String> {
 }
 
 /// Whether the choice is among the run's tools.
-pub fn check_choice(
-    wire: WireFormat,
-    open: &BTreeSet<String>,
-    choice: &RawValue,
-    problems: &mut Vec<String>,
-) {
+pub fn check_choice(wire: WireFormat, open: &BTreeSet<String>, choice: &RawValue, problems: &mut Vec<String>) {
     let chosen = match wire {
         WireFormat::OpenAi => open_ai_choice(choice),
         WireFormat::Anthropic => anthropic_choice(choice),
@@ -202,9 +183,6 @@ fn anthropic_choice(choice: &RawValue) -> Result<Option<String>, String> {
     match (word.as_str(), fields.get("name")) {
         ("auto" | "any" | "none", None) => Ok(None),
         ("tool", Some(_)) => name_of(place, &fields).map(Some),
-        _ => Err(format!(
-            "`tool_choice` cannot be of type `{}`",
-            shown(&word)
-        )),
+        _ => Err(format!("`tool_choice` cannot be of type `{}`", shown(&word))),
     }
 }

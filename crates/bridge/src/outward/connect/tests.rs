@@ -7,11 +7,7 @@ use super::*;
 
 fn credential() -> Credential {
     let keys = KeyRing::single("k1", [7; KEY_BYTES]).unwrap();
-    let claims = Claims {
-        run: "r".to_owned(),
-        name: "web".to_owned(),
-        expires: 1,
-    };
+    let claims = Claims { run: "r".to_owned(), name: "web".to_owned(), expires: 1 };
     keys.sign(&claims).unwrap()
 }
 
@@ -31,27 +27,15 @@ async fn read_in_pieces(text: &[u8], size: usize) -> Result<Bytes, TunnelError> 
 
 #[test]
 fn hosts_that_fit_into_a_line() {
-    for (host, expected) in [
-        ("a.example", "a.example:443"),
-        ("10.0.0.1", "10.0.0.1:443"),
-        ("::1", "[::1]:443"),
-        ("[::1]", "[::1]:443"),
-    ] {
+    for (host, expected) in
+        [("a.example", "a.example:443"), ("10.0.0.1", "10.0.0.1:443"), ("::1", "[::1]:443"), ("[::1]", "[::1]:443")]
+    {
         assert_eq!(authority(host, 443).unwrap(), expected);
     }
     let long = "a".repeat(256);
-    for host in [
-        "",
-        "[]",
-        "a b",
-        "a\r\nProxy-Authorization: x",
-        "a/b",
-        "u@a",
-        "a%41",
-        "a?",
-        "b\u{fc}cher.example",
-        &long,
-    ] {
+    for host in
+        ["", "[]", "a b", "a\r\nProxy-Authorization: x", "a/b", "u@a", "a%41", "a?", "b\u{fc}cher.example", &long]
+    {
         let refused = authority(host, 443);
         assert!(matches!(refused, Err(TunnelError::Host(_))), "{host}");
     }
@@ -65,10 +49,7 @@ fn the_head_is_one_that_a_strict_reader_takes_and_has_the_credential() {
     assert_eq!((read.method, read.target), ("CONNECT", "a.example:443"));
     let pair = format!("{}:{}", credential.user, *credential.password);
     let authorization = format!("Basic {}", STANDARD.encode(pair));
-    let expected: Fields<'_> = vec![
-        ("Host", b"a.example:443"),
-        ("Proxy-Authorization", authorization.as_bytes()),
-    ];
+    let expected: Fields<'_> = vec![("Host", b"a.example:443"), ("Proxy-Authorization", authorization.as_bytes())];
     assert_eq!(read.fields, expected);
 }
 
@@ -89,38 +70,20 @@ async fn a_no_keeps_its_words_within_bounds() {
     let long = "x".repeat(5000);
     let word = "Sympozium-Reason: not-in-plan\r\n";
     for (text, expected_reason, expected) in [
-        (
-            refused("error: no\nhint: yes\n", word),
-            Some("not-in-plan"),
-            "no\nhint: yes",
-        ),
+        (refused("error: no\nhint: yes\n", word), Some("not-in-plan"), "no\nhint: yes"),
         (refused("error: \x1b[31mred\n", ""), None, "[31mred"),
-        (
-            refused("", "Sympozium-Reason: <b>\r\n"),
-            None,
-            "the gateway answers 403",
-        ),
+        (refused("", "Sympozium-Reason: <b>\r\n"), None, "the gateway answers 403"),
         (refused(&long, word), Some("not-in-plan"), &long[..1024]),
         // Less than promised, and no promise.
-        (
-            "HTTP/1.1 403 no\r\nContent-Length: 99\r\n\r\nerror: no".to_owned(),
-            None,
-            "no",
-        ),
+        ("HTTP/1.1 403 no\r\nContent-Length: 99\r\n\r\nerror: no".to_owned(), None, "no"),
         ("HTTP/1.1 403 no\r\n\r\nno".to_owned(), None, "no"),
-        (
-            "HTTP/1.1 403 no\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno".to_owned(),
-            None,
-            "the gateway answers 403",
-        ),
+        ("HTTP/1.1 403 no\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno".to_owned(), None, "the gateway answers 403"),
     ] {
         for size in [1, 7, 8192] {
             match read_in_pieces(text.as_bytes(), size).await {
-                Err(TunnelError::Refused {
-                    status: 403,
-                    reason,
-                    message,
-                }) => assert_eq!((reason.as_deref(), &*message), (expected_reason, expected)),
+                Err(TunnelError::Refused { status: 403, reason, message }) => {
+                    assert_eq!((reason.as_deref(), &*message), (expected_reason, expected))
+                }
                 other => panic!("{other:?} for {text:?}"),
             }
         }

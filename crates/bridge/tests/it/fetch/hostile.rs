@@ -20,9 +20,7 @@ const MIB: usize = 1 << 20;
 /// Length of the body, and whether there was more.
 fn size(answer: ToolAnswer) -> (usize, bool) {
     match answer {
-        ToolAnswer::Page {
-            body, truncated, ..
-        } => (STANDARD.decode(body).expect("Base64").len(), truncated),
+        ToolAnswer::Page { body, truncated, .. } => (STANDARD.decode(body).expect("Base64").len(), truncated),
         other => panic!("{other:?}"),
     }
 }
@@ -50,11 +48,7 @@ async fn a_gibibyte_of_nothing_stops_at_the_bound() {
             false => ("deflate", &b""[..]),
         };
         let head = format!("HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\n\r\n");
-        Reply::Repeated {
-            head: [head.as_bytes(), begin].concat(),
-            piece: block.clone(),
-            times: 1024,
-        }
+        Reply::Repeated { head: [head.as_bytes(), begin].concat(), piece: block.clone(), times: 1024 }
     })
     .await;
     world.internet.host("a.example", 80, &site);
@@ -74,11 +68,7 @@ async fn a_body_without_an_end_is_cut_and_the_server_let_go() {
             true => ("Transfer-Encoding: chunked\r\n", b"1\r\nx\r\n".repeat(1000)),
             false => ("", vec![b'x'; 65536]),
         };
-        Reply::Repeated {
-            head: format!("HTTP/1.1 200 OK\r\n{head}\r\n").into_bytes(),
-            piece,
-            times: u64::MAX,
-        }
+        Reply::Repeated { head: format!("HTTP/1.1 200 OK\r\n{head}\r\n").into_bytes(), piece, times: u64::MAX }
     })
     .await;
     world.internet.host("a.example", 80, &site);
@@ -106,16 +96,11 @@ async fn a_server_that_stalls_costs_no_more_than_the_time_of_a_call() {
     })
     .await;
     world.internet.host("a.example", 80, &site);
-    let limits = ToolLimits {
-        timeout_seconds: 1,
-        ..LIMITS
-    };
+    let limits = ToolLimits { timeout_seconds: 1, ..LIMITS };
     let credential = world.credential("web");
     let paths = ["silent", "head", "body", "chunk", "end"];
     let arguments = paths.map(|path| json!({ "url": format!("http://a.example/{path}") }));
-    let fetching = arguments
-        .each_ref()
-        .map(|it| fetch::fetch(&world.outward, &credential, it, &limits));
+    let fetching = arguments.each_ref().map(|it| fetch::fetch(&world.outward, &credential, it, &limits));
     let [first, second, third, fourth, fifth] = fetching;
     let (first, second, third, fourth, fifth) = tokio::join!(first, second, third, fourth, fifth);
     for fetched in [first, second, third, fourth, fifth] {
@@ -133,22 +118,13 @@ async fn answers_that_are_none() {
         let answer = match head.split(' ').nth(1) {
             Some("/huge") => format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(MIB)),
             Some("/many") => format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(1000)),
-            Some("/chunks") => {
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcdefgh\r\n".to_owned()
-            }
-            Some("/size") => {
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n".to_owned()
-            }
-            Some("/both") => {
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc"
-                    .to_owned()
-            }
+            Some("/chunks") => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcdefgh\r\n".to_owned(),
+            Some("/size") => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n".to_owned(),
+            Some("/both") => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc".to_owned(),
             Some("/short") => "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc".to_owned(),
             Some("/encoding") => "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nabc".to_owned(),
             Some("/gzip") => "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nabc".to_owned(),
-            Some("/upgrade") => {
-                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n".to_owned()
-            }
+            Some("/upgrade") => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n".to_owned(),
             Some("/other") => "220 mail.example ESMTP\r\n\r\n".to_owned(),
             _ => String::new(),
         };
@@ -160,30 +136,15 @@ async fn answers_that_are_none() {
     for (path, words) in [
         ("huge", "gave an answer whose head is too large"),
         ("many", "gave an answer whose head is too large"),
-        (
-            "chunks",
-            &format!("{garbled}: a chunk is longer than it says"),
-        ),
-        (
-            "size",
-            &format!("{garbled}: the size of a chunk cannot be read"),
-        ),
+        ("chunks", &format!("{garbled}: a chunk is longer than it says")),
+        ("size", &format!("{garbled}: the size of a chunk cannot be read")),
         ("both", "gave an answer whose head cannot be read"),
         ("short", "ended the connection before its answer was whole"),
-        (
-            "encoding",
-            "compressed its answer in a way that was not asked for",
-        ),
-        (
-            "gzip",
-            &format!("{garbled}: the body is not compressed as its head says"),
-        ),
+        ("encoding", "compressed its answer in a way that was not asked for"),
+        ("gzip", &format!("{garbled}: the body is not compressed as its head says")),
         ("upgrade", "changed the protocol without being asked to"),
         ("other", "gave an answer whose head cannot be read"),
-        (
-            "nothing",
-            "ended the connection before its answer was whole",
-        ),
+        ("nothing", "ended the connection before its answer was whole"),
     ] {
         let (code, message) = refused(get(&world, &format!("http://a.example/{path}")).await);
         let expected = (RefusalCode::Unavailable, format!("`a.example` {words}"));

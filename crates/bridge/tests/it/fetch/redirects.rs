@@ -29,17 +29,10 @@ async fn each_hop_is_a_tunnel_of_its_own() {
     // The signature is the server's, and stays out of what the agent is told.
     let answer = get(&world, "http://a.example/start").await;
     assert_eq!(answer, Ok(page(200, "https://b.example/end", "here")));
-    let paths: Vec<_> = first
-        .requests()
-        .iter()
-        .map(|it| path(it).to_owned())
-        .collect();
+    let paths: Vec<_> = first.requests().iter().map(|it| path(it).to_owned()).collect();
     assert_eq!(paths, ["/start", "/next?token=secret"]);
     assert_eq!(path(&last.requests()[0]), "/end?signature=secret");
-    assert_eq!(
-        world.internet.resolved(),
-        ["a.example", "a.example", "b.example"]
-    );
+    assert_eq!(world.internet.resolved(), ["a.example", "a.example", "b.example"]);
 }
 
 #[tokio::test]
@@ -54,10 +47,7 @@ async fn loops_end() {
     world.internet.host("a.example", 80, &site);
     let answer = get(&world, &format!("http://a.example/{MAX_REDIRECTS}")).await;
     assert_eq!(answer, Ok(page(200, "http://a.example/0", "there")));
-    for url in [
-        format!("http://a.example/{}", MAX_REDIRECTS + 1),
-        "http://a.example/loop".to_owned(),
-    ] {
+    for url in [format!("http://a.example/{}", MAX_REDIRECTS + 1), "http://a.example/loop".to_owned()] {
         let before = site.requests().len();
         let (code, message) = refused(get(&world, &url).await);
         assert_eq!(code, RefusalCode::Unavailable);
@@ -70,19 +60,14 @@ async fn loops_end() {
 async fn what_is_sent_instead_of_a_page_is_one_when_it_leads_nowhere() {
     let world = open_web().await;
     let site = Site::plain(|head| match path(head) {
-        "/choices" => Reply::with(
-            300,
-            "Content-Type: text/plain\r\nLocation: /x\r\n",
-            "choose",
-        ),
+        "/choices" => Reply::with(300, "Content-Type: text/plain\r\nLocation: /x\r\n", "choose"),
         _ => Reply::with(302, "Content-Type: text/plain\r\n", "nowhere"),
     })
     .await;
     world.internet.host("a.example", 80, &site);
-    for (url, status, body) in [
-        ("http://a.example/choices", 300, "choose"),
-        ("http://a.example/nowhere", 302, "nowhere"),
-    ] {
+    for (url, status, body) in
+        [("http://a.example/choices", 300, "choose"), ("http://a.example/nowhere", 302, "nowhere")]
+    {
         assert_eq!(get(&world, url).await, Ok(page(status, url, body)));
     }
 }
@@ -133,9 +118,7 @@ async fn e52_a_redirect_to_an_address_inside_is_denied() {
         let address = address.parse().expect("an address");
         world.internet.place(address, &inside);
     }
-    world
-        .internet
-        .name("localhost", &[&["127.0.0.1".parse().expect("an address")]]);
+    world.internet.name("localhost", &[&["127.0.0.1".parse().expect("an address")]]);
     let hosts = [
         "169.254.169.254",
         "2852039166",
@@ -160,8 +143,7 @@ async fn e52_a_redirect_to_an_address_inside_is_denied() {
         "100.64.0.1",
     ];
     for host in hosts {
-        let (code, message) =
-            refused(get(&world, &format!("http://a.example/http://{host}/")).await);
+        let (code, message) = refused(get(&world, &format!("http://a.example/http://{host}/")).await);
         assert_eq!(code, RefusalCode::Denied, "{host}: {message}");
         // And nobody gets there without a redirect.
         let (code, message) = refused(get(&world, &format!("http://{host}/")).await);
@@ -184,15 +166,11 @@ async fn e53_a_name_that_changes_its_address_between_hops_is_judged_anew() {
     world.internet.place((private, 80).into(), &inside);
     world.internet.name("a.example", &[&[public], &[private]]);
     // One of several is enough to spoil them all.
-    world
-        .internet
-        .name("b.example", &[&[public], &[public, private]]);
+    world.internet.name("b.example", &[&[public], &[public, private]]);
     for host in ["a.example", "b.example"] {
         let (code, message) = refused(get(&world, &format!("http://{host}/")).await);
         assert_eq!(code, RefusalCode::Denied);
-        let words = format!(
-            "`{host}` cannot be reached: the host has an address that this part may not reach"
-        );
+        let words = format!("`{host}` cannot be reached: the host has an address that this part may not reach");
         assert!(message.starts_with(&words), "{message}");
     }
     assert_eq!(inside.requests(), [""; 0]);
@@ -209,14 +187,8 @@ async fn redirects_that_are_not_followed() {
     world.internet.host("b.example", 80, &plain);
     for (location, why) in [
         ("http://b.example/", "it leads from https to http"),
-        (
-            "ftp://b.example/",
-            "it does not begin with `https://` or `http://`",
-        ),
-        (
-            "file:///etc/passwd",
-            "it does not begin with `https://` or `http://`",
-        ),
+        ("ftp://b.example/", "it does not begin with `https://` or `http://`"),
+        ("file:///etc/passwd", "it does not begin with `https://` or `http://`"),
         (
             "https://user:password@b.example/",
             "it has a user name or password in it; send an Authorization header instead",
@@ -264,26 +236,11 @@ async fn e54_headers_stay_with_the_server_that_they_were_meant_for() {
     };
     let (all, none) = (4, 0);
     for (url, expected) in [
-        (
-            "https://a.example/same",
-            [vec![all, all], vec![], vec![], vec![]],
-        ),
-        (
-            "https://a.example/host",
-            [vec![all], vec![none], vec![], vec![]],
-        ),
-        (
-            "https://a.example/port",
-            [vec![all], vec![], vec![none], vec![]],
-        ),
-        (
-            "https://a.example/round",
-            [vec![all, none], vec![none], vec![], vec![]],
-        ),
-        (
-            "http://a.example/scheme",
-            [vec![none], vec![], vec![], vec![all]],
-        ),
+        ("https://a.example/same", [vec![all, all], vec![], vec![], vec![]]),
+        ("https://a.example/host", [vec![all], vec![none], vec![], vec![]]),
+        ("https://a.example/port", [vec![all], vec![], vec![none], vec![]]),
+        ("https://a.example/round", [vec![all, none], vec![none], vec![], vec![]]),
+        ("http://a.example/scheme", [vec![none], vec![], vec![], vec![all]]),
     ] {
         let answer = fetch(&world, json!({ "url": url, "headers": headers })).await;
         assert!(answer.is_ok(), "{url}: {answer:?}");
@@ -293,8 +250,5 @@ async fn e54_headers_stay_with_the_server_that_they_were_meant_for() {
     }
     // And each hop told the gateway the server that it asked for.
     let outcomes = world.outcomes();
-    assert!(
-        outcomes.iter().all(|it| !it.contains("server-name")),
-        "{outcomes:?}"
-    );
+    assert!(outcomes.iter().all(|it| !it.contains("server-name")), "{outcomes:?}");
 }

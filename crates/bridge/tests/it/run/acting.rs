@@ -8,8 +8,7 @@ use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::run_api::{Scheduler, Unable};
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
 use sympozium_ipc::run_api::{
-    FailurePolicy, MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest,
-    Told,
+    FailurePolicy, MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told,
 };
 
 use super::calling::short;
@@ -48,11 +47,7 @@ impl Scheduler for Doing {
         Ok(Told { text })
     }
 
-    async fn subruns(
-        &self,
-        _: &Arc<RunFacts>,
-        it: SubrunsRequest,
-    ) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
         assert_eq!(it.failure_policy, FailurePolicy::FailFast);
         let result = |id: &str| SubrunResult {
             id: id.to_owned(),
@@ -76,25 +71,17 @@ async fn messages_schedules_and_runs_below_go_out_once_and_are_told() {
     .await;
     let agent = world.agent().await;
     let message = json!({ "channel": "discord", "text": "hello", "chatId": "7" });
-    let Ok(ToolAnswer::Text { text }) = agent.call("send_channel_message", message.clone()).await
-    else {
+    let Ok(ToolAnswer::Text { text }) = agent.call("send_channel_message", message.clone()).await else {
         panic!("{}", world.log());
     };
-    let most = tool(&mut world.plan.clone(), "send_channel_message", None)
-        .limits
-        .output_bytes;
+    let most = tool(&mut world.plan.clone(), "send_channel_message", None).limits.output_bytes;
     assert_eq!(text.len(), most as usize, "an answer has its bound");
     let refused = json!({ "channel": "slack", "text": "hello" });
     let refused = agent.call("send_channel_message", refused).await;
     let refused = refused.expect_err("nobody does that");
     assert_eq!(refused.code, RefusalCode::Unavailable);
-    assert!(
-        refused.message.contains("slack is not connected"),
-        "{}",
-        refused.message
-    );
-    let schedule =
-        json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "look" });
+    assert!(refused.message.contains("slack is not connected"), "{}", refused.message);
+    let schedule = json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "look" });
     let answer = agent.call("schedule_task", schedule.clone()).await;
     let text = "scheduled".to_owned();
     assert_eq!(answer, Ok(ToolAnswer::Text { text }));
@@ -103,10 +90,7 @@ async fn messages_schedules_and_runs_below_go_out_once_and_are_told() {
         panic!("{}", world.log());
     };
     let answer: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(
-        answer,
-        json!({ "results": [{ "id": "a", "run": "below", "response": "42" }] })
-    );
+    assert_eq!(answer, json!({ "results": [{ "id": "a", "run": "below", "response": "42" }] }));
     agent.finish("").await;
     drop(agent);
     assert_eq!(world.ended().await, 0);
@@ -115,11 +99,7 @@ async fn messages_schedules_and_runs_below_go_out_once_and_are_told() {
     });
     assert_eq!(world.doing.seen(), [message, schedule, below]);
     let told: Vec<String> = world.events().iter().map(short).collect();
-    assert_eq!(
-        told.iter().filter(|it| it.contains("Bridge")).count(),
-        4,
-        "{told:?}"
-    );
+    assert_eq!(told.iter().filter(|it| it.contains("Bridge")).count(), 4, "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

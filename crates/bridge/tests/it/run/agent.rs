@@ -52,25 +52,16 @@ impl Agent {
 
     /// Speaks over a connection that is there.
     pub async fn over(stream: UnixStream) -> Self {
-        let (requests, connection) = http2::Builder::new(TokioExecutor::new())
-            .handshake(TokioIo::new(stream))
-            .await
-            .expect("HTTP/2");
+        let (requests, connection) =
+            http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await.expect("HTTP/2");
         let connection = tokio::spawn(async move {
             let _ = connection.await;
         });
-        Self {
-            requests,
-            connection,
-        }
+        Self { requests, connection }
     }
 
     /// Sends a request, and gives the head of the answer as it comes.
-    pub async fn send(
-        &self,
-        path: &str,
-        body: impl Into<Bytes>,
-    ) -> hyper::Result<Response<Incoming>> {
+    pub async fn send(&self, path: &str, body: impl Into<Bytes>) -> hyper::Result<Response<Incoming>> {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = path.parse().expect("a path");
@@ -81,9 +72,7 @@ impl Agent {
 
     /// Sends a request, and reads the answer.
     pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> hyper::Result<Reply> {
-        let answer = timeout(PATIENCE, self.send(path, body))
-            .await
-            .expect("an answer")?;
+        let answer = timeout(PATIENCE, self.send(path, body)).await.expect("an answer")?;
         let (head, body) = answer.into_parts();
         Ok(Reply {
             status: head.status.as_u16(),
@@ -99,18 +88,12 @@ impl Agent {
 
     /// Has a shell of a pack run a line.
     pub async fn execute(&self, pack: &str, line: &str) -> Result<ToolAnswer, Refusal> {
-        self.call(
-            "execute_command",
-            json!({ "target": pack, "command": line }),
-        )
-        .await
+        self.call("execute_command", json!({ "target": pack, "command": line })).await
     }
 
     /// Asks for a permit.
     pub async fn permit(&self, tool: &str, arguments: Value) -> Result<u64, Refusal> {
-        let answer: PermitAnswer = self
-            .ask(&format!("{}{tool}", path::PERMITS), arguments)
-            .await?;
+        let answer: PermitAnswer = self.ask(&format!("{}{tool}", path::PERMITS), arguments).await?;
         Ok(answer.permit)
     }
 
@@ -124,9 +107,7 @@ impl Agent {
     /// Says how it ended, with an answer.
     pub async fn finish(&self, text: &str) -> Reply {
         let body = json!({ "is": "answer", "text": text });
-        self.post(path::RESULT, body.to_string())
-            .await
-            .expect("an answer")
+        self.post(path::RESULT, body.to_string()).await.expect("an answer")
     }
 
     /// Leaves without a word.

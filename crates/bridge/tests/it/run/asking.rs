@@ -35,10 +35,7 @@ async fn a_yes_is_for_one_exact_action_and_is_used_once() {
     let call = agent.execute("cluster", line);
     let person = async {
         let pending = world.asked().await;
-        assert!(
-            cluster.seen().is_empty(),
-            "nothing happens before the answer"
-        );
+        assert!(cluster.seen().is_empty(), "nothing happens before the answer");
         assert_eq!(
             pending.request.shown,
             "tool: execute_command of cluster\nin: skill-cluster\n\
@@ -53,11 +50,7 @@ async fn a_yes_is_for_one_exact_action_and_is_used_once() {
     assert!(answer.is_ok(), "{answer:?}");
     assert_eq!(cluster.seen()[0]["command"], line);
     // The same answer again is for nobody.
-    let by = sympozium_gateway::run_api::local::Person {
-        name: "eve".to_owned(),
-        groups: Vec::new(),
-        is_author: false,
-    };
+    let by = sympozium_gateway::run_api::local::Person { name: "eve".to_owned(), groups: Vec::new(), is_author: false };
     let again = Verdict {
         run: world.plan.run.uid.as_str(),
         approval: &pending.request.approval,
@@ -102,10 +95,7 @@ async fn nobody_answers_and_that_is_no() {
     let world = asking(|plan| plan.deadlines.approval_seconds = 1).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
-    let refused = agent
-        .execute("cluster", "a")
-        .await
-        .expect_err("nobody answers");
+    let refused = agent.execute("cluster", "a").await.expect_err("nobody answers");
     assert_eq!(refused.code, RefusalCode::Expired);
     assert!(cluster.seen().is_empty());
 }
@@ -137,11 +127,7 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
         let nothing = timeout(MOMENT, async {
             tokio::select! { _ = &mut command => "command", _ = &mut permit => "permit" }
         });
-        assert_eq!(
-            nothing.await.ok(),
-            None,
-            "somebody acted while a person was asked"
-        );
+        assert_eq!(nothing.await.ok(), None, "somebody acted while a person was asked");
         // Reports leave the run a moment after what they say.
         let waits = timeout(Duration::from_secs(60), async {
             while world.report().phase != Phase::Waiting {
@@ -156,11 +142,7 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
         let nothing = timeout(MOMENT, async {
             tokio::select! { _ = &mut command => "command", _ = &mut permit => "permit" }
         });
-        assert_eq!(
-            nothing.await.ok(),
-            None,
-            "somebody acted beside what was approved"
-        );
+        assert_eq!(nothing.await.ok(), None, "somebody acted beside what was approved");
         assert!(tickets.seen().is_empty());
         gate.store(true, std::sync::atomic::Ordering::SeqCst);
         assert!(command.await.is_ok());
@@ -222,10 +204,7 @@ async fn all_waiting_together_has_an_end() {
     let _cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
     for _ in 0..2 {
-        let refused = agent
-            .execute("cluster", "a")
-            .await
-            .expect_err("nobody answers");
+        let refused = agent.execute("cluster", "a").await.expect_err("nobody answers");
         assert_eq!(refused.code, RefusalCode::Expired);
     }
 }
@@ -241,37 +220,19 @@ async fn a_yes_for_the_run_is_for_the_identical_action_where_the_plan_permits_it
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a"), person);
     assert!(answer.is_ok());
-    assert!(
-        agent.execute("cluster", "a").await.is_ok(),
-        "the identical action"
-    );
+    assert!(agent.execute("cluster", "a").await.is_ok(), "the identical action");
     let person = async {
         let pending = world.asked().await;
         world.say(&pending, Says::No);
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a "), person);
-    assert_eq!(
-        answer.expect_err("another action").code,
-        RefusalCode::Disapproved
-    );
+    assert_eq!(answer.expect_err("another action").code, RefusalCode::Disapproved);
     assert_eq!(cluster.seen().len(), 2);
     agent.finish("").await;
     drop(agent);
     world.ended().await;
-    let answered: Vec<String> = world
-        .events()
-        .iter()
-        .map(short)
-        .filter(|it| it.contains("answered"))
-        .collect();
-    assert_eq!(
-        answered,
-        [
-            "0 answered Allowed by ada",
-            "1 answered Allowed by ada",
-            "2 answered Denied by ada"
-        ]
-    );
+    let answered: Vec<String> = world.events().iter().map(short).filter(|it| it.contains("answered")).collect();
+    assert_eq!(answered, ["0 answered Allowed by ada", "1 answered Allowed by ada", "2 answered Denied by ada"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -279,10 +240,7 @@ async fn what_nobody_would_read_is_not_asked() {
     let world = asking(|_| ()).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
-    let refused = agent
-        .execute("cluster", &"a".repeat(5_000))
-        .await
-        .expect_err("too long");
+    let refused = agent.execute("cluster", &"a".repeat(5_000)).await.expect_err("too long");
     assert_eq!(refused.code, RefusalCode::Arguments);
     assert!(cluster.seen().is_empty() && world.desk.pending().is_empty());
 }

@@ -39,22 +39,12 @@ async fn a_command_goes_to_its_skill_and_comes_back_with_its_receipts() {
     let cluster = Executor::echo(world.volume("cluster"));
     let tickets = Executor::echo(world.volume("tickets"));
     let agent = world.agent().await;
-    assert_eq!(
-        agent.execute("cluster", "kubectl get pods").await,
-        Ok(said("\"kubectl get pods\""))
-    );
+    assert_eq!(agent.execute("cluster", "kubectl get pods").await, Ok(said("\"kubectl get pods\"")));
     // As sidecars compare targets.
     assert_eq!(agent.execute(" TICK ets", "ls").await, Ok(said("\"ls\"")));
-    let refused = agent
-        .execute("nobody", "ls")
-        .await
-        .expect_err("no such pack");
+    let refused = agent.execute("nobody", "ls").await.expect_err("no such pack");
     assert_eq!(refused.code, RefusalCode::Arguments);
-    assert!(
-        refused.message.contains("cluster, tickets"),
-        "{}",
-        refused.message
-    );
+    assert!(refused.message.contains("cluster, tickets"), "{}", refused.message);
     assert_eq!(agent.finish("done").await.status, 204);
     drop(agent);
     assert_eq!(world.ended().await, 0, "{}", world.log());
@@ -77,13 +67,8 @@ async fn a_command_goes_to_its_skill_and_comes_back_with_its_receipts() {
         ]
     );
     for pack in super::world::PACKS {
-        assert_eq!(
-            std::fs::read(world.volume(pack).join("done")).expect("it is there"),
-            b"done\n"
-        );
-        let left: Vec<_> = std::fs::read_dir(world.volume(pack).join("tools"))
-            .expect("tools")
-            .collect();
+        assert_eq!(std::fs::read(world.volume(pack).join("done")).expect("it is there"), b"done\n");
+        let left: Vec<_> = std::fs::read_dir(world.volume(pack).join("tools")).expect("tools").collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -92,33 +77,16 @@ async fn a_command_goes_to_its_skill_and_comes_back_with_its_receipts() {
 pub fn short(event: &Event) -> String {
     match event {
         Event::Started { .. } => "started".to_owned(),
-        Event::Called {
-            call,
-            tool,
-            pack,
-            gate,
-            decided,
-            ..
-        } => {
+        Event::Called { call, tool, pack, gate, decided, .. } => {
             let gate = gate.map_or("-".to_owned(), |gate| format!("{gate:?}"));
-            format!(
-                "{call} {tool} {} {gate} {decided:?}",
-                pack.as_deref().unwrap_or("-")
-            )
+            format!("{call} {tool} {} {gate} {decided:?}", pack.as_deref().unwrap_or("-"))
         }
         Event::Asked { call, .. } => format!("{call} asked"),
-        Event::Answered {
-            call, decided, by, ..
-        } => format!(
-            "{call} answered {decided:?} by {}",
-            by.as_deref().unwrap_or("-")
-        ),
-        Event::Acted {
-            call, by, outcome, ..
-        } => format!("{call} {by:?} {outcome:?}"),
-        Event::Model {
-            request, status, ..
-        } => format!("model {request} {status:?}"),
+        Event::Answered { call, decided, by, .. } => {
+            format!("{call} answered {decided:?} by {}", by.as_deref().unwrap_or("-"))
+        }
+        Event::Acted { call, by, outcome, .. } => format!("{call} {by:?} {outcome:?}"),
+        Event::Model { request, status, .. } => format!("model {request} {status:?}"),
         Event::Ended { outcome, .. } => format!("ended {outcome:?}"),
     }
 }
@@ -134,76 +102,29 @@ async fn a_denied_tool_an_unknown_one_and_arguments_that_do_not_fit_reach_nobody
     let tickets = Executor::echo(world.volume("tickets"));
     let agent = world.agent().await;
     let cases = [
-        (
-            "fetch_url",
-            json!({ "url": "http://a.example/" }),
-            RefusalCode::Denied,
-        ),
-        (
-            "execute_command",
-            json!({ "target": "cluster", "command": "id" }),
-            RefusalCode::Arguments,
-        ),
+        ("fetch_url", json!({ "url": "http://a.example/" }), RefusalCode::Denied),
+        ("execute_command", json!({ "target": "cluster", "command": "id" }), RefusalCode::Arguments),
         ("no_such_tool", json!({}), RefusalCode::UnknownTool),
-        (
-            "../tools/execute_command",
-            json!({}),
-            RefusalCode::UnknownTool,
-        ),
-        (
-            "execute_command",
-            json!({ "target": "tickets" }),
-            RefusalCode::Arguments,
-        ),
-        (
-            "execute_command",
-            json!({ "target": "tickets", "command": 7 }),
-            RefusalCode::Arguments,
-        ),
-        (
-            "execute_command",
-            json!({ "target": "tickets", "command": "a", "as": "root" }),
-            RefusalCode::Arguments,
-        ),
-        (
-            "execute_command",
-            json!({ "target": ["tickets"], "command": "a" }),
-            RefusalCode::Arguments,
-        ),
+        ("../tools/execute_command", json!({}), RefusalCode::UnknownTool),
+        ("execute_command", json!({ "target": "tickets" }), RefusalCode::Arguments),
+        ("execute_command", json!({ "target": "tickets", "command": 7 }), RefusalCode::Arguments),
+        ("execute_command", json!({ "target": "tickets", "command": "a", "as": "root" }), RefusalCode::Arguments),
+        ("execute_command", json!({ "target": ["tickets"], "command": "a" }), RefusalCode::Arguments),
         ("execute_command", json!("id"), RefusalCode::Arguments),
         // The agent acts on these itself, with a permit.
-        (
-            "read_file",
-            json!({ "path": "/workspace/a" }),
-            RefusalCode::Request,
-        ),
+        ("read_file", json!({ "path": "/workspace/a" }), RefusalCode::Request),
     ];
     for (name, arguments, code) in cases {
-        let refused = agent
-            .call(name, arguments.clone())
-            .await
-            .expect_err("refused");
-        assert_eq!(
-            refused.code, code,
-            "{name} {arguments}: {}",
-            refused.message
-        );
+        let refused = agent.call(name, arguments.clone()).await.expect_err("refused");
+        assert_eq!(refused.code, code, "{name} {arguments}: {}", refused.message);
     }
-    let refused = agent
-        .permit(
-            "execute_command",
-            json!({ "target": "tickets", "command": "a" }),
-        )
-        .await;
+    let refused = agent.permit("execute_command", json!({ "target": "tickets", "command": "a" })).await;
     assert_eq!(refused.expect_err("refused").code, RefusalCode::Request);
     agent.finish("").await;
     drop(agent);
     assert_eq!(world.ended().await, 0);
     assert_eq!((cluster.seen(), tickets.seen()), (Vec::new(), Vec::new()));
-    let acted = world
-        .events()
-        .iter()
-        .any(|it| matches!(it, Event::Acted { .. }));
+    let acted = world.events().iter().any(|it| matches!(it, Event::Acted { .. }));
     assert!(!acted);
     assert!(world.internet.resolved().is_empty());
 }
@@ -242,21 +163,11 @@ async fn a_declared_tool_is_a_program_with_its_words_and_its_input() {
 async fn permits_are_given_once_reported_once_and_say_by_agent() {
     let mut world = World::start(|_| ()).await;
     let agent = world.agent().await;
-    let permit = agent
-        .permit("read_file", json!({ "path": "/workspace/a" }))
-        .await
-        .expect("a permit");
+    let permit = agent.permit("read_file", json!({ "path": "/workspace/a" })).await.expect("a permit");
     assert_eq!(agent.report(permit).await.status, 204);
-    assert_eq!(
-        agent.report(permit).await.status,
-        400,
-        "a permit is reported on once"
-    );
+    assert_eq!(agent.report(permit).await.status, 400, "a permit is reported on once");
     assert_eq!(agent.report(permit + 1).await.status, 400);
-    let open = agent
-        .permit("read_file", json!({ "path": "/workspace/b" }))
-        .await
-        .expect("a permit");
+    let open = agent.permit("read_file", json!({ "path": "/workspace/b" })).await.expect("a permit");
     assert_ne!(open, permit);
     agent.finish("").await;
     drop(agent);
@@ -269,13 +180,8 @@ async fn permits_are_given_once_reported_once_and_say_by_agent() {
             _ => None,
         })
         .collect();
-    let never = Outcome::Failed {
-        why: "the agent never said what came of it".to_owned(),
-    };
-    assert_eq!(
-        acted,
-        [(Actor::Agent, Outcome::Done), (Actor::Agent, never)]
-    );
+    let never = Outcome::Failed { why: "the agent never said what came of it".to_owned() };
+    assert_eq!(acted, [(Actor::Agent, Outcome::Done), (Actor::Agent, never)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,9 +189,7 @@ async fn calls_have_a_pace() {
     let mut world = World::start(|plan| {
         plan.limits.tool_calls = 5;
         plan.limits.concurrent_tool_calls = 2;
-        tool(plan, "execute_command", Some("tickets"))
-            .limits
-            .per_minute = 1;
+        tool(plan, "execute_command", Some("tickets")).limits.per_minute = 1;
     })
     .await;
     // Never answers, so that calls stay under way.
@@ -295,13 +199,8 @@ async fn calls_have_a_pace() {
     assert!(agent.execute("tickets", "a").await.is_ok());
     let refused = agent.execute("tickets", "b").await.expect_err("too often");
     assert_eq!(refused.code, RefusalCode::Rate);
-    assert!(
-        refused
-            .retry_after_ms
-            .is_some_and(|it| it > 0 && it <= 60_000)
-    );
-    let call =
-        json!({ "id": "1", "arguments": { "target": "cluster", "command": "sleep" } }).to_string();
+    assert!(refused.retry_after_ms.is_some_and(|it| it > 0 && it <= 60_000));
+    let call = json!({ "id": "1", "arguments": { "target": "cluster", "command": "sleep" } }).to_string();
     let path = "/v1/tools/execute_command";
     let mut first = Box::pin(agent.send(path, call.clone()));
     let mut second = Box::pin(agent.send(path, call.clone()));
@@ -315,10 +214,7 @@ async fn calls_have_a_pace() {
         _ = &mut second => panic!("it was never answered"),
         () = both => {}
     }
-    let busy = agent
-        .permit("read_file", json!({ "path": "/workspace/a" }))
-        .await
-        .expect_err("two at a time");
+    let busy = agent.permit("read_file", json!({ "path": "/workspace/a" })).await.expect_err("two at a time");
     assert_eq!(busy.code, RefusalCode::Busy);
     assert_eq!(tickets.seen().len(), 1);
     drop((first, second));
@@ -353,36 +249,19 @@ async fn a_command_without_a_target_is_for_the_skill_that_was_read() {
     let world = World::start(|_| ()).await;
     let tickets = Executor::on(world.volume("tickets"), |_| Some(result("")));
     let agent = world.agent().await;
-    let refused = agent
-        .call("execute_command", json!({ "command": "a" }))
-        .await
-        .expect_err("for whom?");
-    assert!(
-        refused.message.contains("cluster, tickets"),
-        "{}",
-        refused.message
-    );
+    let refused = agent.call("execute_command", json!({ "command": "a" })).await.expect_err("for whom?");
+    assert!(refused.message.contains("cluster, tickets"), "{}", refused.message);
     let skill = world
         .plan
         .skills
         .iter()
         .find_map(|it| match &it.source {
-            sympozium_api::run_plan::SkillSource::Pack { pack, skill, .. } if pack == "tickets" => {
-                Some(skill.clone())
-            }
+            sympozium_api::run_plan::SkillSource::Pack { pack, skill, .. } if pack == "tickets" => Some(skill.clone()),
             _ => None,
         })
         .expect("a skill of tickets");
-    let permit = agent
-        .permit("load_skill", json!({ "name": format!("tickets/{skill}") }))
-        .await
-        .expect("a permit");
+    let permit = agent.permit("load_skill", json!({ "name": format!("tickets/{skill}") })).await.expect("a permit");
     agent.report(permit).await;
-    assert!(
-        agent
-            .call("execute_command", json!({ "command": "a" }))
-            .await
-            .is_ok()
-    );
+    assert!(agent.call("execute_command", json!({ "command": "a" })).await.is_ok());
     assert_eq!(tickets.seen().len(), 1);
 }

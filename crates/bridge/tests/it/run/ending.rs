@@ -19,10 +19,7 @@ use super::world::{KEY, PACKS, World, is_file, open_plan, signed};
 async fn over(world: &mut World) {
     assert_eq!(world.ended().await, 0, "{}", world.log());
     for pack in PACKS {
-        assert!(
-            is_file(&world.volume(pack).join("done")),
-            "{pack} was not told"
-        );
+        assert!(is_file(&world.volume(pack).join("done")), "{pack} was not told");
     }
     let ended = world.events().pop();
     assert!(matches!(ended, Some(Event::Ended { .. })), "{ended:?}");
@@ -33,19 +30,10 @@ async fn with_an_answer() {
     let mut world = World::start(|_| ()).await;
     let agent = world.agent().await;
     assert_eq!(agent.finish("42").await.status, 204);
-    assert_eq!(
-        agent.finish("43").await.status,
-        400,
-        "only the first counts"
-    );
+    assert_eq!(agent.finish("43").await.status, 400, "only the first counts");
     drop(agent);
     over(&mut world).await;
-    assert_eq!(
-        world.ending(),
-        Ending::Answered {
-            text: "42".to_owned()
-        }
-    );
+    assert_eq!(world.ending(), Ending::Answered { text: "42".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,12 +42,7 @@ async fn with_an_answer_of_an_agent_that_does_not_leave() {
     let agent = world.agent().await;
     assert_eq!(agent.finish("42").await.status, 204);
     over(&mut world).await;
-    assert_eq!(
-        world.ending(),
-        Ending::Answered {
-            text: "42".to_owned()
-        }
-    );
+    assert_eq!(world.ending(), Ending::Answered { text: "42".to_owned() });
     assert!(agent.post("/v1/progress", "{}").await.is_err());
 }
 
@@ -67,20 +50,14 @@ async fn with_an_answer_of_an_agent_that_does_not_leave() {
 async fn without_a_word() {
     let mut world = World::start(|_| ()).await;
     let agent = world.agent().await;
-    let permit = agent
-        .permit("read_file", json!({ "path": "/workspace/a" }))
-        .await
-        .expect("a permit");
+    let permit = agent.permit("read_file", json!({ "path": "/workspace/a" })).await.expect("a permit");
     agent.report(permit).await;
     agent.leave();
     over(&mut world).await;
     let Ending::Crashed { known } = world.ending() else {
         panic!("{:?}", world.ending());
     };
-    assert_eq!(
-        known,
-        "the agent left without a result; it had asked the model 0 times and called 1 tools"
-    );
+    assert_eq!(known, "the agent left without a result; it had asked the model 0 times and called 1 tools");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,10 +116,7 @@ async fn with_no_gateway_to_report_to() {
     kill_process(pid, Signal::TERM).expect("a signal");
     assert_eq!(world.ended().await, 1, "it says that something is missing");
     for pack in PACKS {
-        assert!(
-            is_file(&world.volume(pack).join("done")),
-            "{pack} was not told"
-        );
+        assert!(is_file(&world.volume(pack).join("done")), "{pack} was not told");
     }
     drop(agent);
 }
@@ -152,12 +126,7 @@ async fn one_agent_comes_and_nobody_after_it() {
     let mut world = World::start(|_| ()).await;
     let socket = world.at("door").join(SOCKET);
     let agent = world.agent().await;
-    assert!(
-        agent
-            .post("/v1/progress", "{\"text\":\"here\"}")
-            .await
-            .is_ok()
-    );
+    assert!(agent.post("/v1/progress", "{\"text\":\"here\"}").await.is_ok());
     assert!(!socket.exists());
     assert!(UnixStream::connect(&socket).await.is_err());
     agent.finish("").await;
@@ -188,15 +157,9 @@ async fn after_the_result_nothing_begins() {
     let agent = world.agent().await;
     assert_eq!(agent.finish("42").await.status, 204);
     let call = agent.execute("cluster", "a").await.expect_err("it is over");
-    let permit = agent
-        .permit("read_file", json!({ "path": "/workspace/a" }))
-        .await
-        .expect_err("it is over");
+    let permit = agent.permit("read_file", json!({ "path": "/workspace/a" })).await.expect_err("it is over");
     let model = agent.post(path::MODEL, "{}").await.expect("an answer");
-    assert_eq!(
-        (call.code, permit.code, model.status),
-        (RefusalCode::Unavailable, RefusalCode::Unavailable, 502)
-    );
+    assert_eq!((call.code, permit.code, model.status), (RefusalCode::Unavailable, RefusalCode::Unavailable, 502));
     drop(agent);
     over(&mut world).await;
     assert!(cluster.seen().is_empty() && world.model.requests().is_empty());
@@ -238,9 +201,7 @@ async fn not_because_the_gateway_does_not_know_the_run_yet() {
     })
     .await;
     let refused = || world.log().contains("a report was not taken");
-    assert!(tokio::task::block_in_place(|| wait_until(
-        PATIENCE, refused
-    )));
+    assert!(tokio::task::block_in_place(|| wait_until(PATIENCE, refused)));
     let agent = world.agent().await;
     let known = signed(world.plan.run.uid.as_str(), RUN);
     fs::write(world.at("input/token"), known).expect("a file");

@@ -80,17 +80,9 @@ async fn a_denied_tool_by_any_other_name() {
             .unwrap_or_else(|_| panic!("{}: {}", String::from_utf8_lossy(path), world.log()));
         let said = agent.answer(stream).await;
         let refused = said.is_empty() || said.starts_with(b"{\"code\":");
-        assert!(
-            refused,
-            "{}: {}",
-            String::from_utf8_lossy(path),
-            String::from_utf8_lossy(&said)
-        );
+        assert!(refused, "{}: {}", String::from_utf8_lossy(path), String::from_utf8_lossy(&said));
     }
-    for method in [
-        "GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "post", "CONNECT", "X-CALL",
-        "PRI",
-    ] {
+    for method in ["GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "post", "CONNECT", "X-CALL", "PRI"] {
         let stream = agent
             .request(method, b"/v1/tools/fetch_url", call.as_bytes())
             .await
@@ -99,10 +91,7 @@ async fn a_denied_tool_by_any_other_name() {
         let refused = said.is_empty() || said.starts_with(b"{\"code\":\"request\"");
         assert!(refused, "{method}: {}", String::from_utf8_lossy(&said));
     }
-    assert!(
-        !agent.is_gone(),
-        "mistakes of a request are no mistakes of the connection"
-    );
+    assert!(!agent.is_gone(), "mistakes of a request are no mistakes of the connection");
     drop(agent);
     assert_eq!(world.ended().await, 0);
     assert!(!acted(&world), "{:?}", world.events());
@@ -153,19 +142,11 @@ async fn whatever_is_no_http_2_ends_the_run_and_nothing_else() {
         let mut said = Vec::new();
         // Closed by the bridge, not by the agent.
         let _ = agent.read_to_end(&mut said).await;
-        assert!(
-            !said.starts_with(b"HTTP/1.1 2"),
-            "{}",
-            String::from_utf8_lossy(&said)
-        );
+        assert!(!said.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&said));
         assert_eq!(world.ended().await, 0, "{}", world.log());
         let told: Vec<String> = world.events().iter().map(short).collect();
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(
-            matches!(world.ending(), Ending::Crashed { .. }),
-            "{:?}",
-            world.ending()
-        );
+        assert!(matches!(world.ending(), Ending::Crashed { .. }), "{:?}", world.ending());
     }
 }
 
@@ -187,11 +168,7 @@ async fn nobody_keeps_the_bridge_alive() {
     let mut agent = Frames::connect(&world.at("door")).await;
     agent.half_close().await;
     assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert!(
-        matches!(world.ending(), Ending::Crashed { .. }),
-        "{:?}",
-        world.ending()
-    );
+    assert!(matches!(world.ending(), Ending::Crashed { .. }), "{:?}", world.ending());
     // Holds a request open byte by byte, and does not read.
     let mut world = World::start(|plan| plan.deadlines.run_seconds = 3).await;
     let mut agent = Frames::deaf(&world.at("door")).await;
@@ -206,30 +183,16 @@ async fn nobody_keeps_the_bridge_alive() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_has_answered_and_does_not_read_on_is_left() {
     let mut world = World::start(|_| ()).await;
-    let _cluster = Executor::on(world.volume("cluster"), |_| {
-        Some(result(&"a".repeat(51_200)))
-    });
+    let _cluster = Executor::on(world.volume("cluster"), |_| Some(result(&"a".repeat(51_200))));
     let mut agent = Frames::deaf(&world.at("door")).await;
-    let call =
-        json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
+    let call = json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
     for _ in 0..4 {
-        agent
-            .request("POST", b"/v1/tools/execute_command", call.as_bytes())
-            .await
-            .expect("a stream");
+        agent.request("POST", b"/v1/tools/execute_command", call.as_bytes()).await.expect("a stream");
     }
     let answer = json!({ "is": "answer", "text": "42" }).to_string();
-    agent
-        .request("POST", b"/v1/result", answer.as_bytes())
-        .await
-        .expect("a stream");
+    agent.request("POST", b"/v1/result", answer.as_bytes()).await.expect("a stream");
     assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert_eq!(
-        world.ending(),
-        Ending::Answered {
-            text: "42".to_owned()
-        }
-    );
+    assert_eq!(world.ending(), Ending::Answered { text: "42".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,14 +202,7 @@ async fn whoever_comes_second_is_not_heard() {
     let first = socket(&door).await;
     let second = UnixStream::connect(door.join(sympozium_ipc::door::SOCKET)).await;
     let first = Agent::over(first).await;
-    assert_eq!(
-        first
-            .post("/v1/progress", "{\"text\":\"here\"}")
-            .await
-            .expect("an answer")
-            .status,
-        204
-    );
+    assert_eq!(first.post("/v1/progress", "{\"text\":\"here\"}").await.expect("an answer").status, 204);
     if let Ok(mut second) = second {
         let mut said = Vec::new();
         let _ = second.read_to_end(&mut said).await;
@@ -277,10 +233,7 @@ async fn what_a_skill_does_is_not_the_agents_to_report() {
         for number in ["00", "+0", "-1", "18446744073709551616", "0x0", "0 ", ""] {
             let path = format!("/v1/permits/{}/report", number.replace(' ', "%20"));
             let body = json!({ "outcome": { "is": "done" }, "bytes": 0, "durationMs": 0 });
-            let reply = agent
-                .post(&path, body.to_string())
-                .await
-                .expect("an answer");
+            let reply = agent.post(&path, body.to_string()).await.expect("an answer");
             assert!(reply.refused, "{number}");
         }
         let (id, _) = super::skills::requests(&world.volume("cluster")).remove(0);
@@ -288,10 +241,7 @@ async fn what_a_skill_does_is_not_the_agents_to_report() {
         super::skills::write_result(&world.volume("cluster"), &id, &truth);
     };
     let (answer, ()) = tokio::join!(call, lies);
-    assert!(
-        matches!(answer, Ok(ToolAnswer::Command { exit_code: 7, .. })),
-        "{answer:?}"
-    );
+    assert!(matches!(answer, Ok(ToolAnswer::Command { exit_code: 7, .. })), "{answer:?}");
     agent.finish("").await;
     drop(agent);
     world.ended().await;
@@ -319,21 +269,9 @@ async fn a_killed_bridge_leaves_a_chain_that_holds_and_has_no_end() {
     assert_eq!(world.ended().await, -1);
     // Verified up to the reported head on the way.
     let told: Vec<String> = world.events().iter().map(short).collect();
-    assert_eq!(
-        told,
-        [
-            "started",
-            "0 execute_command cluster Allow Allowed",
-            "0 Skill Exited { code: 0 }"
-        ]
-    );
+    assert_eq!(told, ["started", "0 execute_command cluster Allow Allowed", "0 Skill Exited { code: 0 }"]);
     assert_eq!(world.report().ending, None);
-    assert!(
-        agent
-            .post("/v1/progress", "{\"text\":\"a\"}")
-            .await
-            .is_err()
-    );
+    assert!(agent.post("/v1/progress", "{\"text\":\"a\"}").await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -345,16 +283,10 @@ async fn what_is_refused_is_counted_when_nobody_waits_for_the_refusal() {
     // Each is taken back when it has been read: no sooner, or the protocol's own bound ends this.
     let cut = async {
         loop {
-            let Ok(stream) = agent
-                .request("POST", b"/v1/tools/fetch_url", call.as_bytes())
-                .await
-            else {
+            let Ok(stream) = agent.request("POST", b"/v1/tools/fetch_url", call.as_bytes()).await else {
                 return;
             };
-            let Ok(ping) = agent
-                .request("POST", b"/v1/progress", b"{\"text\":\"a\"}")
-                .await
-            else {
+            let Ok(ping) = agent.request("POST", b"/v1/progress", b"{\"text\":\"a\"}").await else {
                 return;
             };
             if agent.reset(stream).await.is_err() {
@@ -385,14 +317,9 @@ async fn arguments_that_are_deep_huge_or_twice() {
     let path = "/v1/tools/execute_command";
     let deep = |levels: usize| {
         let (open, close) = ("[".repeat(levels), "]".repeat(levels));
-        format!(
-            "{{\"id\":\"1\",\"arguments\":{{\"target\":\"cluster\",\"command\":{open}{close}}}}}"
-        )
+        format!("{{\"id\":\"1\",\"arguments\":{{\"target\":\"cluster\",\"command\":{open}{close}}}}}")
     };
-    let fields = (0..50_000)
-        .map(|number| format!("\"{number}\":0"))
-        .collect::<Vec<_>>()
-        .join(",");
+    let fields = (0..50_000).map(|number| format!("\"{number}\":0")).collect::<Vec<_>>().join(",");
     let name = "a".repeat(1 << 20);
     for (body, code) in [
         (deep(100_000), RefusalCode::Request),
@@ -401,42 +328,21 @@ async fn arguments_that_are_deep_huge_or_twice() {
         (deep(1), RefusalCode::Arguments),
         ("[".repeat(1 << 20), RefusalCode::Request),
         (format!("{{\"{name}\":1}}"), RefusalCode::Request),
+        (format!("{{\"id\":\"{}\",\"arguments\":{{}}}}", &name[..257]), RefusalCode::Request),
         (
-            format!("{{\"id\":\"{}\",\"arguments\":{{}}}}", &name[..257]),
-            RefusalCode::Request,
-        ),
-        (
-            format!(
-                "{{\"id\":\"1\",\"arguments\":{{\"{}\":1,\"command\":\"a\"}}}}",
-                &name[..1 << 19]
-            ),
+            format!("{{\"id\":\"1\",\"arguments\":{{\"{}\":1,\"command\":\"a\"}}}}", &name[..1 << 19]),
             RefusalCode::Arguments,
         ),
-        (
-            format!("{{\"id\":\"1\",\"arguments\":{{{fields}}}}}"),
-            RefusalCode::Arguments,
-        ),
-        (
-            "{\"id\":\"1\",\"arguments\":{},\"arguments\":{}}".to_owned(),
-            RefusalCode::Request,
-        ),
-        (
-            "{\"id\":\"1\",\"arguments\":{},\"gate\":\"allow\"}".to_owned(),
-            RefusalCode::Request,
-        ),
+        (format!("{{\"id\":\"1\",\"arguments\":{{{fields}}}}}"), RefusalCode::Arguments),
+        ("{\"id\":\"1\",\"arguments\":{},\"arguments\":{}}".to_owned(), RefusalCode::Request),
+        ("{\"id\":\"1\",\"arguments\":{},\"gate\":\"allow\"}".to_owned(), RefusalCode::Request),
         (String::new(), RefusalCode::Request),
         ("\u{feff}{}".to_owned(), RefusalCode::Request),
     ] {
         let reply = agent.post(path, body.clone()).await.expect("an answer");
-        let refused: sympozium_ipc::door::Refusal =
-            serde_json::from_slice(&reply.body).expect("a refusal");
+        let refused: sympozium_ipc::door::Refusal = serde_json::from_slice(&reply.body).expect("a refusal");
         let start: String = body.chars().take(60).collect();
-        assert_eq!(
-            refused.code,
-            code,
-            "{start}: {}",
-            refused.message.chars().take(200).collect::<String>()
-        );
+        assert_eq!(refused.code, code, "{start}: {}", refused.message.chars().take(200).collect::<String>());
     }
     assert_eq!(cluster.seen(), [json!(null); 0]);
     // Said twice, the last counts, for the gate, the person and the skill alike.
@@ -453,25 +359,12 @@ async fn a_transcript_and_an_answer_that_swell_still_leave_the_run() {
     let lines = "1\n".repeat(8_000);
     let mut kept = 0;
     for _ in 0..16 {
-        kept += u32::from(
-            agent
-                .post("/v1/transcript", lines.clone())
-                .await
-                .expect("an answer")
-                .status
-                == 204,
-        );
+        kept += u32::from(agent.post("/v1/transcript", lines.clone()).await.expect("an answer").status == 204);
     }
     assert!(kept > 0);
     let quotes = format!("\"{}\"\n", "\\\"".repeat((255 << 10) / 2));
-    agent
-        .post("/v1/transcript", quotes.clone())
-        .await
-        .expect("an answer");
-    agent
-        .post("/v1/transcript", quotes)
-        .await
-        .expect("an answer");
+    agent.post("/v1/transcript", quotes.clone()).await.expect("an answer");
+    agent.post("/v1/transcript", quotes).await.expect("an answer");
     let text = "\u{1}".repeat((256 << 10) - 16);
     assert_eq!(agent.finish(&text).await.status, 204);
     drop(agent);

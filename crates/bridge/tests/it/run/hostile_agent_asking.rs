@@ -32,11 +32,7 @@ async fn asking(change: impl FnOnce(&mut RunPlan)) -> World {
 /// Waits for a question that is not one of these. The gateway keeps a question that nobody waits for until its time is up,
 /// because a bridge that lost its connection puts it again.
 async fn another(world: &World, known: &[Pending]) -> Pending {
-    let is_known = |it: &Pending| {
-        known
-            .iter()
-            .any(|known| known.request.approval == it.request.approval)
-    };
+    let is_known = |it: &Pending| known.iter().any(|known| known.request.approval == it.request.approval);
     loop {
         match world.desk.pending().into_iter().find(|it| !is_known(it)) {
             Some(pending) => return pending,
@@ -85,11 +81,7 @@ async fn no_request_at_the_door_answers_a_question() {
     let (answer, pending) = tokio::join!(asked, forge);
     assert_eq!(answer.expect_err("no").code, RefusalCode::Disapproved);
     // A yes that comes after the no, for the same question.
-    let by = Person {
-        name: "eve".to_owned(),
-        groups: Vec::new(),
-        is_author: true,
-    };
+    let by = Person { name: "eve".to_owned(), groups: Vec::new(), is_author: true };
     let verdict = Verdict {
         run: world.plan.run.uid.as_str(),
         approval: &pending.request.approval,
@@ -103,15 +95,7 @@ async fn no_request_at_the_door_answers_a_question() {
     agent.finish("").await;
     drop(agent);
     assert_eq!(world.ended().await, 0);
-    let allowed = (world.events().iter()).any(|it| {
-        matches!(
-            it,
-            Event::Answered {
-                decided: Decided::Allowed,
-                ..
-            }
-        )
-    });
+    let allowed = (world.events().iter()).any(|it| matches!(it, Event::Answered { decided: Decided::Allowed, .. }));
     assert!(!allowed);
 }
 
@@ -189,13 +173,9 @@ async fn a_yes_that_crosses_with_the_reset_is_used_once_or_not_at_all() {
     let mut world = asking(|_| ()).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let mut agent = Frames::connect(&world.at("door")).await;
-    let call =
-        json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
+    let call = json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
     for _ in 0..20 {
-        let stream = agent
-            .request("POST", b"/v1/tools/execute_command", call.as_bytes())
-            .await
-            .expect("a stream");
+        let stream = agent.request("POST", b"/v1/tools/execute_command", call.as_bytes()).await.expect("a stream");
         let pending = world.asked().await;
         world.say(&pending, Says::Yes);
         agent.reset(stream).await.expect("it is listened to");
@@ -203,33 +183,12 @@ async fn a_yes_that_crosses_with_the_reset_is_used_once_or_not_at_all() {
     drop(agent);
     assert_eq!(world.ended().await, 0, "{}", world.log());
     let events = world.events();
-    let allowed = (events.iter())
-        .filter(|it| {
-            matches!(
-                it,
-                Event::Answered {
-                    decided: Decided::Allowed,
-                    ..
-                }
-            )
-        })
-        .count();
-    let acted = events
-        .iter()
-        .filter(|it| matches!(it, Event::Acted { .. }))
-        .count();
+    let allowed = (events.iter()).filter(|it| matches!(it, Event::Answered { decided: Decided::Allowed, .. })).count();
+    let acted = events.iter().filter(|it| matches!(it, Event::Acted { .. })).count();
     // What was allowed has a receipt of what came of it; what was run had been allowed.
     assert_eq!(allowed, acted);
-    assert!(
-        cluster.seen().len() <= allowed,
-        "{} of {allowed}",
-        cluster.seen().len()
-    );
-    let mut ids: Vec<String> = cluster
-        .seen()
-        .iter()
-        .map(|it| it["id"].to_string())
-        .collect();
+    assert!(cluster.seen().len() <= allowed, "{} of {allowed}", cluster.seen().len());
+    let mut ids: Vec<String> = cluster.seen().iter().map(|it| it["id"].to_string()).collect();
     ids.dedup();
     assert_eq!(ids.len(), cluster.seen().len());
 }
@@ -239,8 +198,7 @@ async fn a_thousand_questions_at_once() {
     let mut world = asking(|_| ()).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let mut agent = Frames::connect(&world.at("door")).await;
-    let call =
-        json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
+    let call = json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
     // As many as may be said at once, and then far more: those are refused, or the whole connection is.
     for count in [30, 1_000] {
         for _ in 0..count {
@@ -279,24 +237,15 @@ async fn what_runs_is_what_was_shown_to_the_byte() {
     let input = json!({ "b": "\u{202e}\u{0}\n", "a": [1, 2.5, null] });
     let call = json!({ "id": "1", "arguments": { "name": "--all\n\u{1b}[2J", "b": input["b"], "a": input["a"] } });
     let call = call.to_string();
-    let stream = agent
-        .request("POST", b"/v1/tools/list_unhealthy_pods", call.as_bytes())
-        .await
-        .expect("a stream");
+    let stream = agent.request("POST", b"/v1/tools/list_unhealthy_pods", call.as_bytes()).await.expect("a stream");
     let pending = world.asked().await;
     // More of a body that has ended, and another head for the same stream.
     let _ = agent.frame(DATA, END_STREAM, stream, call.as_bytes()).await;
     let mut head = Vec::new();
     field(&mut head, b"x-arguments", b"{}");
-    let _ = agent
-        .frame(HEADERS, END_HEADERS | END_STREAM, stream, &head)
-        .await;
+    let _ = agent.frame(HEADERS, END_HEADERS | END_STREAM, stream, &head).await;
     sleep(PAUSE).await;
-    let by = Person {
-        name: "ada".to_owned(),
-        groups: Vec::new(),
-        is_author: false,
-    };
+    let by = Person { name: "ada".to_owned(), groups: Vec::new(), is_author: false };
     let verdict = Verdict {
         run: world.plan.run.uid.as_str(),
         approval: &pending.request.approval,
@@ -329,10 +278,7 @@ async fn what_runs_is_what_was_shown_to_the_byte() {
     let words: Vec<String> = serde_json::from_value(run["argv"].clone()).expect("words");
     assert_eq!(words, ["pods", "--", "--all\n\u{1b}[2J"]);
     let stdin = run["stdin"].as_str().expect("an input");
-    assert_eq!(
-        serde_json::from_str::<serde_json::Value>(stdin).expect("JSON"),
-        input
-    );
+    assert_eq!(serde_json::from_str::<serde_json::Value>(stdin).expect("JSON"), input);
     // What was put on the volume has the hash that was approved.
     let executed = Action {
         run: world.plan.run.uid.as_str(),

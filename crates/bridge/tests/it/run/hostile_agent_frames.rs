@@ -64,10 +64,7 @@ enum Reader {
 impl Frames {
     /// Connects as the agent, and reads what it is told.
     pub async fn connect(door: &Path) -> Self {
-        Self::with(door, |read, heard| {
-            Reader::Reads(tokio::spawn(listen(read, heard)))
-        })
-        .await
+        Self::with(door, |read, heard| Reader::Reads(tokio::spawn(listen(read, heard)))).await
     }
 
     /// Connects as the agent, and never reads a byte.
@@ -75,48 +72,22 @@ impl Frames {
         Self::with(door, |read, _| Reader::Kept(read)).await
     }
 
-    async fn with(
-        door: &Path,
-        reader: impl FnOnce(OwnedReadHalf, Arc<Mutex<Heard>>) -> Reader,
-    ) -> Self {
+    async fn with(door: &Path, reader: impl FnOnce(OwnedReadHalf, Arc<Mutex<Heard>>) -> Reader) -> Self {
         let (read, write) = socket(door).await.into_split();
         let heard = Arc::new(Mutex::new(Heard::default()));
         let reader = reader(read, Arc::clone(&heard));
-        let mut frames = Self {
-            write,
-            heard,
-            reader,
-            next: 1,
-        };
+        let mut frames = Self { write, heard, reader, next: 1 };
         frames.write.write_all(PREFACE).await.expect("a preface");
         // What is sent back is never held up by the window of a stream, unless a test wants it.
-        let window = [
-            &INITIAL_WINDOW_SIZE.to_be_bytes()[..],
-            &(64_u32 << 20).to_be_bytes(),
-        ]
-        .concat();
-        frames
-            .frame(SETTINGS, NONE, 0, &window)
-            .await
-            .expect("settings");
-        frames
-            .frame(WINDOW_UPDATE, NONE, 0, &(1_u32 << 30).to_be_bytes())
-            .await
-            .expect("a window");
+        let window = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &(64_u32 << 20).to_be_bytes()].concat();
+        frames.frame(SETTINGS, NONE, 0, &window).await.expect("settings");
+        frames.frame(WINDOW_UPDATE, NONE, 0, &(1_u32 << 30).to_be_bytes()).await.expect("a window");
         frames
     }
 
     /// One frame.
-    pub async fn frame(
-        &mut self,
-        kind: u8,
-        flags: u8,
-        stream: u32,
-        payload: &[u8],
-    ) -> io::Result<()> {
-        self.write
-            .write_all(&frame(kind, flags, stream, payload))
-            .await
+    pub async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
+        self.write.write_all(&frame(kind, flags, stream, payload)).await
     }
 
     /// Bytes as they are.
@@ -148,11 +119,7 @@ impl Frames {
             self.frame(DATA, END_STREAM, stream, b"").await?;
         }
         while let Some(piece) = pieces.next() {
-            let flags = if pieces.peek().is_none() {
-                END_STREAM
-            } else {
-                NONE
-            };
+            let flags = if pieces.peek().is_none() { END_STREAM } else { NONE };
             self.frame(DATA, flags, stream, piece).await?;
         }
         Ok(stream)
@@ -214,9 +181,7 @@ pub async fn socket(door: &Path) -> UnixStream {
 
 /// The bytes of one frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len())
-        .expect("a short payload")
-        .to_be_bytes();
+    let length = u32::try_from(payload.len()).expect("a short payload").to_be_bytes();
     let mut bytes = Vec::with_capacity(9 + payload.len());
     bytes.extend_from_slice(&length[1..]);
     bytes.extend_from_slice(&[kind, flags]);
@@ -234,11 +199,7 @@ pub fn reset(stream: u32) -> Vec<u8> {
 /// The head of a request, in the plainest HPACK that there is: literals that nobody remembers (RFC 7541, section 6.2.2).
 pub fn head(method: &str, path: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (name, value) in [
-        (":method", method.as_bytes()),
-        (":scheme", b"http"),
-        (":path", path),
-    ] {
+    for (name, value) in [(":method", method.as_bytes()), (":scheme", b"http"), (":path", path)] {
         field(&mut bytes, name.as_bytes(), value);
     }
     bytes
@@ -271,10 +232,7 @@ async fn listen(mut read: OwnedReadHalf, heard: Arc<Mutex<Heard>>) {
         let mut payload = Vec::new();
         let read = async {
             read.read_exact(&mut start).await?;
-            payload.resize(
-                u32::from_be_bytes([0, start[0], start[1], start[2]]) as usize,
-                0,
-            );
+            payload.resize(u32::from_be_bytes([0, start[0], start[1], start[2]]) as usize, 0);
             read.read_exact(&mut payload).await
         };
         let ended = read.await.is_err();
@@ -286,11 +244,7 @@ async fn listen(mut read: OwnedReadHalf, heard: Arc<Mutex<Heard>>) {
             return;
         }
         match kind {
-            DATA => heard
-                .bodies
-                .entry(stream)
-                .or_default()
-                .extend_from_slice(&payload),
+            DATA => heard.bodies.entry(stream).or_default().extend_from_slice(&payload),
             RST_STREAM => {
                 heard.over.insert(stream, false);
             }

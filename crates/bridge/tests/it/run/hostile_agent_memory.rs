@@ -13,8 +13,8 @@ use tokio::time::{sleep, timeout};
 
 use super::agent::PATIENCE;
 use super::hostile_agent_frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, MAX_FRAME, NONE, PING, SETTINGS,
-    WINDOW_UPDATE, field, frame, head, reset,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, MAX_FRAME, NONE, PING, SETTINGS, WINDOW_UPDATE,
+    field, frame, head, reset,
 };
 use super::skills::Executor;
 use super::world::{PAUSE, World, tool};
@@ -27,18 +27,9 @@ const FRAMES_AT_ONCE: usize = 1_000;
 
 /// The most that the bridge ever had resident.
 fn most_resident(world: &World) -> u64 {
-    let status =
-        fs::read_to_string(format!("/proc/{}/status", world.bridge.id())).expect("a status");
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .expect("a line");
-    let kibibytes: u64 = line
-        .split_ascii_whitespace()
-        .nth(1)
-        .expect("a number")
-        .parse()
-        .expect("a number");
+    let status = fs::read_to_string(format!("/proc/{}/status", world.bridge.id())).expect("a status");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a line");
+    let kibibytes: u64 = line.split_ascii_whitespace().nth(1).expect("a number").parse().expect("a number");
     kibibytes << 10
 }
 
@@ -52,13 +43,7 @@ async fn bodies_at_their_bound_and_one_over() {
     let world = World::start(|_| ()).await;
     let agent = world.agent().await;
     let limits = &world.plan.limits;
-    let arguments = world
-        .plan
-        .tools
-        .iter()
-        .map(|it| it.limits.argument_bytes)
-        .max()
-        .expect("tools");
+    let arguments = world.plan.tools.iter().map(|it| it.limits.argument_bytes).max().expect("tools");
     for (path, most) in [
         ("/v1/progress", MAX_PROGRESS),
         ("/v1/transcript", MAX_TRANSCRIPT_PIECE),
@@ -85,45 +70,25 @@ async fn thirty_two_bodies_that_never_end() {
     let _cluster = Executor::echo(world.volume("cluster"));
     let mut agent = Frames::connect(&world.at("door")).await;
     // Once it has said how much it takes.
-    let stream = agent
-        .request("POST", b"/v1/progress", b"{\"text\":\"a\"}")
-        .await
-        .expect("a stream");
+    let stream = agent.request("POST", b"/v1/progress", b"{\"text\":\"a\"}").await.expect("a stream");
     agent.answer(stream).await;
     let piece = vec![b' '; MAX_FRAME];
     let mut streams = Vec::new();
     for _ in 0..31 {
         let stream = agent.begin("POST", b"/v1/model").await.expect("a stream");
-        agent
-            .frame(DATA, NONE, stream, &piece)
-            .await
-            .expect("it is listened to");
+        agent.frame(DATA, NONE, stream, &piece).await.expect("it is listened to");
         streams.push(stream);
     }
     // Others are read meanwhile.
-    let call =
-        json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
-    let stream = agent
-        .request("POST", b"/v1/tools/execute_command", call.as_bytes())
-        .await
-        .expect("a stream");
+    let call = json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
+    let stream = agent.request("POST", b"/v1/tools/execute_command", call.as_bytes()).await.expect("a stream");
     let said = agent.answer(stream).await;
-    assert!(
-        said.starts_with(b"{\"is\":\"command\""),
-        "{}",
-        String::from_utf8_lossy(&said)
-    );
+    assert!(said.starts_with(b"{\"is\":\"command\""), "{}", String::from_utf8_lossy(&said));
     // All of them for calls: those who read are all taken, until they are given back.
     for stream in streams.drain(..) {
         agent.reset(stream).await.expect("it is listened to");
-        let stream = agent
-            .begin("POST", b"/v1/tools/execute_command")
-            .await
-            .expect("a stream");
-        agent
-            .frame(DATA, NONE, stream, b"{")
-            .await
-            .expect("it is listened to");
+        let stream = agent.begin("POST", b"/v1/tools/execute_command").await.expect("a stream");
+        agent.frame(DATA, NONE, stream, b"{").await.expect("it is listened to");
     }
     assert!(!agent.is_gone());
     assert_bounded(&world);
@@ -144,16 +109,11 @@ async fn pages_that_are_never_read() {
     let mut agent = Frames::deaf(&world.at("door")).await;
     let call = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
     world.first_report().await;
-    let is_settled = |line: &str| {
-        line.contains("\"kind\":\"acted\"") || line.contains("\"decided\":\"refused\"")
-    };
+    let is_settled = |line: &str| line.contains("\"kind\":\"acted\"") || line.contains("\"decided\":\"refused\"");
     let mut settled = 0;
     // Fewer than the streams that may be open: beyond those nothing is read at all.
     for _ in 0..30 {
-        agent
-            .request("POST", b"/v1/tools/fetch_url", call.as_bytes())
-            .await
-            .expect("a stream");
+        agent.request("POST", b"/v1/tools/fetch_url", call.as_bytes()).await.expect("a stream");
         let more = timeout(PATIENCE, async {
             loop {
                 let lines = world.lines_so_far();
@@ -167,9 +127,7 @@ async fn pages_that_are_never_read() {
         settled = more.await.expect("it is fetched or refused");
     }
     // As many as may be under way are fetched; while they are unread, no more.
-    let most = tool(&mut world.plan.clone(), "fetch_url", None)
-        .limits
-        .concurrent as usize;
+    let most = tool(&mut world.plan.clone(), "fetch_url", None).limits.concurrent as usize;
     assert_eq!((site.requests().len(), settled), (most, 30));
     assert_bounded(&world);
 }
@@ -181,8 +139,7 @@ async fn the_largest_requests_to_a_model_that_does_not_answer() {
     world.model.set_default(Reply::text("never").gated(&hold));
     let agent = std::sync::Arc::new(world.agent().await);
     let most = world.plan.limits.model_request_bytes as usize;
-    let frame = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "" }] })
-        .to_string();
+    let frame = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "" }] }).to_string();
     let text = "a".repeat(most - frame.len());
     let body = frame.replace("\"content\":\"\"", &format!("\"content\":\"{text}\""));
     assert_eq!(body.len(), most);
@@ -209,12 +166,7 @@ async fn the_largest_requests_to_a_model_that_does_not_answer() {
     })
     .await;
     // Calls go on.
-    assert!(
-        agent
-            .permit("read_file", json!({ "path": "/workspace/a" }))
-            .await
-            .is_ok()
-    );
+    assert!(agent.permit("read_file", json!({ "path": "/workspace/a" })).await.is_ok());
     asks.iter().for_each(tokio::task::JoinHandle::abort);
     assert_bounded(&world);
 }
@@ -224,10 +176,7 @@ async fn calls_that_are_taken_back_while_nothing_can_be_reported() {
     let mut world = World::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
     let mut agent = Frames::connect(&world.at("door")).await;
     let denied = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
-    let stream = agent
-        .request("POST", b"/v1/tools/fetch_url", denied.as_bytes())
-        .await
-        .expect("a stream");
+    let stream = agent.request("POST", b"/v1/tools/fetch_url", denied.as_bytes()).await.expect("a stream");
     agent.answer(stream).await;
     // Nobody keeps reports from now on.
     let (kept, aside) = (world.at("records"), world.at("aside"));
@@ -239,35 +188,20 @@ async fn calls_that_are_taken_back_while_nothing_can_be_reported() {
     fs::write(&kept, "").expect("a file in its place");
     // As many as wait to leave.
     for _ in 0..520 {
-        let stream = agent
-            .request("POST", b"/v1/tools/fetch_url", denied.as_bytes())
-            .await
-            .expect("a stream");
-        if timeout(Duration::from_millis(200), agent.answer(stream))
-            .await
-            .is_err()
-        {
+        let stream = agent.request("POST", b"/v1/tools/fetch_url", denied.as_bytes()).await.expect("a stream");
+        if timeout(Duration::from_millis(200), agent.answer(stream)).await.is_err() {
             agent.reset(stream).await.expect("it is listened to");
             break;
         }
     }
     let before = most_resident(&world);
-    let call = format!(
-        "{{\"id\":\"1\",\"arguments\":{{\"command\":\"{}\"}}}}",
-        "a".repeat(60_000)
-    );
+    let call = format!("{{\"id\":\"1\",\"arguments\":{{\"command\":\"{}\"}}}}", "a".repeat(60_000));
     for _ in 0..2_000 {
-        let Ok(stream) = agent
-            .request("POST", b"/v1/tools/execute_command", call.as_bytes())
-            .await
-        else {
+        let Ok(stream) = agent.request("POST", b"/v1/tools/execute_command", call.as_bytes()).await else {
             break;
         };
         // Read by now: a stream is answered after those before it were.
-        let Ok(ping) = agent
-            .request("POST", b"/v1/progress", b"{\"text\":\"a\"}")
-            .await
-        else {
+        let Ok(ping) = agent.request("POST", b"/v1/progress", b"{\"text\":\"a\"}").await else {
             break;
         };
         agent.answer(ping).await;
@@ -286,12 +220,7 @@ async fn calls_that_are_taken_back_while_nothing_can_be_reported() {
 }
 
 /// Sends a flood until it is over or the bridge has had enough.
-async fn flood(
-    world: &mut World,
-    name: &str,
-    count: usize,
-    mut make: impl FnMut(&mut Frames, usize) -> Vec<u8>,
-) {
+async fn flood(world: &mut World, name: &str, count: usize, mut make: impl FnMut(&mut Frames, usize) -> Vec<u8>) {
     let mut agent = Frames::connect(&world.at("door")).await;
     let mut number = 0;
     while number < count {
@@ -306,9 +235,7 @@ async fn flood(
     }
     let most = most_resident(world);
     assert!(most < MOST_RESIDENT, "{name}: {} MiB resident", most >> 20);
-    let call = agent
-        .request("POST", b"/v1/progress", b"{\"text\":\"a\"}")
-        .await;
+    let call = agent.request("POST", b"/v1/progress", b"{\"text\":\"a\"}").await;
     let heard = match call {
         Ok(stream) => {
             agent.answer(stream).await;
@@ -318,49 +245,26 @@ async fn flood(
     };
     drop(agent);
     // Listened to, or cut off; never hung.
-    assert_eq!(
-        world.ended().await,
-        0,
-        "{name} (heard: {heard}): {}",
-        world.log()
-    );
+    assert_eq!(world.ended().await, 0, "{name} (heard: {heard}): {}", world.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_of_frames_that_ask_for_an_answer() {
     let mut world = World::start(|_| ()).await;
-    flood(&mut world, "pings", 100_000, |_, _| {
-        frame(PING, NONE, 0, b"12345678")
-    })
-    .await;
+    flood(&mut world, "pings", 100_000, |_, _| frame(PING, NONE, 0, b"12345678")).await;
     let mut world = World::start(|_| ()).await;
-    flood(&mut world, "settings", 50_000, |_, _| {
-        frame(SETTINGS, NONE, 0, &[0, 3, 0, 0, 0, 100])
-    })
-    .await;
+    flood(&mut world, "settings", 50_000, |_, _| frame(SETTINGS, NONE, 0, &[0, 3, 0, 0, 0, 100])).await;
     let mut world = World::start(|_| ()).await;
-    flood(&mut world, "windows", 50_000, |_, _| {
-        frame(WINDOW_UPDATE, NONE, 0, &1_u32.to_be_bytes())
-    })
-    .await;
+    flood(&mut world, "windows", 50_000, |_, _| frame(WINDOW_UPDATE, NONE, 0, &1_u32.to_be_bytes())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_of_streams() {
     let mut world = World::start(|_| ()).await;
-    flood(
-        &mut world,
-        "streams that are taken back",
-        100_000,
-        |agent, _| {
-            let stream = agent.stream();
-            [
-                frame(HEADERS, END_HEADERS, stream, &head("POST", b"/v1/model")),
-                reset(stream),
-            ]
-            .concat()
-        },
-    )
+    flood(&mut world, "streams that are taken back", 100_000, |agent, _| {
+        let stream = agent.stream();
+        [frame(HEADERS, END_HEADERS, stream, &head("POST", b"/v1/model")), reset(stream)].concat()
+    })
     .await;
     let mut world = World::start(|_| ()).await;
     flood(&mut world, "streams that stay", 100_000, |agent, _| {
@@ -369,20 +273,10 @@ async fn floods_of_streams() {
     })
     .await;
     let mut world = World::start(|_| ()).await;
-    flood(
-        &mut world,
-        "requests that are refused",
-        100_000,
-        |agent, _| {
-            let stream = agent.stream();
-            frame(
-                HEADERS,
-                END_HEADERS | END_STREAM,
-                stream,
-                &head("POST", b"/v1/nothing"),
-            )
-        },
-    )
+    flood(&mut world, "requests that are refused", 100_000, |agent, _| {
+        let stream = agent.stream();
+        frame(HEADERS, END_HEADERS | END_STREAM, stream, &head("POST", b"/v1/nothing"))
+    })
     .await;
 }
 
@@ -392,52 +286,27 @@ async fn floods_of_heads_and_of_nothing() {
     field(&mut long, b"x-long", &vec![b'a'; MAX_FRAME - 100]);
     let mut world = World::start(|_| ()).await;
     // A head that never ends: 160 MiB of it.
-    flood(
-        &mut world,
-        "continuations",
-        10_000,
-        |agent, number| match number {
-            0 => frame(HEADERS, NONE, agent.stream(), &head("POST", b"/v1/model")),
-            _ => frame(CONTINUATION, NONE, 1, &long),
-        },
-    )
+    flood(&mut world, "continuations", 10_000, |agent, number| match number {
+        0 => frame(HEADERS, NONE, agent.stream(), &head("POST", b"/v1/model")),
+        _ => frame(CONTINUATION, NONE, 1, &long),
+    })
     .await;
     let mut world = World::start(|_| ()).await;
-    flood(
-        &mut world,
-        "empty continuations",
-        100_000,
-        |agent, number| match number {
-            0 => frame(HEADERS, NONE, agent.stream(), &head("POST", b"/v1/model")),
-            _ => frame(CONTINUATION, NONE, 1, b""),
-        },
-    )
+    flood(&mut world, "empty continuations", 100_000, |agent, number| match number {
+        0 => frame(HEADERS, NONE, agent.stream(), &head("POST", b"/v1/model")),
+        _ => frame(CONTINUATION, NONE, 1, b""),
+    })
     .await;
     let mut world = World::start(|_| ()).await;
     flood(&mut world, "long heads", 2_000, |agent, _| {
         let head = [&head("POST", b"/v1/model")[..], &long].concat();
-        frame(
-            HEADERS,
-            END_HEADERS | END_STREAM,
-            agent.stream(),
-            &head[..head.len().min(MAX_FRAME)],
-        )
+        frame(HEADERS, END_HEADERS | END_STREAM, agent.stream(), &head[..head.len().min(MAX_FRAME)])
     })
     .await;
     let mut world = World::start(|_| ()).await;
-    flood(
-        &mut world,
-        "data of nothing",
-        100_000,
-        |agent, number| match number {
-            0 => frame(
-                HEADERS,
-                END_HEADERS,
-                agent.stream(),
-                &head("POST", b"/v1/model"),
-            ),
-            _ => frame(DATA, NONE, 1, b""),
-        },
-    )
+    flood(&mut world, "data of nothing", 100_000, |agent, number| match number {
+        0 => frame(HEADERS, END_HEADERS, agent.stream(), &head("POST", b"/v1/model")),
+        _ => frame(DATA, NONE, 1, b""),
+    })
     .await;
 }

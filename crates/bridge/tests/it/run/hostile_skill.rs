@@ -22,9 +22,7 @@ pub async fn requested(volume: &Path, commands: &[&str]) -> Vec<String> {
     loop {
         let there = requests(volume);
         let id = |command: &&str| {
-            let of = there
-                .iter()
-                .find(|(_, request)| request["command"] == **command)?;
+            let of = there.iter().find(|(_, request)| request["command"] == **command)?;
             Some(of.0.clone())
         };
         let ids: Option<Vec<String>> = commands.iter().map(id).collect();
@@ -41,18 +39,9 @@ fn place(volume: &Path, id: &str) -> PathBuf {
 
 fn unusable(answer: Result<ToolAnswer, Refusal>, why: &str) {
     let refused = answer.expect_err(why);
-    assert_eq!(
-        refused.code,
-        RefusalCode::Unknown,
-        "{why}: {}",
-        refused.message
-    );
+    assert_eq!(refused.code, RefusalCode::Unknown, "{why}: {}", refused.message);
     let start = "the skill's result cannot be used: ";
-    assert!(
-        refused.message.starts_with(start) && refused.message.contains(why),
-        "{why}: {}",
-        refused.message
-    );
+    assert!(refused.message.starts_with(start) && refused.message.contains(why), "{why}: {}", refused.message);
 }
 
 /// Puts something in the place of a result: the volume, the place, the id.
@@ -70,21 +59,11 @@ async fn b25_a_result_that_is_no_file() {
         ("symbolic link", |volume, place, _| {
             symlink(volume.join("../../secret"), place).expect("a link");
         }),
-        ("symbolic link", |_, place, _| {
-            symlink("/proc/self/environ", place).expect("a link")
-        }),
-        ("symbolic link", |_, place, _| {
-            symlink("/dev/zero", place).expect("a link")
-        }),
-        ("symbolic link", |_, place, _| {
-            symlink(place, place).expect("a link")
-        }),
-        ("directory", |_, place, _| {
-            fs::create_dir(place).expect("a directory")
-        }),
-        ("directory", |_, place, _| {
-            fs::create_dir_all(place.join("full/of/these")).expect("a directory")
-        }),
+        ("symbolic link", |_, place, _| symlink("/proc/self/environ", place).expect("a link")),
+        ("symbolic link", |_, place, _| symlink("/dev/zero", place).expect("a link")),
+        ("symbolic link", |_, place, _| symlink(place, place).expect("a link")),
+        ("directory", |_, place, _| fs::create_dir(place).expect("a directory")),
+        ("directory", |_, place, _| fs::create_dir_all(place.join("full/of/these")).expect("a directory")),
         ("FIFO", |_, place, _| {
             mknodat(CWD, place, FileType::Fifo, Mode::from(0o666), 0).expect("a FIFO");
         }),
@@ -103,15 +82,7 @@ async fn b25_a_result_that_is_no_file() {
         cases.push(("device", |_, place, _| {
             // /dev/zero, which never ends.
             let zero = rustix::fs::makedev(1, 5);
-            if mknodat(
-                CWD,
-                place,
-                FileType::CharacterDevice,
-                Mode::from(0o666),
-                zero,
-            )
-            .is_err()
-            {
+            if mknodat(CWD, place, FileType::CharacterDevice, Mode::from(0o666), zero).is_err() {
                 // Not in every container; then something else that is none.
                 symlink("/dev/zero", place).expect("a link");
             }
@@ -127,24 +98,9 @@ async fn b25_a_result_that_is_no_file() {
         };
         let (answer, id) = tokio::join!(agent.execute("cluster", &line), skill);
         let refused = answer.expect_err(why);
-        assert_eq!(
-            refused.code,
-            RefusalCode::Unknown,
-            "{why}: {}",
-            refused.message
-        );
-        assert!(
-            refused
-                .message
-                .starts_with("the skill's result cannot be used: "),
-            "{}",
-            refused.message
-        );
-        assert!(
-            !refused.message.contains("sk-secret") && !refused.message.contains("PATH="),
-            "{}",
-            refused.message
-        );
+        assert_eq!(refused.code, RefusalCode::Unknown, "{why}: {}", refused.message);
+        assert!(refused.message.starts_with("the skill's result cannot be used: "), "{}", refused.message);
+        assert!(!refused.message.contains("sk-secret") && !refused.message.contains("PATH="), "{}", refused.message);
         // Others are not held up, and what can be removed is.
         assert!(agent.execute("tickets", "ls").await.is_ok());
         assert!(requests(&volume).iter().all(|(left, _)| *left != id));
@@ -173,99 +129,40 @@ async fn b25_a_result_that_is_no_result() {
     };
     let cases: Vec<(&str, Box<Written<'_>>)> = vec![
         ("ends early", Box::new(|_| Vec::new())),
-        (
-            "ends early",
-            Box::new(|id| good(id).to_string().into_bytes()[..20].to_vec()),
-        ),
+        ("ends early", Box::new(|id| good(id).to_string().into_bytes()[..20].to_vec())),
         ("not a JSON object", Box::new(|_| b"[]".to_vec())),
         ("not a JSON object", Box::new(|_| b"null".to_vec())),
-        (
-            "not a JSON object",
-            Box::new(|id| [good(id).to_string().as_bytes(), b"{}"].concat()),
-        ),
-        (
-            "the result",
-            Box::new(|id| good(id).to_string().replace("fine", "\u{0}").into_bytes()),
-        ),
-        (
-            "the result",
-            Box::new(|id| {
-                [
-                    &b"{\"stdout\":\"\xff\","[..],
-                    &good(id).to_string().as_bytes()[1..],
-                ]
-                .concat()
-            }),
-        ),
-        (
-            "does not equal the id",
-            Box::new(|id| changed(id, "id", json!("1"))),
-        ),
-        (
-            "does not equal the id",
-            Box::new(|id| changed(id, "id", json!(format!("{id} ")))),
-        ),
+        ("not a JSON object", Box::new(|id| [good(id).to_string().as_bytes(), b"{}"].concat())),
+        ("the result", Box::new(|id| good(id).to_string().replace("fine", "\u{0}").into_bytes())),
+        ("the result", Box::new(|id| [&b"{\"stdout\":\"\xff\","[..], &good(id).to_string().as_bytes()[1..]].concat())),
+        ("does not equal the id", Box::new(|id| changed(id, "id", json!("1")))),
+        ("does not equal the id", Box::new(|id| changed(id, "id", json!(format!("{id} "))))),
         ("`id`", Box::new(|id| changed(id, "id", json!(7)))),
+        ("`exitCode`", Box::new(|id| changed(id, "exitCode", json!(1.5)))),
+        ("`exitCode`", Box::new(|id| changed(id, "exitCode", json!("0")))),
         (
             "`exitCode`",
-            Box::new(|id| changed(id, "exitCode", json!(1.5))),
-        ),
-        (
-            "`exitCode`",
-            Box::new(|id| changed(id, "exitCode", json!("0"))),
+            Box::new(|id| good(id).to_string().replace("\"exitCode\":0", "\"exitCode\":1e400").into_bytes()),
         ),
         (
             "`exitCode`",
             Box::new(|id| {
-                good(id)
-                    .to_string()
-                    .replace("\"exitCode\":0", "\"exitCode\":1e400")
-                    .into_bytes()
+                good(id).to_string().replace("\"exitCode\":0", "\"exitCode\":9223372036854775808").into_bytes()
             }),
         ),
-        (
-            "`exitCode`",
-            Box::new(|id| {
-                good(id)
-                    .to_string()
-                    .replace("\"exitCode\":0", "\"exitCode\":9223372036854775808")
-                    .into_bytes()
-            }),
-        ),
-        (
-            "`stdout`",
-            Box::new(|id| changed(id, "stdout", json!(null))),
-        ),
-        (
-            "`timedOut`",
-            Box::new(|id| changed(id, "timedOut", json!("yes"))),
-        ),
-        (
-            "more than once",
-            Box::new(|id| {
-                good(id)
-                    .to_string()
-                    .replacen('{', "{\"exitCode\":1,", 1)
-                    .into_bytes()
-            }),
-        ),
+        ("`stdout`", Box::new(|id| changed(id, "stdout", json!(null)))),
+        ("`timedOut`", Box::new(|id| changed(id, "timedOut", json!("yes")))),
+        ("more than once", Box::new(|id| good(id).to_string().replacen('{', "{\"exitCode\":1,", 1).into_bytes())),
         (
             "nested deeper",
             Box::new(|id| {
                 good(id)
                     .to_string()
-                    .replacen(
-                        '{',
-                        &format!("{{\"x\":{}{},", "[".repeat(100), "]".repeat(100)),
-                        1,
-                    )
+                    .replacen('{', &format!("{{\"x\":{}{},", "[".repeat(100), "]".repeat(100)), 1)
                     .into_bytes()
             }),
         ),
-        (
-            "bytes, and may have",
-            Box::new(|id| changed(id, "stdout", json!("a".repeat(1 << 20)))),
-        ),
+        ("bytes, and may have", Box::new(|id| changed(id, "stdout", json!("a".repeat(1 << 20))))),
     ];
     for (number, (why, bytes)) in cases.iter().enumerate() {
         let line = format!("{number}");
@@ -288,30 +185,15 @@ async fn b25_a_result_that_is_no_result() {
     let (answer, ()) = tokio::join!(agent.execute("cluster", "sparse"), skill);
     unusable(answer, "1073741824 bytes");
     // Nothing of all this is left.
-    let left: Vec<_> = fs::read_dir(volume.join("tools"))
-        .expect("tools")
-        .flatten()
-        .map(|it| it.file_name())
-        .collect();
+    let left: Vec<_> = fs::read_dir(volume.join("tools")).expect("tools").flatten().map(|it| it.file_name()).collect();
     assert_eq!(left, Vec::<std::ffi::OsString>::new());
     let _cluster = Executor::echo(volume.clone());
     assert!(agent.execute("cluster", "and now").await.is_ok());
     agent.finish("").await;
     drop(agent);
     assert_eq!(world.ended().await, 0, "{}", world.log());
-    let failed = |it: &&Event| {
-        matches!(
-            it,
-            Event::Acted {
-                outcome: Outcome::Failed { .. },
-                ..
-            }
-        )
-    };
-    assert_eq!(
-        world.events().iter().filter(failed).count(),
-        cases.len() + 1
-    );
+    let failed = |it: &&Event| matches!(it, Event::Acted { outcome: Outcome::Failed { .. }, .. });
+    assert_eq!(world.events().iter().filter(failed).count(), cases.len() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -407,10 +289,7 @@ async fn b30_junk_by_the_ten_thousand_holds_nobody_up() {
         write_result(&volume, &id, &result("in the end"));
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a"), skill);
-    assert!(
-        matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "in the end"),
-        "{answer:?}"
-    );
+    assert!(matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "in the end"), "{answer:?}");
     assert!(!tickets.seen().is_empty());
     agent.finish("").await;
     drop(agent);
@@ -440,33 +319,17 @@ async fn b28_a_done_that_the_bridge_did_not_write() {
     let told_to_leave = "the skill's executor has been told to leave, by something else than the end of the run; see `";
     let refused = answer.expect_err("nobody is there");
     assert_eq!(refused.code, RefusalCode::Unavailable);
-    assert!(
-        refused.message.starts_with(told_to_leave),
-        "{}",
-        refused.message
-    );
+    assert!(refused.message.starts_with(told_to_leave), "{}", refused.message);
     // At once, from then on; the other skill is as it was.
-    let refused = agent
-        .execute("cluster", "c")
-        .await
-        .expect_err("nobody is there");
-    assert!(
-        refused.message.starts_with(told_to_leave),
-        "{}",
-        refused.message
-    );
+    let refused = agent.execute("cluster", "c").await.expect_err("nobody is there");
+    assert!(refused.message.starts_with(told_to_leave), "{}", refused.message);
     assert_eq!(requests(&volume), Vec::new());
     assert!(agent.execute("tickets", "d").await.is_ok());
     assert_eq!(tickets.seen().len(), 1);
     agent.finish("done").await;
     drop(agent);
     assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert_eq!(
-        world.ending(),
-        Ending::Answered {
-            text: "done".to_owned()
-        }
-    );
+    assert_eq!(world.ending(), Ending::Answered { text: "done".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -492,21 +355,9 @@ async fn a_directory_of_tools_that_is_no_longer_the_one() {
         let elsewhere = world.at("elsewhere");
         fs::create_dir(&elsewhere).expect("a directory");
         spoil(&volume, &elsewhere, "");
-        let refused = agent
-            .execute("cluster", "a")
-            .await
-            .expect_err("nobody looks there");
-        assert_eq!(
-            refused.code,
-            RefusalCode::Unavailable,
-            "{}",
-            refused.message
-        );
-        assert!(
-            refused.message.starts_with("the skill cannot be asked: "),
-            "{}",
-            refused.message
-        );
+        let refused = agent.execute("cluster", "a").await.expect_err("nobody looks there");
+        assert_eq!(refused.code, RefusalCode::Unavailable, "{}", refused.message);
+        assert!(refused.message.starts_with("the skill cannot be asked: "), "{}", refused.message);
         assert_eq!(fs::read_dir(&elsewhere).expect("a directory").count(), 0);
         assert!(agent.execute("tickets", "b").await.is_ok());
         agent.finish("").await;
@@ -536,14 +387,8 @@ async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
                     "isolation": { "profile": format!("host\u{202e}\n{}", "p".repeat(500)), "guarantees": guarantees },
                 });
             }
-            "outcome" => {
-                result["_meta"] =
-                    json!({ "outcome": format!("\u{1b}]0;owned\u{7}{}", "o".repeat(2_000)) })
-            }
-            "shape" => {
-                result["_meta"] =
-                    json!({ "isolation": { "profile": 7, "guarantees": ["network"] } })
-            }
+            "outcome" => result["_meta"] = json!({ "outcome": format!("\u{1b}]0;owned\u{7}{}", "o".repeat(2_000)) }),
+            "shape" => result["_meta"] = json!({ "isolation": { "profile": 7, "guarantees": ["network"] } }),
             "timed out" => {
                 result["timedOut"] = json!(true);
                 result["exitCode"] = json!(124);
@@ -559,22 +404,9 @@ async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
     });
     let agent = world.agent().await;
     let mut told = Vec::new();
-    for line in [
-        "meta",
-        "outcome",
-        "shape",
-        "timed out",
-        "huge",
-        "low",
-        "long",
-    ] {
-        let Ok(ToolAnswer::Command {
-            exit_code,
-            timed_out,
-            stdout,
-            truncated,
-            ..
-        }) = agent.execute("cluster", line).await
+    for line in ["meta", "outcome", "shape", "timed out", "huge", "low", "long"] {
+        let Ok(ToolAnswer::Command { exit_code, timed_out, stdout, truncated, .. }) =
+            agent.execute("cluster", line).await
         else {
             panic!("{line} is not answered");
         };
@@ -595,30 +427,18 @@ async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
     agent.finish("").await;
     drop(agent);
     assert_eq!(world.ended().await, 0, "{}", world.log());
-    let plain = |text: &str| {
-        text.chars().count() <= 257 && !text.chars().any(|it| it.is_control() || it == '\u{202e}')
-    };
+    let plain = |text: &str| text.chars().count() <= 257 && !text.chars().any(|it| it.is_control() || it == '\u{202e}');
     let mut seen = Vec::new();
     for event in world.events() {
-        if let Event::Acted {
-            outcome, isolation, ..
-        } = event
-        {
+        if let Event::Acted { outcome, isolation, .. } = event {
             if let Outcome::Failed { why } = &outcome {
                 assert!(plain(why), "{why}");
             }
             let isolation = isolation.map(|it| {
-                assert!(
-                    plain(&it.profile) && it.guarantees.iter().all(|it| plain(it)),
-                    "{it:?}"
-                );
+                assert!(plain(&it.profile) && it.guarantees.iter().all(|it| plain(it)), "{it:?}");
                 it.guarantees.len()
             });
-            seen.push((
-                matches!(outcome, Outcome::Failed { .. }),
-                outcome == Outcome::TimedOut,
-                isolation,
-            ));
+            seen.push((matches!(outcome, Outcome::Failed { .. }), outcome == Outcome::TimedOut, isolation));
         }
     }
     assert_eq!(
@@ -649,10 +469,7 @@ impl Mounted {
     }
 
     fn remount(&self, how: &str) {
-        let status = command("mount")
-            .args(["-o", &format!("remount,{how}")])
-            .arg(&self.0)
-            .status();
+        let status = command("mount").args(["-o", &format!("remount,{how}")]).arg(&self.0).status();
         assert!(status.is_ok_and(|it| it.success()));
     }
 }
@@ -677,56 +494,23 @@ async fn b33_a_volume_that_is_full_or_read_only() {
     let agent = world.agent().await;
     assert!(agent.execute("cluster", "a").await.is_ok());
     let cannot = |refused: Refusal| {
-        assert_eq!(
-            refused.code,
-            RefusalCode::Unavailable,
-            "{}",
-            refused.message
-        );
-        assert!(
-            refused.message.starts_with("the skill cannot be asked: "),
-            "{}",
-            refused.message
-        );
+        assert_eq!(refused.code, RefusalCode::Unavailable, "{}", refused.message);
+        assert!(refused.message.starts_with("the skill cannot be asked: "), "{}", refused.message);
     };
     fs::write(volume.join("fill"), vec![0; 1 << 20]).expect_err("it is full");
-    cannot(
-        agent
-            .execute("cluster", &"b".repeat(8_000))
-            .await
-            .expect_err("there is no room"),
-    );
+    cannot(agent.execute("cluster", &"b".repeat(8_000)).await.expect_err("there is no room"));
     fs::remove_file(volume.join("fill")).expect("room");
     mounted.remount("ro");
-    cannot(
-        agent
-            .execute("cluster", "c")
-            .await
-            .expect_err("nothing can be written"),
-    );
+    cannot(agent.execute("cluster", "c").await.expect_err("nothing can be written"));
     assert!(agent.execute("tickets", "d").await.is_ok());
     mounted.remount("rw");
     assert!(agent.execute("cluster", "e").await.is_ok());
-    assert_eq!(
-        cluster.seen().len(),
-        2,
-        "nothing of what could not be written was run"
-    );
-    let left: Vec<_> = fs::read_dir(volume.join("tools"))
-        .expect("tools")
-        .flatten()
-        .map(|it| it.file_name())
-        .collect();
+    assert_eq!(cluster.seen().len(), 2, "nothing of what could not be written was run");
+    let left: Vec<_> = fs::read_dir(volume.join("tools")).expect("tools").flatten().map(|it| it.file_name()).collect();
     assert_eq!(left, Vec::<std::ffi::OsString>::new());
     mounted.remount("ro");
     agent.finish("").await;
     drop(agent);
     assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert!(
-        world
-            .log()
-            .contains("the skill cannot be told that the run is over"),
-        "{}",
-        world.log()
-    );
+    assert!(world.log().contains("the skill cannot be told that the run is over"), "{}", world.log());
 }

@@ -22,10 +22,7 @@ async fn short(agent: &Agent, line: &str) -> Result<ToolAnswer, sympozium_ipc::d
 #[tokio::test(flavor = "multi_thread")]
 async fn b27_b34_no_answer_in_time() {
     let mut world = World::start(|_| ()).await;
-    let variables = [
-        ("OPENAI_API_KEY", KEY),
-        ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
-    ];
+    let variables = [("OPENAI_API_KEY", KEY), ("KUBERNETES_SERVICE_HOST", "10.0.0.1")];
     let pod = World::of(open_plan(), &variables).await;
     let (agent, in_pod) = (world.agent().await, pod.agent().await);
     let volume = world.volume("cluster");
@@ -34,8 +31,7 @@ async fn b27_b34_no_answer_in_time() {
         let ids = requested(&volume, &["nobody", "claimed", "deleted", "squatted"]).await;
         // An executor that claims and dies; one that throws a request away; a command that claims what is not its own.
         fs::create_dir(claim(&ids[1])).expect("a claim");
-        fs::remove_file(volume.join(format!("tools/exec-request-{}.json", ids[2])))
-            .expect("the request");
+        fs::remove_file(volume.join(format!("tools/exec-request-{}.json", ids[2]))).expect("the request");
         fs::write(claim(&ids[3]), "").expect("a claim that is none");
         ids
     };
@@ -48,27 +44,16 @@ async fn b27_b34_no_answer_in_time() {
         skill
     );
     let name = &world.plan.run.name;
-    let message = format!(
-        "timed out waiting for command execution result; see `sympozium logs {name} --part skill-cluster`"
-    );
+    let message =
+        format!("timed out waiting for command execution result; see `sympozium logs {name} --part skill-cluster`");
     use RefusalCode::{Unavailable, Unknown};
-    for (answer, code) in [
-        (nobody, Unavailable),
-        (claimed, Unknown),
-        (deleted, Unavailable),
-        (squatted, Unknown),
-    ] {
+    for (answer, code) in [(nobody, Unavailable), (claimed, Unknown), (deleted, Unavailable), (squatted, Unknown)] {
         let refused = answer.expect_err("nobody answered");
         assert_eq!((refused.code, refused.message), (code, message.clone()));
     }
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let refused = kubernetes.expect_err("nobody answered");
-    let hint = format!(
-        "timed out waiting for command execution result; see `kubectl logs {host} -c skill-cluster`"
-    );
+    let hint = format!("timed out waiting for command execution result; see `kubectl logs {host} -c skill-cluster`");
     assert_eq!(refused.message, hint);
     // Nobody can begin it any more, so that nothing is run that was given up.
     assert_eq!(requests(&volume), Vec::new());
@@ -82,10 +67,7 @@ async fn b27_b34_no_answer_in_time() {
         write_result(&volume, &id, &result("in time"));
     };
     let (answer, ()) = tokio::join!(short(&agent, "next"), next);
-    assert!(
-        matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "in time"),
-        "{answer:?}"
-    );
+    assert!(matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "in time"), "{answer:?}");
     while late.exists() || claim(&ids[1]).exists() {
         sleep(PAUSE).await;
     }

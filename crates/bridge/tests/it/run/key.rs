@@ -29,17 +29,10 @@ impl Secret {
         let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
         let forms = vec![
             value.as_bytes().to_vec(),
-            STANDARD
-                .encode(value)
-                .trim_end_matches('=')
-                .as_bytes()
-                .to_vec(),
+            STANDARD.encode(value).trim_end_matches('=').as_bytes().to_vec(),
             hex.into_bytes(),
         ];
-        Self {
-            name: name.to_owned(),
-            forms,
-        }
+        Self { name: name.to_owned(), forms }
     }
 
     fn is_in(&self, bytes: &[u8]) -> bool {
@@ -53,10 +46,7 @@ struct Found(BTreeMap<String, Vec<u8>>);
 
 impl Found {
     fn add(&mut self, place: &str, bytes: impl Into<Vec<u8>>) {
-        self.0
-            .entry(place.to_owned())
-            .or_default()
-            .extend(bytes.into());
+        self.0.entry(place.to_owned()).or_default().extend(bytes.into());
     }
 
     fn add_below(&mut self, directory: &Path, skip: &str) {
@@ -64,12 +54,8 @@ impl Found {
             let path = entry.path();
             self.add("names of files", path.to_string_lossy().into_owned());
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() && entry.file_name() != skip => {
-                    self.add_below(&path, skip)
-                }
-                Ok(kind) if kind.is_file() => {
-                    self.add(&path.to_string_lossy(), fs::read(&path).unwrap_or_default())
-                }
+                Ok(kind) if kind.is_dir() && entry.file_name() != skip => self.add_below(&path, skip),
+                Ok(kind) if kind.is_file() => self.add(&path.to_string_lossy(), fs::read(&path).unwrap_or_default()),
                 _ => {}
             }
         }
@@ -78,28 +64,10 @@ impl Found {
     /// What every user may read of a process, and what root may without attaching to it.
     fn add_process(&mut self, world: &World) {
         let process = format!("/proc/{}", world.bridge.id());
-        for name in [
-            "environ",
-            "cmdline",
-            "status",
-            "maps",
-            "smaps",
-            "stat",
-            "comm",
-            "limits",
-            "mountinfo",
-            "auxv",
-        ] {
-            self.add(
-                &format!("{process}/{name}"),
-                fs::read(format!("{process}/{name}")).unwrap_or_default(),
-            );
+        for name in ["environ", "cmdline", "status", "maps", "smaps", "stat", "comm", "limits", "mountinfo", "auxv"] {
+            self.add(&format!("{process}/{name}"), fs::read(format!("{process}/{name}")).unwrap_or_default());
         }
-        for entry in fs::read_dir(format!("{process}/fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        for entry in fs::read_dir(format!("{process}/fd")).into_iter().flatten().flatten() {
             let target = fs::read_link(entry.path()).unwrap_or_default();
             self.add("descriptors", target.to_string_lossy().into_owned());
         }
@@ -133,10 +101,7 @@ async fn ask(agent: &Agent, found: &mut Found, body: &str) {
         return;
     };
     let (head, mut body) = answer.into_parts();
-    found.add(
-        "heads of answers at the door",
-        format!("{} {:?}", head.status, head.headers),
-    );
+    found.add("heads of answers at the door", format!("{} {:?}", head.status, head.headers));
     while let Some(Ok(frame)) = body.frame().await {
         if let Ok(data) = frame.into_data() {
             found.add("answers at the door", data);
@@ -146,9 +111,7 @@ async fn ask(agent: &Agent, found: &mut Found, body: &str) {
 
 /// Uses the key in every way that there is.
 async fn use_everywhere(world: &World, agent: &Agent, found: &mut Found) {
-    let plain =
-        json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] })
-            .to_string();
+    let plain = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] }).to_string();
     let mut streamed: serde_json::Value = serde_json::from_str(&plain).expect("JSON");
     streamed["stream"] = json!(true);
     let streamed = streamed.to_string();
@@ -160,12 +123,7 @@ async fn use_everywhere(world: &World, agent: &Agent, found: &mut Found) {
         Reply::error(401, told.clone()),
         Reply::error(400, told.clone()),
         Reply::error(500, told.clone()),
-        Reply::Error(
-            ProviderError::new(429, told.clone())
-                .retry_after(KEY)
-                .code(KEY)
-                .kind(KEY),
-        ),
+        Reply::Error(ProviderError::new(429, told.clone()).retry_after(KEY).code(KEY).kind(KEY)),
         Reply::Error(ProviderError::new(403, "").body(told.clone())),
         Reply::redirect(302, format!("http://evil.example/?key={KEY}")),
         Reply::Http(HttpAnswer {
@@ -178,13 +136,9 @@ async fn use_everywhere(world: &World, agent: &Agent, found: &mut Found) {
             ],
             pieces: vec![told[..20].to_owned().into(), told[20..].to_owned().into()],
         }),
-        Reply::Http(HttpAnswer::events([format!(
-            "data: {{\"error\":\"{told}\"}}\n\n"
-        )])),
+        Reply::Http(HttpAnswer::events([format!("data: {{\"error\":\"{told}\"}}\n\n")])),
         Reply::Echo.cut(Cut::AfterBytes(400)),
-        Reply::raw(format!(
-            "HTTP/1.1 200 {KEY}\r\n{KEY}: {KEY}\r\nContent-Length: nonsense\r\n\r\n{told}"
-        )),
+        Reply::raw(format!("HTTP/1.1 200 {KEY}\r\n{KEY}: {KEY}\r\nContent-Length: nonsense\r\n\r\n{told}")),
         Reply::raw(told.clone()),
     ];
     for reply in replies {
@@ -218,26 +172,14 @@ async fn no_secret_is_anywhere_after_a_run_that_used_it() {
     let mut found = Found::default();
     use_everywhere(&world, &agent, &mut found).await;
     let requests = world.model.requests();
-    let used = requests
-        .iter()
-        .filter(|it| it.header("authorization") == Some(&format!("Bearer {KEY}")))
-        .count();
+    let used = requests.iter().filter(|it| it.header("authorization") == Some(&format!("Bearer {KEY}"))).count();
     assert!(used > 20, "the key was used {used} times");
     for answer in [
         agent.execute("cluster", "env").await,
         agent.execute("nobody", "env").await,
-        agent
-            .call("fetch_url", json!({ "url": "http://no.example/" }))
-            .await,
-        agent
-            .call("fetch_url", json!({ "url": "http://127.0.0.1/" }))
-            .await,
-        agent
-            .call(
-                "send_channel_message",
-                json!({ "channel": "slack", "text": "a" }),
-            )
-            .await,
+        agent.call("fetch_url", json!({ "url": "http://no.example/" })).await,
+        agent.call("fetch_url", json!({ "url": "http://127.0.0.1/" })).await,
+        agent.call("send_channel_message", json!({ "channel": "slack", "text": "a" })).await,
         agent.call("no_such_tool", json!({})).await,
     ] {
         found.add("answers at the door", format!("{answer:?}"));
@@ -256,20 +198,10 @@ async fn no_secret_is_anywhere_after_a_run_that_used_it() {
     found.add("the last report", format!("{:?}", world.report()));
     // Volumes, door, records (receipts, transcript, reports), log; not the run's inputs, which are the credentials.
     found.add_below(world.directory.path(), "input");
-    for place in [
-        "events of the gateway",
-        "answers at the door",
-        "heads of answers at the door",
-        "the last report",
-    ] {
+    for place in ["events of the gateway", "answers at the door", "heads of answers at the door", "the last report"] {
         assert!(found.0.contains_key(place), "nothing was found in {place}");
     }
-    assert!(
-        found
-            .0
-            .keys()
-            .any(|place| place.ends_with("receipts.jsonl"))
-    );
+    assert!(found.0.keys().any(|place| place.ends_with("receipts.jsonl")));
     found.assert_without(&key);
     for secret in &secrets {
         found.assert_without(secret);
@@ -278,12 +210,7 @@ async fn no_secret_is_anywhere_after_a_run_that_used_it() {
     let mut inputs = Found::default();
     inputs.add_below(&world.at("input"), "");
     inputs.assert_without(&key);
-    assert!(
-        secrets
-            .iter()
-            .all(|secret| inputs.0.values().any(|bytes| secret.is_in(bytes))),
-        "the search works"
-    );
+    assert!(secrets.iter().all(|secret| inputs.0.values().any(|bytes| secret.is_in(bytes))), "the search works");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,38 +219,20 @@ async fn no_other_user_reads_the_bridge() {
     let agent = world.agent().await;
     let mut found = Found::default();
     world.model.push(Reply::text("fine"));
-    let body =
-        json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] });
+    let body = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] });
     ask(&agent, &mut found, &body.to_string()).await;
     let process = format!("/proc/{}", world.bridge.id());
     for name in ["environ", "maps", "mem", "auxv", "io", "stack", "syscall"] {
-        let read = as_user::command(as_user::ORDINARY, "cat")
-            .arg(format!("{process}/{name}"))
-            .output()
-            .expect("cat");
-        assert!(
-            !read.status.success() && read.stdout.is_empty(),
-            "{name}: {}",
-            String::from_utf8_lossy(&read.stdout)
-        );
+        let read = as_user::command(as_user::ORDINARY, "cat").arg(format!("{process}/{name}")).output().expect("cat");
+        assert!(!read.status.success() && read.stdout.is_empty(), "{name}: {}", String::from_utf8_lossy(&read.stdout));
     }
     for name in ["fd", "task/../fd", "cwd/", "root/", "map_files"] {
-        let listed = as_user::command(as_user::ORDINARY, "ls")
-            .arg(format!("{process}/{name}"))
-            .output()
-            .expect("ls");
-        assert!(
-            listed.stdout.is_empty(),
-            "{name}: {}",
-            String::from_utf8_lossy(&listed.stdout)
-        );
+        let listed = as_user::command(as_user::ORDINARY, "ls").arg(format!("{process}/{name}")).output().expect("ls");
+        assert!(listed.stdout.is_empty(), "{name}: {}", String::from_utf8_lossy(&listed.stdout));
     }
     // What anybody may read says nothing.
     for name in ["cmdline", "status", "stat", "comm", "limits"] {
-        let read = as_user::command(as_user::ORDINARY, "cat")
-            .arg(format!("{process}/{name}"))
-            .output()
-            .expect("cat");
+        let read = as_user::command(as_user::ORDINARY, "cat").arg(format!("{process}/{name}")).output().expect("cat");
         found.add(name, read.stdout);
     }
     found.add_process(&world);
@@ -339,19 +248,13 @@ async fn a_crash_leaves_no_secret_behind() {
     let agent = world.agent().await;
     let mut found = Found::default();
     world.model.push(Reply::Silence);
-    let body =
-        json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] })
-            .to_string();
+    let body = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] }).to_string();
     let crash = async {
         while world.model.request_count() == 0 {
             sleep(PAUSE).await;
         }
-        let limits =
-            fs::read_to_string(format!("/proc/{}/limits", world.bridge.id())).expect("limits");
-        let core = limits
-            .lines()
-            .find(|line| line.starts_with("Max core file size"))
-            .expect("a line");
+        let limits = fs::read_to_string(format!("/proc/{}/limits", world.bridge.id())).expect("limits");
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a line");
         let words: Vec<&str> = core.split_ascii_whitespace().collect();
         assert_eq!(words[4..6], ["0", "0"], "{core}");
         // With the key in use.

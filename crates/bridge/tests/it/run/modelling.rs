@@ -21,47 +21,26 @@ async fn a_request_goes_out_with_the_key_and_leaves_a_receipt() {
     let mut world = World::start(|_| ()).await;
     world.model.push(Answer::text("well").usage(11, 3));
     let agent = world.agent().await;
-    let reply = agent
-        .post(path::MODEL, request(false))
-        .await
-        .expect("an answer");
+    let reply = agent.post(path::MODEL, request(false)).await.expect("an answer");
     assert_eq!((reply.status, reply.refused), (200, false));
     let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
     assert_eq!(answer["choices"][0]["message"]["content"], "well");
     let seen = world.model.requests().remove(0);
-    assert_eq!(
-        seen.header("authorization"),
-        Some(format!("Bearer {KEY}").as_str())
-    );
+    assert_eq!(seen.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
     assert_eq!(seen.path, "/v1/chat/completions");
-    assert_eq!(
-        seen.json(),
-        serde_json::from_str::<Value>(&request(false)).expect("JSON")
-    );
+    assert_eq!(seen.json(), serde_json::from_str::<Value>(&request(false)).expect("JSON"));
     agent.finish("").await;
     drop(agent);
     assert_eq!(world.ended().await, 0);
     let usage = world.report().usage;
-    assert_eq!(
-        (
-            usage.model_requests,
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.estimated
-        ),
-        (1, 11, 3, false)
-    );
+    assert_eq!((usage.model_requests, usage.input_tokens, usage.output_tokens, usage.estimated), (1, 11, 3, false));
     let spent: Vec<_> = world
         .events()
         .into_iter()
         .filter_map(|event| match event {
-            Event::Model {
-                status,
-                input_tokens,
-                output_tokens,
-                error,
-                ..
-            } => Some((status, input_tokens, output_tokens, error)),
+            Event::Model { status, input_tokens, output_tokens, error, .. } => {
+                Some((status, input_tokens, output_tokens, error))
+            }
             _ => None,
         })
         .collect();
@@ -72,14 +51,9 @@ async fn a_request_goes_out_with_the_key_and_leaves_a_receipt() {
 async fn each_piece_of_a_stream_is_passed_on_before_the_next_is_there() {
     let world = World::start(|_| ()).await;
     let gate = Gate::new();
-    world
-        .model
-        .push(Reply::pieces(["one", "two", "three"]).gated(&gate));
+    world.model.push(Reply::pieces(["one", "two", "three"]).gated(&gate));
     let agent = world.agent().await;
-    let mut answer = agent
-        .send(path::MODEL, request(true))
-        .await
-        .expect("an answer");
+    let mut answer = agent.send(path::MODEL, request(true)).await.expect("an answer");
     let kind = answer.headers()["content-type"].to_str().expect("text");
     assert!(kind.starts_with("text/event-stream"), "{kind}");
     let mut seen = String::new();
@@ -93,9 +67,7 @@ async fn each_piece_of_a_stream_is_passed_on_before_the_next_is_there() {
     }
     gate.open();
     while let Some(frame) = answer.frame().await {
-        seen.push_str(
-            std::str::from_utf8(frame.expect("whole").data_ref().expect("data")).expect("text"),
-        );
+        seen.push_str(std::str::from_utf8(frame.expect("whole").data_ref().expect("data")).expect("text"));
     }
     assert!(seen.ends_with("data: [DONE]\n\n"), "{seen}");
 }
@@ -106,10 +78,7 @@ async fn a_request_that_the_agent_gives_up_is_given_up_upstream_and_recorded() {
     let gate = Gate::new();
     world.model.push(Reply::pieces(["one", "two"]).gated(&gate));
     let agent = world.agent().await;
-    let mut answer = agent
-        .send(path::MODEL, request(true))
-        .await
-        .expect("an answer");
+    let mut answer = agent.send(path::MODEL, request(true)).await.expect("an answer");
     gate.release(1);
     answer.frame().await.expect("a piece").expect("whole");
     drop(answer);
@@ -132,18 +101,10 @@ async fn what_acts_at_the_provider_is_refused_here() {
     let agent = world.agent().await;
     let mut with_search: Value = serde_json::from_str(&request(false)).expect("JSON");
     with_search["web_search_options"] = json!({});
-    let answer = agent
-        .send(path::MODEL, with_search.to_string())
-        .await
-        .expect("an answer");
+    let answer = agent.send(path::MODEL, with_search.to_string()).await.expect("an answer");
     assert_eq!(answer.status(), 400);
     assert!(answer.headers().contains_key(REFUSED));
-    let body = answer
-        .into_body()
-        .collect()
-        .await
-        .expect("a body")
-        .to_bytes();
+    let body = answer.into_body().collect().await.expect("a body").to_bytes();
     assert!(String::from_utf8_lossy(&body).contains("web_search_options"));
     assert!(world.model.requests().is_empty());
 }
@@ -155,15 +116,11 @@ async fn a_scripted_model_needs_no_network_and_no_key() {
     plan.model.endpoint = None;
     plan.model.keys.clear();
     plan.model.script = Some(sympozium_api::names::ObjectName::new("turns"));
-    plan.credentials
-        .retain(|credential| credential.name != "model");
+    plan.credentials.retain(|credential| credential.name != "model");
     let script = "turns:\n  - say: hello\n    then: end\n";
     let mut world = World::with_script(plan, script).await;
     let agent = world.agent().await;
-    let reply = agent
-        .post(path::MODEL, request(false))
-        .await
-        .expect("an answer");
+    let reply = agent.post(path::MODEL, request(false)).await.expect("an answer");
     let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
     assert_eq!(answer["choices"][0]["message"]["content"], "hello");
     agent.finish("hello").await;

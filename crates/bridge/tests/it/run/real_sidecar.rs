@@ -70,11 +70,7 @@ impl Drop for Sidecar {
 
 fn program(world: &World, binary: &Path) -> Command {
     let mut program = command(binary);
-    program
-        .args(["ipc", "--ipc-dir"])
-        .arg(world.volume("cluster"))
-        .arg("--workspace")
-        .arg(world.at("workspace"));
+    program.args(["ipc", "--ipc-dir"]).arg(world.volume("cluster")).arg("--workspace").arg(world.at("workspace"));
     program
 }
 
@@ -88,14 +84,9 @@ fn script(world: &World) -> Command {
 }
 
 /// What every executor does, in answers and in receipts.
-async fn commands_run(
-    world: &mut World,
-    mut sidecar: Sidecar,
-) -> Vec<(Outcome, u64, bool, Option<IsolationSeen>)> {
+async fn commands_run(world: &mut World, mut sidecar: Sidecar) -> Vec<(Outcome, u64, bool, Option<IsolationSeen>)> {
     let agent = world.agent().await;
-    let answer = agent
-        .execute("cluster", "echo out; echo err >&2; exit 7")
-        .await;
+    let answer = agent.execute("cluster", "echo out; echo err >&2; exit 7").await;
     let expected = ToolAnswer::Command {
         exit_code: 7,
         stdout: "out\n".to_owned(),
@@ -109,12 +100,7 @@ async fn commands_run(
     for (bytes, cut) in [(51_200, false), (51_201, true)] {
         let line = format!("head -c {bytes} /dev/zero | tr '\\0' a");
         match agent.execute("cluster", &line).await {
-            Ok(ToolAnswer::Command {
-                exit_code: 0,
-                stdout,
-                truncated,
-                ..
-            }) => {
+            Ok(ToolAnswer::Command { exit_code: 0, stdout, truncated, .. }) => {
                 assert_eq!(stdout.len(), 51_200);
                 assert!(truncated == cut || !truncated, "{bytes}");
             }
@@ -125,19 +111,11 @@ async fn commands_run(
     let line = format!("sh -c 'sleep 60; true' {marker} & sh -c 'sleep 60; true' {marker}");
     let arguments = json!({ "target": "cluster", "command": line, "timeout": 1 });
     match agent.call("execute_command", arguments).await {
-        Ok(ToolAnswer::Command {
-            timed_out: true, ..
-        }) => {}
+        Ok(ToolAnswer::Command { timed_out: true, .. }) => {}
         other => panic!("{other:?}: {}", log()),
     }
     // The key and the gateway's credentials are not where commands run.
-    match agent
-        .execute(
-            "cluster",
-            "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'",
-        )
-        .await
-    {
+    match agent.execute("cluster", "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'").await {
         Ok(ToolAnswer::Command { stdout, stderr, .. }) => {
             assert!(!stdout.contains(KEY) && !stderr.contains(KEY))
         }
@@ -153,26 +131,15 @@ async fn commands_run(
     drop(agent);
     assert_eq!(world.ended().await, 0, "{}", world.log());
     assert_eq!(sidecar.left().await, Some(0), "the end of the run ends it");
-    assert_eq!(
-        processes::with_marker(&marker),
-        [0; 0],
-        "nothing is left of what ran too long"
-    );
+    assert_eq!(processes::with_marker(&marker), [0; 0], "nothing is left of what ran too long");
     let tools = world.volume("cluster").join("tools");
-    let left: Vec<_> = fs::read_dir(tools)
-        .expect("tools")
-        .flatten()
-        .map(|it| it.file_name())
-        .collect();
+    let left: Vec<_> = fs::read_dir(tools).expect("tools").flatten().map(|it| it.file_name()).collect();
     assert_eq!(left, Vec::<std::ffi::OsString>::new());
     (world.events().into_iter())
         .filter_map(|event| match event {
-            Event::Acted {
-                outcome,
-                output,
-                isolation,
-                ..
-            } => Some((outcome, output.bytes, output.truncated, isolation)),
+            Event::Acted { outcome, output, isolation, .. } => {
+                Some((outcome, output.bytes, output.truncated, isolation))
+            }
             _ => None,
         })
         .collect()
@@ -185,27 +152,15 @@ async fn our_sidecar_runs_what_the_agent_calls() {
     let mut world = world().await;
     let sidecar = Sidecar::start(&world, program(&world, &binary));
     let acted = commands_run(&mut world, sidecar).await;
-    let outcomes: Vec<_> = acted
-        .iter()
-        .map(|(outcome, bytes, cut, _)| (outcome.clone(), *bytes, *cut))
-        .collect();
+    let outcomes: Vec<_> = acted.iter().map(|(outcome, bytes, cut, _)| (outcome.clone(), *bytes, *cut)).collect();
     assert_eq!(outcomes[0], (Outcome::Exited { code: 7 }, 8, false));
     assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200, false));
     assert_eq!(outcomes[2], (Outcome::Exited { code: 0 }, 51_200, true));
     assert_eq!(outcomes[3].0, Outcome::TimedOut);
-    assert!(
-        matches!(
-            outcomes[5].0,
-            Outcome::Failed { .. } | Outcome::Exited { code: 1.. }
-        ),
-        "{:?}",
-        outcomes[5]
-    );
+    assert!(matches!(outcomes[5].0, Outcome::Failed { .. } | Outcome::Exited { code: 1.. }), "{:?}", outcomes[5]);
     // Every receipt of a command that ran says what was live around it.
     for (outcome, _, _, isolation) in &acted[..5] {
-        let isolation = isolation
-            .as_ref()
-            .unwrap_or_else(|| panic!("{outcome:?} does not say"));
+        let isolation = isolation.as_ref().unwrap_or_else(|| panic!("{outcome:?} does not say"));
         assert!(!isolation.profile.is_empty(), "{isolation:?}");
     }
 }
@@ -220,10 +175,7 @@ async fn the_script_runs_what_the_agent_calls() {
     let mut world = world().await;
     let sidecar = Sidecar::start(&world, script(&world));
     let acted = commands_run(&mut world, sidecar).await;
-    let outcomes: Vec<_> = acted
-        .iter()
-        .map(|(outcome, bytes, _, _)| (outcome.clone(), *bytes))
-        .collect();
+    let outcomes: Vec<_> = acted.iter().map(|(outcome, bytes, _, _)| (outcome.clone(), *bytes)).collect();
     assert_eq!(outcomes[0], (Outcome::Exited { code: 7 }, 8));
     assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200));
     assert_eq!(outcomes[2], (Outcome::Exited { code: 0 }, 51_200));

@@ -46,9 +46,7 @@ impl Executor {
     /// Says on standard output what it was asked to run.
     pub fn echo(volume: PathBuf) -> Self {
         Self::on(volume, |request| {
-            let words = request
-                .get("argv")
-                .filter(|it| it.as_array().is_some_and(|it| !it.is_empty()));
+            let words = request.get("argv").filter(|it| it.as_array().is_some_and(|it| !it.is_empty()));
             let said = words.unwrap_or(&request["command"]).to_string();
             Some(result(&said))
         })
@@ -78,10 +76,7 @@ pub fn requests(volume: &Path) -> Vec<(String, Value)> {
     };
     let read = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
-        let id = name
-            .strip_prefix("exec-request-")?
-            .strip_suffix(".json")?
-            .to_owned();
+        let id = name.strip_prefix("exec-request-")?.strip_suffix(".json")?.to_owned();
         let request = serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?;
         Some((id, request))
     };

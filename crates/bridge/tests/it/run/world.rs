@@ -68,17 +68,11 @@ pub fn open_plan() -> RunPlan {
         path: "/v1/chat/completions".to_owned(),
     });
     let secret = plan.model.keys[0].secret.clone();
-    plan.model.keys = vec![ModelKey {
-        variable: sympozium_api::names::EnvName::new("OPENAI_API_KEY"),
-        secret,
-    }];
+    plan.model.keys = vec![ModelKey { variable: sympozium_api::names::EnvName::new("OPENAI_API_KEY"), secret }];
     for credential in &mut plan.credentials {
         if credential.name == "model" {
             credential.reach.public = false;
-            credential.reach.destinations = vec![Destination {
-                host: MODEL_HOST.to_owned(),
-                port: Some(8080),
-            }];
+            credential.reach.destinations = vec![Destination { host: MODEL_HOST.to_owned(), port: Some(8080) }];
         }
     }
     plan.deadlines.grace_seconds = 2;
@@ -87,10 +81,7 @@ pub fn open_plan() -> RunPlan {
 
 /// The tool of this name, of this pack where it has one.
 pub fn tool<'p>(plan: &'p mut RunPlan, name: &str, pack: Option<&str>) -> &'p mut ToolPlan {
-    plan.tools
-        .iter_mut()
-        .find(|tool| tool.name == name && tool.pack.as_deref() == pack)
-        .expect("a tool")
+    plan.tools.iter_mut().find(|tool| tool.name == name && tool.pack.as_deref() == pack).expect("a tool")
 }
 
 impl World {
@@ -115,11 +106,7 @@ impl World {
     }
 
     /// As [`of`](Self::of), with something done to the run's directory before the bridge is started.
-    pub async fn prepared(
-        plan: RunPlan,
-        environment: &[(&str, &str)],
-        prepare: impl FnOnce(&Path),
-    ) -> Self {
+    pub async fn prepared(plan: RunPlan, environment: &[(&str, &str)], prepare: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         Self::within(directory, plan, environment, prepare).await
     }
@@ -188,19 +175,7 @@ impl World {
             .stderr(Stdio::from(log))
             .spawn()
             .expect("it starts");
-        Self {
-            plan,
-            digest,
-            directory,
-            gateway,
-            internet,
-            desk,
-            doing,
-            records,
-            model,
-            bridge,
-            serving,
-        }
+        Self { plan, digest, directory, gateway, internet, desk, doing, records, model, bridge, serving }
     }
 
     /// A path in the run's directory.
@@ -268,15 +243,10 @@ impl World {
 
     /// All receipts, verified against the plan and the last head.
     pub fn receipts(&self) -> Vec<Receipt> {
-        let path = self
-            .records
-            .path(self.plan.run.uid.as_str())
-            .join("receipts.jsonl");
+        let path = self.records.path(self.plan.run.uid.as_str()).join("receipts.jsonl");
         let text = fs::read_to_string(path).expect("receipts");
         let head = self.report().head;
-        verify(text.lines(), &self.digest, Some(&head))
-            .expect("a chain")
-            .receipts
+        verify(text.lines(), &self.digest, Some(&head)).expect("a chain").receipts
     }
 
     /// What happened.
@@ -302,11 +272,7 @@ impl World {
 
     /// A person says something about a question.
     pub fn say(&self, pending: &Pending, says: Says) {
-        let by = Person {
-            name: "ada".to_owned(),
-            groups: vec!["sre".to_owned()],
-            is_author: false,
-        };
+        let by = Person { name: "ada".to_owned(), groups: vec!["sre".to_owned()], is_author: false };
         let verdict = Verdict {
             run: self.plan.run.uid.as_str(),
             approval: &pending.request.approval,
@@ -338,14 +304,8 @@ fn keys() -> KeyRing {
 
 /// A credential of a run, as its file has it.
 pub fn signed(run: &str, name: &str) -> String {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("after 1970");
-    let claims = Claims {
-        run: run.to_owned(),
-        name: name.to_owned(),
-        expires: now.as_secs() + 3600,
-    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let claims = Claims { run: run.to_owned(), name: name.to_owned(), expires: now.as_secs() + 3600 };
     let credential = keys().sign(&claims).expect("a credential");
     format!("{}:{}", credential.user, *credential.password)
 }

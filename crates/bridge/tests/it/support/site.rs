@@ -14,11 +14,7 @@ pub enum Reply {
     /// Says this, and ends the connection.
     Whole(Vec<u8>),
     /// Says this, then the piece again and again until the other side has gone, or so many times.
-    Repeated {
-        head: Vec<u8>,
-        piece: Vec<u8>,
-        times: u64,
-    },
+    Repeated { head: Vec<u8>, piece: Vec<u8>, times: u64 },
     /// Says this, and then nothing until the other side has gone.
     Stalled(Vec<u8>),
 }
@@ -27,10 +23,7 @@ impl Reply {
     /// An answer with these headers, each with its line ending, and a body by its length.
     pub fn with(status: u16, headers: &str, body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref();
-        let head = format!(
-            "HTTP/1.1 {status} Words\r\n{headers}Content-Length: {}\r\n\r\n",
-            body.len()
-        );
+        let head = format!("HTTP/1.1 {status} Words\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
         Self::Whole([head.as_bytes(), body].concat())
     }
 
@@ -63,10 +56,7 @@ impl Site {
     }
 
     /// One that speaks TLS.
-    pub async fn encrypted(
-        config: Arc<ServerConfig>,
-        answer: impl Fn(&str) -> Reply + Send + Sync + 'static,
-    ) -> Self {
+    pub async fn encrypted(config: Arc<ServerConfig>, answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::start(Some(config.into()), Arc::new(answer)).await
     }
 
@@ -129,10 +119,7 @@ impl Site {
             head.push(stream.read_u8().await.ok()?);
         }
         let head = String::from_utf8_lossy(&head).into_owned();
-        self.requests
-            .lock()
-            .expect("not poisoned")
-            .push(head.clone());
+        self.requests.lock().expect("not poisoned").push(head.clone());
         match answer(&head) {
             Reply::Whole(bytes) => stream.write_all(&bytes).await.ok()?,
             Reply::Repeated { head, piece, times } => {

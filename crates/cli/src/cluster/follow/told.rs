@@ -95,11 +95,7 @@ impl Told {
 
     /// Whether the plan is to be read now.
     pub fn wants_plan(&self) -> bool {
-        let digest = self
-            .run
-            .status
-            .as_ref()
-            .and_then(|it| it.plan_digest.as_ref());
+        let digest = self.run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
         digest.is_some() && !self.is_planned
     }
 
@@ -202,11 +198,7 @@ impl Told {
         let name = question::name(approval, &self.names);
         if let Some((decision, by)) = question::decision(approval) {
             return match self.open.remove(&name) {
-                Some(_) => vec![Event::Answered {
-                    approval: name,
-                    decision: Some(decision),
-                    by,
-                }],
+                Some(_) => vec![Event::Answered { approval: name, decision: Some(decision), by }],
                 // It was decided before anybody looked.
                 None => Vec::new(),
             };
@@ -230,21 +222,14 @@ impl Told {
             .collect();
         for approval in expired {
             self.open.remove(&approval);
-            events.push(Event::Answered {
-                approval,
-                decision: Some(Decision::Expired),
-                by: None,
-            });
+            events.push(Event::Answered { approval, decision: Some(Decision::Expired), by: None });
         }
         let is_unseen = self.run.status.is_none() && !self.is_gone;
-        if is_unseen && !self.has_said_unseen && now_ms.saturating_sub(self.created_ms) >= UNSEEN_MS
-        {
+        if is_unseen && !self.has_said_unseen && now_ms.saturating_sub(self.created_ms) >= UNSEEN_MS {
             self.has_said_unseen = true;
             let text = "nobody has looked at the run yet; is the controller there? \
                         kubectl get pods -n sympozium-system";
-            events.push(Event::Starting {
-                text: text.to_owned(),
-            });
+            events.push(Event::Starting { text: text.to_owned() });
         }
         events.extend(self.end(now_ms));
         events
@@ -313,10 +298,7 @@ impl Told {
 
     fn used(&mut self, usage: Usage) -> Option<Event> {
         // Receipts that have come may be ahead of the report, or it of them.
-        let usage = Usage {
-            model_requests: usage.model_requests.max(self.model_requests),
-            ..usage
-        };
+        let usage = Usage { model_requests: usage.model_requests.max(self.model_requests), ..usage };
         let is_new = self.usage != usage;
         self.usage = usage;
         is_new.then_some(Event::Usage { usage })
@@ -377,13 +359,13 @@ impl Told {
         let mut events = self.lines();
         let is_complete = self.is_complete();
         let leftovers = view::leftovers(&self.run);
-        let had_something = self.run.status.as_ref().is_some_and(|it| {
-            it.plan_digest.is_some() && (it.granted_at.is_some() || it.pod_name.is_some())
-        });
+        let had_something = self
+            .run
+            .status
+            .as_ref()
+            .is_some_and(|it| it.plan_digest.is_some() && (it.granted_at.is_some() || it.pod_name.is_some()));
         let is_revoked = leftovers.as_ref().is_some_and(Vec::is_empty) || !had_something;
-        if !self.is_gone
-            && ((!is_complete && waited < RECORDS_MS) || (!is_revoked && waited < REVOKED_MS))
-        {
+        if !self.is_gone && ((!is_complete && waited < RECORDS_MS) || (!is_revoked && waited < REVOKED_MS)) {
             return events;
         }
         let (name, place) = (self.run.name_any(), self.place.flags());
@@ -405,18 +387,10 @@ impl Told {
             warn("a hook before the run said that there is nothing to do".to_owned());
         }
         for approval in std::mem::take(&mut self.open).into_keys() {
-            events.push(Event::Answered {
-                approval,
-                decision: None,
-                by: None,
-            });
+            events.push(Event::Answered { approval, decision: None, by: None });
         }
         self.has_ended = true;
-        events.push(Event::Ended {
-            outcome,
-            usage: self.usage,
-            leftovers: leftovers.unwrap_or_default(),
-        });
+        events.push(Event::Ended { outcome, usage: self.usage, leftovers: leftovers.unwrap_or_default() });
         events
     }
 
@@ -445,14 +419,7 @@ struct Pieces {
 
 impl Pieces {
     fn new(kind: RecordKind) -> Self {
-        Self {
-            kind,
-            next: 0,
-            ahead: BTreeMap::new(),
-            ahead_bytes: 0,
-            left_out: BTreeSet::new(),
-            ready: Vec::new(),
-        }
+        Self { kind, next: 0, ahead: BTreeMap::new(), ahead_bytes: 0, left_out: BTreeSet::new(), ready: Vec::new() }
     }
 
     fn add(&mut self, record: RunRecord) {

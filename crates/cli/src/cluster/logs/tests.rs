@@ -12,11 +12,7 @@ fn records(segments: &[usize]) -> Records {
         .unwrap()
     };
     let (records, gap) = records::in_order(segments.iter().map(record).collect());
-    Records {
-        records,
-        is_cut: false,
-        gap,
-    }
+    Records { records, is_cut: false, gap }
 }
 
 #[test]
@@ -25,8 +21,7 @@ fn what_is_missing_is_said() {
         let report = json!({"reportedAt": "2027-01-15T08:00:00Z", "transcriptSegments": segments});
         serde_json::from_value(report).unwrap()
     };
-    let of =
-        |segments: &[usize], reported: Value| missing(&records(segments), Some(&report(reported)));
+    let of = |segments: &[usize], reported: Value| missing(&records(segments), Some(&report(reported)));
     assert_eq!(of(&[2, 0, 1], json!(3)), None);
     assert_eq!(of(&[0], json!(null)), None);
     // More than was reported is there when the report is still to come.
@@ -47,10 +42,7 @@ fn a_part_has_no_log_before_there_is_a_pod() {
             "spec": {"agentRef": "worker", "task": "Report."}, "status": status,
         });
         let fake = super::super::fake::Fake::new(move |_, _| Some((200, run.clone())));
-        let arguments = LogsArguments {
-            part: Some("agent".to_owned()),
-            ..logs_arguments()
-        };
+        let arguments = LogsArguments { part: Some("agent".to_owned()), ..logs_arguments() };
         match print(&fake.cluster(), &arguments, &mut Printer::new()) {
             Err(failure) => failure.text(),
             Ok(_) => panic!("there is a log"),

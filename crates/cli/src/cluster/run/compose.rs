@@ -13,9 +13,7 @@ use crate::run::arguments::RunArguments;
 use crate::run::compose::chosen::{add, directory, indices, is_agent, only, references, several};
 use crate::run::compose::inputs::Inputs;
 use crate::run::compose::unreadable;
-use crate::validate::{
-    Completeness, Conclusion, Demand, Object, ObjectKind, Purpose, Schemas, Session,
-};
+use crate::validate::{Completeness, Conclusion, Demand, Object, ObjectKind, Purpose, Schemas, Session};
 
 /// What the name of a run begins with that has none.
 const GENERATED: &str = "run-";
@@ -63,12 +61,7 @@ pub fn compose(arguments: &RunArguments, namespace: &str) -> Result<Composed, Fa
     let mut warnings = Vec::new();
     let objects = wanted(session.objects(), &mut warnings);
     judge(session, &name)?;
-    Ok(Composed {
-        objects,
-        run,
-        namespace,
-        warnings,
-    })
+    Ok(Composed { objects, run, namespace, warnings })
 }
 
 /// Where the run is.
@@ -91,16 +84,8 @@ fn refuse(arguments: &RunArguments) -> Result<(), Failure> {
     let key = "put the key into a Secret of the namespace, and name it in `authRefs` of the agent";
     let is_directory = |skill: &&String| directory(skill).is_some() && skill.contains('/');
     let refused = [
-        (
-            arguments.key_file.is_some().then_some("--key-file"),
-            "the model's key is a Secret in the cluster",
-            key,
-        ),
-        (
-            arguments.key_command.is_some().then_some("--key-command"),
-            "no command of this machine runs there",
-            key,
-        ),
+        (arguments.key_file.is_some().then_some("--key-file"), "the model's key is a Secret in the cluster", key),
+        (arguments.key_command.is_some().then_some("--key-command"), "no command of this machine runs there", key),
         (
             arguments.floor.is_some().then_some("--floor"),
             "the floor is the cluster's own",
@@ -117,11 +102,7 @@ fn refuse(arguments: &RunArguments) -> Result<(), Failure> {
             "give the run a volume in its manifest",
         ),
         (
-            arguments
-                .skills
-                .iter()
-                .any(|it| is_directory(&it))
-                .then_some("--skill with a directory"),
+            arguments.skills.iter().any(|it| is_directory(&it)).then_some("--skill with a directory"),
             "a directory of this machine is no image and no pack there",
             "make a pack of it with `sympozium skill import`, apply that, and name the pack",
         ),
@@ -138,12 +119,7 @@ fn refuse(arguments: &RunArguments) -> Result<(), Failure> {
 fn place(arguments: &RunArguments, objects: &[Object]) -> Result<Place, Failure> {
     let runs = indices(objects, |it| it.is(Kind::AgentRun));
     let agents = indices(objects, is_agent);
-    let named = |index: usize| {
-        Place::Agent(AgentNamed {
-            name: objects[index].name.name.clone(),
-            index: Some(index),
-        })
-    };
+    let named = |index: usize| Place::Agent(AgentNamed { name: objects[index].name.name.clone(), index: Some(index) });
     if let Some(name) = &arguments.run {
         return only(objects, &runs, name, "AgentRun").map(Place::Run);
     }
@@ -152,10 +128,7 @@ fn place(arguments: &RunArguments, objects: &[Object]) -> Result<Place, Failure>
         return match of_files {
             true => only(objects, &agents, name, "agent").map(named),
             // It is in the cluster, or the run will say that it is not.
-            false => Ok(Place::Agent(AgentNamed {
-                name: name.clone(),
-                index: None,
-            })),
+            false => Ok(Place::Agent(AgentNamed { name: name.clone(), index: None })),
         };
     }
     match (runs.as_slice(), agents.as_slice()) {
@@ -194,12 +167,7 @@ fn written(place: &Place, objects: &[Object], namespace: &str) -> (String, Value
 }
 
 /// What the flags make of it.
-fn change(
-    arguments: &RunArguments,
-    inputs: &Inputs,
-    run: &mut Value,
-    namespace: &str,
-) -> Result<(), Failure> {
+fn change(arguments: &RunArguments, inputs: &Inputs, run: &mut Value, namespace: &str) -> Result<(), Failure> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let old = &run["metadata"];
     let (name, begins) = (text(&old["name"]), text(&old["generateName"]));
@@ -278,16 +246,13 @@ fn wanted(objects: &[Object], warnings: &mut Vec<String>) -> Vec<Wanted> {
             ObjectKind::Foreign(kind) => Needed::foreign(version, kind),
         };
         let name = &object.name;
-        let is_floor = kind == Some(Needed::Policy)
-            && name.name == FLOOR_POLICY
-            && name.namespace == SYSTEM_NAMESPACE;
+        let is_floor = kind == Some(Needed::Policy) && name.name == FLOOR_POLICY && name.namespace == SYSTEM_NAMESPACE;
         let Some(kind) = kind.filter(|_| !is_floor) else {
             warnings.push(left_alone(&name.kind, &name.name));
             continue;
         };
         // Of two with one name the first counts, as everywhere.
-        let is_known =
-            |it: &Wanted| it.kind == kind && it.name == name.name && it.namespace == name.namespace;
+        let is_known = |it: &Wanted| it.kind == kind && it.name == name.name && it.namespace == name.namespace;
         if !wanted.iter().any(is_known) {
             wanted.push(Wanted {
                 kind,
@@ -303,11 +268,7 @@ fn wanted(objects: &[Object], warnings: &mut Vec<String>) -> Vec<Wanted> {
 
 /// Whether the objects are what their kinds allow, and nothing among them denies the run for certain.
 fn judge(session: Session<'_>, run: &str) -> Result<(), Failure> {
-    let demand = Demand {
-        run: Some(run),
-        uid: None,
-        purpose: Purpose::Check,
-    };
+    let demand = Demand { run: Some(run), uid: None, purpose: Purpose::Check };
     let schemas = &mut Schemas::default();
     let report = session.finish_for(schemas, Completeness::Partial, demand);
     let findings = report.text_of_failures();
@@ -361,15 +322,7 @@ metadata: {name: other}
 
     #[test]
     fn files_and_flags_become_objects() {
-        let flags = [
-            "Do it.",
-            "--timeout",
-            "5m",
-            "--skill",
-            "tools",
-            "--model",
-            "ollama/qwen3",
-        ];
+        let flags = ["Do it.", "--timeout", "5m", "--skill", "tools", "--model", "ollama/qwen3"];
         let composed = composed(FILES, &flags).unwrap();
         assert_eq!(
             composed.run,
@@ -382,34 +335,18 @@ metadata: {name: other}
                 },
             })
         );
-        let names: Vec<_> = composed
-            .objects
-            .iter()
-            .map(|it| (it.kind, it.name.as_str()))
-            .collect();
+        let names: Vec<_> = composed.objects.iter().map(|it| (it.kind, it.name.as_str())).collect();
         assert_eq!(names, [(Needed::Secret, "key"), (Needed::Agent, "worker")]);
         // In the form that the API server takes.
-        assert_eq!(
-            composed.objects[1].value["spec"]["skills"],
-            json!([{"skillPackRef": "tools"}])
-        );
-        assert_eq!(
-            composed.warnings,
-            ["Service `other` of the files is left alone; `kubectl apply` makes it"]
-        );
+        assert_eq!(composed.objects[1].value["spec"]["skills"], json!([{"skillPackRef": "tools"}]));
+        assert_eq!(composed.warnings, ["Service `other` of the files is left alone; `kubectl apply` makes it"]);
     }
 
     #[test]
     fn an_agent_of_the_cluster_needs_no_file() {
         let composed = composed("", &["--agent", "reviewer", "Review."]).unwrap();
-        assert_eq!(
-            composed.run["spec"],
-            json!({"agentRef": "reviewer", "task": "Review."})
-        );
-        assert_eq!(
-            (composed.namespace.as_str(), composed.objects.len()),
-            ("team", 0)
-        );
+        assert_eq!(composed.run["spec"], json!({"agentRef": "reviewer", "task": "Review."}));
+        assert_eq!((composed.namespace.as_str(), composed.objects.len()), ("team", 0));
     }
 
     #[test]
@@ -427,28 +364,16 @@ status: {phase: Succeeded}
             json!({"namespace": "other", "name": "nightly", "labels": {"a": "b", "sympozium.ai/source": "cli"}})
         );
         assert_eq!(composed.run["status"], Value::Null);
-        assert_eq!(
-            composed.run["spec"]["model"],
-            json!({"provider": "openai", "model": "b", "authSecretRef": "key"})
-        );
+        assert_eq!(composed.run["spec"]["model"], json!({"provider": "openai", "model": "b", "authSecretRef": "key"}));
     }
 
     #[test]
     fn what_means_nothing_there_is_refused_with_the_reason() {
         for (typed, said) in [
-            (
-                &["--key-file", "k", "a"][..],
-                "--key-file means nothing in a cluster",
-            ),
-            (
-                &["--key-command", "pass", "a"],
-                "no command of this machine runs there",
-            ),
+            (&["--key-file", "k", "a"][..], "--key-file means nothing in a cluster"),
+            (&["--key-command", "pass", "a"], "no command of this machine runs there"),
             (&["--floor", "f", "a"], "the floor is the cluster's own"),
-            (
-                &["--policy", "default", "a"],
-                "set `policyRef` of the agent",
-            ),
+            (&["--policy", "default", "a"], "set `policyRef` of the agent"),
             (&["--workspace", ".", "a"], "give the run a volume"),
             (&["--base-url", "http://a", "a"], "give --model too"),
             (&[], "there is no task"),
@@ -457,10 +382,7 @@ status: {phase: Succeeded}
             assert!(error.contains(said), "{typed:?}: {error}");
         }
         let nothing = composed("", &["Do it."]).unwrap_err();
-        assert!(
-            nothing.contains("name an agent of the cluster with --agent"),
-            "{nothing}"
-        );
+        assert!(nothing.contains("name an agent of the cluster with --agent"), "{nothing}");
         let broken = composed(&FILES.replace("agents:", "agent:"), &["a"]).unwrap_err();
         assert!(broken.contains("cannot be used as they are"), "{broken}");
     }

@@ -24,10 +24,7 @@ async fn a_word_that_was_not_heard_is_given_again() {
     // The second time it is heard, and the third has nothing to add.
     assert_eq!(cancelling.tell(ready(Ok(()))), Telling::OnItsWay);
     settle().await;
-    assert_eq!(
-        cancelling.tell(async { panic!("it was told twice") }),
-        Telling::Told
-    );
+    assert_eq!(cancelling.tell(async { panic!("it was told twice") }), Telling::Told);
     let heard = cancelling.finish(LAST_WORD).await;
     assert!(matches!(heard, Some(Ok(()))), "{heard:?}");
 }

@@ -36,17 +36,12 @@ pub fn all() -> [Features; 6] {
 /// The class of machine that the tests of this repository run on.
 pub fn root_with_hybrid_cgroups() -> Features {
     let present = Support::present("");
-    let limit = |value| Rlimit {
-        soft: Some(value),
-        hard: None,
-    };
+    let limit = |value| Rlimit { soft: Some(value), hard: None };
     Features {
         kernel_release: "6.18.44".to_owned(),
         architecture: "x86_64".to_owned(),
         is_root: true,
-        capabilities: ["CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID"]
-            .map(str::to_owned)
-            .into(),
+        capabilities: ["CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID"].map(str::to_owned).into(),
         under_seccomp_filter: false,
         container_hints: Vec::new(),
         gvisor: false,
@@ -74,11 +69,7 @@ pub fn root_with_hybrid_cgroups() -> Features {
         },
         yama_ptrace_scope: None,
         core_pattern: Some("core".to_owned()),
-        rlimits: [
-            ("core".to_owned(), limit(0)),
-            ("nofile".to_owned(), limit(20_000)),
-        ]
-        .into(),
+        rlimits: [("core".to_owned(), limit(0)), ("nofile".to_owned(), limit(20_000))].into(),
         lists_children: true,
     }
 }
@@ -91,9 +82,7 @@ pub fn ordinary_user_on_cgroup_v2() -> Features {
         is_root: false,
         capabilities: Vec::new(),
         landlock: Landlock::Available { abi: 6 },
-        idmapped_mounts: Support::absent(
-            "mapping the owners of a mount: Operation not permitted (os error 1)",
-        ),
+        idmapped_mounts: Support::absent("mapping the owners of a mount: Operation not permitted (os error 1)"),
         cgroups: Cgroups {
             version: Version::V2,
             limits: everywhere(LIMITS, &Support::absent(refused)),
@@ -109,10 +98,7 @@ pub fn ubuntu_with_blocked_user_namespaces() -> Features {
     let why = "making the namespace inside a user namespace: Operation not permitted (os error 1)";
     Features {
         kernel_release: "6.14.0-36-generic".to_owned(),
-        user_namespaces: UserNamespaces::Blocked {
-            cause: Obstacle::Apparmor,
-            why: why.to_owned(),
-        },
+        user_namespaces: UserNamespaces::Blocked { cause: Obstacle::Apparmor, why: why.to_owned() },
         namespaces: everywhere(NAMESPACES, &Support::absent(why)),
         private_proc: Support::absent(why),
         core_pattern: Some("|/usr/share/apport/apport -p%p".to_owned()),
@@ -125,12 +111,8 @@ pub fn linux_5_10_without_landlock() -> Features {
     Features {
         kernel_release: "5.10.0-32-amd64".to_owned(),
         landlock: Landlock::NotInKernel,
-        idmapped_mounts: Support::absent(
-            "mapping the owners of a mount: Function not implemented (os error 38)",
-        ),
-        process_limit_in_user_namespace: Support::absent(
-            "RLIMIT_NPROC counts processes outside too",
-        ),
+        idmapped_mounts: Support::absent("mapping the owners of a mount: Function not implemented (os error 38)"),
+        process_limit_in_user_namespace: Support::absent("RLIMIT_NPROC counts processes outside too"),
         cgroups: Cgroups {
             version: Version::V2,
             limits: everywhere(LIMITS, &Support::present("v2")),
@@ -148,20 +130,14 @@ pub fn pod_on_linux_5_10() -> Features {
         capabilities: Vec::new(),
         under_seccomp_filter: true,
         container_hints: vec!["KUBERNETES_SERVICE_HOST is set".to_owned()],
-        user_namespaces: UserNamespaces::Blocked {
-            cause: Obstacle::SeccompFilter,
-            why: why.to_owned(),
-        },
+        user_namespaces: UserNamespaces::Blocked { cause: Obstacle::SeccompFilter, why: why.to_owned() },
         namespaces: everywhere(NAMESPACES, &Support::absent(why)),
         private_proc: Support::absent(why),
         idmapped_mounts: Support::absent(why),
         process_limit_in_user_namespace: Support::absent(why),
         cgroups: Cgroups {
             version: Version::V2,
-            limits: everywhere(
-                LIMITS,
-                &Support::absent("/sys/fs/cgroup: Read-only file system (os error 30)"),
-            ),
+            limits: everywhere(LIMITS, &Support::absent("/sys/fs/cgroup: Read-only file system (os error 30)")),
             kill_at_once: false,
         },
         ..linux_5_10_without_landlock()
@@ -183,10 +159,7 @@ pub fn gvisor_pod() -> Features {
             "the kernel was built on Sun Jan 10 15:06:54 PST 2016".to_owned(),
         ],
         landlock: Landlock::NotInKernel,
-        user_namespaces: UserNamespaces::Blocked {
-            cause: Obstacle::Unknown,
-            why: why.to_owned(),
-        },
+        user_namespaces: UserNamespaces::Blocked { cause: Obstacle::Unknown, why: why.to_owned() },
         namespaces: everywhere(NAMESPACES, &Support::absent(why)),
         private_proc: Support::absent(why),
         idmapped_mounts: Support::absent(why),
@@ -199,10 +172,7 @@ pub fn gvisor_pod() -> Features {
         },
         cgroups: Cgroups {
             version: Version::V1,
-            limits: everywhere(
-                LIMITS,
-                &Support::absent("/sys/fs/cgroup/memory: Read-only file system (os error 30)"),
-            ),
+            limits: everywhere(LIMITS, &Support::absent("/sys/fs/cgroup/memory: Read-only file system (os error 30)")),
             kill_at_once: false,
         },
         lists_children: false,

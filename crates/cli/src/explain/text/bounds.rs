@@ -9,10 +9,7 @@ use crate::page::Page;
 pub fn limits(page: &mut Page, it: &Explanation) {
     page.section("Limits");
     let run = &it.limits.run;
-    let tokens = run.model_tokens.map_or_else(
-        || "no limit of tokens".to_owned(),
-        |it| format!("{it} tokens"),
-    );
+    let tokens = run.model_tokens.map_or_else(|| "no limit of tokens".to_owned(), |it| format!("{it} tokens"));
     page.line(
         2,
         &format!(
@@ -29,16 +26,9 @@ pub fn limits(page: &mut Page, it: &Explanation) {
         .parts
         .iter()
         .map(|part| {
-            let time = part.timeout_seconds.map_or_else(
-                || "as long as the run".to_owned(),
-                |seconds| format!("{seconds} s"),
-            );
-            vec![
-                part.part.clone(),
-                part.amounts.cpu_limit.to_string(),
-                part.amounts.memory_limit.to_string(),
-                time,
-            ]
+            let time =
+                part.timeout_seconds.map_or_else(|| "as long as the run".to_owned(), |seconds| format!("{seconds} s"));
+            vec![part.part.clone(), part.amounts.cpu_limit.to_string(), part.amounts.memory_limit.to_string(), time]
         })
         .collect();
     page.table(&["PART", "CPU", "MEMORY", "TIME"], &rows);
@@ -68,16 +58,10 @@ pub fn isolation(page: &mut Page, it: &Explanation) {
     page.hanging(2, "not required     ", &list(&isolation.not_required));
     page.hanging(2, "seccomp          ", &isolation.seccomp);
     let class = isolation.runtime_class.as_deref();
-    page.hanging(
-        2,
-        "RuntimeClass     ",
-        class.unwrap_or("the cluster's default"),
-    );
+    page.hanging(2, "RuntimeClass     ", class.unwrap_or("the cluster's default"));
     if !isolation.node_selector.is_empty() {
         let labels = isolation.node_selector.iter();
-        let labels: Vec<String> = labels
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
+        let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
         page.hanging(2, "nodes with       ", &labels.join(", "));
     }
 }
@@ -98,10 +82,7 @@ pub fn lifetime(page: &mut Page, it: &Explanation) {
     page.hanging(
         2,
         "everything ends  ",
-        &format!(
-            "after {}, whoever keeps the clock",
-            duration(times.ceiling_seconds)
-        ),
+        &format!("after {}, whoever keeps the clock", duration(times.ceiling_seconds)),
     );
     if let Some(seconds) = life.after_run_seconds {
         let words = format!("then, for {} at most", duration(seconds));

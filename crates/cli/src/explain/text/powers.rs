@@ -31,12 +31,7 @@ pub fn tools(page: &mut Page, it: &Explanation) {
         true => page.line(2, "None."),
         false => page.table(&["GATE", "TOOL", "WHO ACTS", "ARGUMENTS"], &rows),
     }
-    let denied: Vec<String> = it
-        .tools
-        .iter()
-        .filter(|it| it.gate == Gate::Deny)
-        .map(ToolAbout::full_name)
-        .collect();
+    let denied: Vec<String> = it.tools.iter().filter(|it| it.gate == Gate::Deny).map(ToolAbout::full_name).collect();
     if !denied.is_empty() {
         page.hanging(2, "denied: ", &denied.join(", "));
     }
@@ -97,10 +92,7 @@ pub fn kubernetes(page: &mut Page, it: &Explanation) {
             true => "nobody".to_owned(),
             false => identity.used_by.join(", "),
         };
-        page.line(
-            2,
-            &format!("{whose}, as ServiceAccount {}", identity.service_account),
-        );
+        page.line(2, &format!("{whose}, as ServiceAccount {}", identity.service_account));
         page.line(2, &format!("token held by {holders}"));
         let rows: Vec<Vec<String>> = identity
             .grants
@@ -132,10 +124,7 @@ pub fn kubernetes(page: &mut Page, it: &Explanation) {
         }
     }
     page.blank();
-    page.line(
-        2,
-        "!! more rights follow; ! others can be disturbed; - others' data can be read",
-    );
+    page.line(2, "!! more rights follow; ! others can be disturbed; - others' data can be read");
 }
 
 /// Single rights, with those that have the same verbs in one: `get/list pods, services`.
@@ -168,11 +157,7 @@ fn merged<'i>(all: impl Iterator<Item = &'i Implication>) -> Vec<Implication> {
     }
     by_text
         .into_iter()
-        .map(|((weight, consequence), rights)| Implication {
-            weight,
-            rights,
-            consequence: consequence.to_owned(),
-        })
+        .map(|((weight, consequence), rights)| Implication { weight, rights, consequence: consequence.to_owned() })
         .collect()
 }
 

@@ -62,12 +62,9 @@ impl Client {
             Ok(socket.into())
         };
         match reach() {
-            Ok(stream) => Ok(Some(Self {
-                stream: BufReader::new(stream),
-            })),
+            Ok(stream) => Ok(Some(Self { stream: BufReader::new(stream) })),
             Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
-            Err(error) => Err(error)
-                .with_context(|| format!("cannot connect to {}", directory.control().display())),
+            Err(error) => Err(error).with_context(|| format!("cannot connect to {}", directory.control().display())),
         }
     }
 
@@ -88,13 +85,7 @@ impl Client {
     /// # Errors
     ///
     /// When the run does not answer. Then nobody knows whether it counts.
-    pub fn decide(
-        self,
-        approval: &str,
-        action: &Digest,
-        says: Word,
-        reason: Option<&str>,
-    ) -> anyhow::Result<Decided> {
+    pub fn decide(self, approval: &str, action: &Digest, says: Word, reason: Option<&str>) -> anyhow::Result<Decided> {
         let request = Request::Decide {
             approval: approval.to_owned(),
             action: action.clone(),
@@ -131,10 +122,7 @@ impl Client {
         // Nothing may happen for a long time. When the run dies, the kernel closes this.
         let stream = self.stream.get_ref();
         (stream.set_read_timeout(None)).context("cannot wait for the run")?;
-        Ok(Following {
-            stream: self.stream,
-            is_over: false,
-        })
+        Ok(Following { stream: self.stream, is_over: false })
     }
 
     fn ask(mut self, request: &Request) -> anyhow::Result<Reply> {
@@ -191,9 +179,7 @@ fn read_or_refused(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<
 }
 
 /// The next line; nothing at the end.
-fn read<T: for<'d> Deserialize<'d>>(
-    stream: &mut BufReader<UnixStream>,
-) -> anyhow::Result<Option<T>> {
+fn read<T: for<'d> Deserialize<'d>>(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<T>> {
     let mut line = Vec::new();
     let mut bounded = stream.take(MAX_ANSWER as u64 + 1);
     bounded.read_until(b'\n', &mut line)?;
@@ -209,10 +195,7 @@ fn read<T: for<'d> Deserialize<'d>>(
 
 fn unexpected(reply: Reply) -> anyhow::Error {
     match reply {
-        Reply::Refused { why } => anyhow!(
-            "the run refuses: {}",
-            crate::manifests::problem::printable(&why)
-        ),
+        Reply::Refused { why } => anyhow!("the run refuses: {}", crate::manifests::problem::printable(&why)),
         _ => anyhow!("the run answers something else than it was asked"),
     }
 }

@@ -16,8 +16,7 @@ use super::super::event::{Event, Timed};
 use super::super::events::Reader;
 use super::super::realise::Handle;
 use super::{
-    LAST_WORDS, MAX_ANSWER, MAX_CONNECTIONS, MAX_REASON, MAX_REQUEST, REQUEST_DEADLINE, Reply,
-    Request, WRITE_DEADLINE,
+    LAST_WORDS, MAX_ANSWER, MAX_CONNECTIONS, MAX_REASON, MAX_REQUEST, REQUEST_DEADLINE, Reply, Request, WRITE_DEADLINE,
 };
 
 /// How many processes above another are looked at.
@@ -135,33 +134,22 @@ async fn request(from: &mut BufReader<OwnedReadHalf>) -> Result<Request, String>
             false => "a request ends with a line break".to_owned(),
         });
     }
-    serde_json::from_slice(&bytes)
-        .map_err(|_| "this is no request that this release understands".to_owned())
+    serde_json::from_slice(&bytes).map_err(|_| "this is no request that this release understands".to_owned())
 }
 
 fn answer(handle: &Handle, request: Request) -> Reply {
     match request {
-        Request::Questions => Reply::Questions {
-            questions: handle.questions(),
-        },
-        Request::Decide {
-            reason: Some(reason),
-            ..
-        } if reason.chars().count() > MAX_REASON => Reply::Refused {
-            why: format!("a reason has at most {MAX_REASON} characters"),
-        },
-        Request::Decide {
-            approval,
-            action,
-            says,
-            reason,
-        } => match handle.decide(&approval, &action, says.into(), reason.as_deref()) {
-            Ok(Counted::Decided) => Reply::Counted { more: 0 },
-            Ok(Counted::More(more)) => Reply::Counted { more },
-            Err(error) => Reply::Refused {
-                why: error.to_string(),
-            },
-        },
+        Request::Questions => Reply::Questions { questions: handle.questions() },
+        Request::Decide { reason: Some(reason), .. } if reason.chars().count() > MAX_REASON => {
+            Reply::Refused { why: format!("a reason has at most {MAX_REASON} characters") }
+        }
+        Request::Decide { approval, action, says, reason } => {
+            match handle.decide(&approval, &action, says.into(), reason.as_deref()) {
+                Ok(Counted::Decided) => Reply::Counted { more: 0 },
+                Ok(Counted::More(more)) => Reply::Counted { more },
+                Err(error) => Reply::Refused { why: error.to_string() },
+            }
+        }
         Request::Stop { how } => {
             handle.stop(how.into());
             Reply::Stopping
@@ -183,10 +171,7 @@ async fn follow(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf, mut 
         let mut bytes = line(&*event);
         if bytes.len() > MAX_ANSWER {
             let text = format!("an event of {} bytes was left out", bytes.len());
-            bytes = line(&Timed {
-                at_ms: event.at_ms,
-                event: Event::Warning { text },
-            });
+            bytes = line(&Timed { at_ms: event.at_ms, event: Event::Warning { text } });
         }
         let is_last = matches!(event.event, Event::Ended { .. });
         if write(&mut to, &bytes).await.is_err() || is_last {

@@ -39,11 +39,7 @@ impl Served {
         let directory = state.run("11111111-2222-4333-8444-555555555555");
         let lock = directory.create().unwrap();
         let events = EventLog::default();
-        let handle = Handle::new(
-            "11111111-2222-4333-8444-555555555555".into(),
-            Desk::new(),
-            events,
-        );
+        let handle = Handle::new("11111111-2222-4333-8444-555555555555".into(), Desk::new(), events);
         let handle = Arc::new(handle);
         let (drop_it, dropped) = oneshot::channel();
         let (is_there, there) = std::sync::mpsc::channel();
@@ -51,10 +47,7 @@ impl Served {
             let (directory, handle) = (directory.clone(), Arc::clone(&handle));
             move || {
                 let _lock = lock;
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .unwrap();
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
                     let listener = listen(&directory).unwrap();
                     is_there.send(()).unwrap();
@@ -66,13 +59,7 @@ impl Served {
             }
         });
         there.recv().unwrap();
-        Self {
-            directory,
-            handle,
-            thread: Some(thread),
-            drop_it: Some(drop_it),
-            _state: temporary,
-        }
+        Self { directory, handle, thread: Some(thread), drop_it: Some(drop_it), _state: temporary }
     }
 
     fn client(&self) -> Client {
@@ -95,11 +82,7 @@ impl Served {
     }
 
     fn end(&self) -> Event {
-        let ended = Event::Ended {
-            outcome: Outcome::Cancelled,
-            usage: Usage::default(),
-            leftovers: Vec::new(),
-        };
+        let ended = Event::Ended { outcome: Outcome::Cancelled, usage: Usage::default(), leftovers: Vec::new() };
         self.handle.events.tell(ended.clone());
         ended
     }
@@ -206,10 +189,7 @@ fn what_is_no_request_is_refused() {
     assert_eq!(run.said_to(deep.as_bytes()), not_understood);
     let reason = "x".repeat(MAX_REASON + 1);
     let request = json!({"request": "decide", "approval": "a", "action": action(), "says": "no", "reason": reason});
-    assert_eq!(
-        run.said_to(format!("{request}\n").as_bytes()),
-        refused("a reason has at most 1000 characters")
-    );
+    assert_eq!(run.said_to(format!("{request}\n").as_bytes()), refused("a reason has at most 1000 characters"));
 }
 
 #[test]
@@ -220,10 +200,7 @@ fn a_request_that_does_not_end_is_refused() {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).unwrap();
     let why = format!("a request has at most {MAX_REQUEST} bytes");
-    assert_eq!(
-        line,
-        format!("{}\n", json!({"reply": "refused", "why": why}))
-    );
+    assert_eq!(line, format!("{}\n", json!({"reply": "refused", "why": why})));
 
     let mut stream = run.stream();
     stream.write_all(b"{\"request\":\"questions\"}").unwrap();
@@ -231,10 +208,7 @@ fn a_request_that_does_not_end_is_refused() {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).unwrap();
     let why = "a request ends with a line break";
-    assert_eq!(
-        line,
-        format!("{}\n", json!({"reply": "refused", "why": why}))
-    );
+    assert_eq!(line, format!("{}\n", json!({"reply": "refused", "why": why})));
 }
 
 #[test]
@@ -249,16 +223,10 @@ fn one_too_many_is_told_so_and_room_comes_back() {
         following.push(reader);
     }
     let error = run.client().questions().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the run refuses: 32 others are connected to this run already"
-    );
+    assert_eq!(error.to_string(), "the run refuses: 32 others are connected to this run already");
     let mut refused = run.client().follow().unwrap();
     let error = refused.next().unwrap().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the run refuses: 32 others are connected to this run already"
-    );
+    assert_eq!(error.to_string(), "the run refuses: 32 others are connected to this run already");
     following.pop();
     let deadline = Duration::from_secs(60);
     let room = || run.client().questions().is_ok();
@@ -279,43 +247,27 @@ async fn who_says_nothing_is_refused_and_who_does_not_read_is_left() {
     let (_opened, path) = address(&directory).unwrap();
     let mut silent = tokio::net::UnixStream::connect(&path).await.unwrap();
     let mut said = String::new();
-    tokio::io::AsyncReadExt::read_to_string(&mut silent, &mut said)
-        .await
-        .unwrap();
+    tokio::io::AsyncReadExt::read_to_string(&mut silent, &mut said).await.unwrap();
     let why = "no request came in time";
-    assert_eq!(
-        said,
-        format!("{}\n", json!({"reply": "refused", "why": why}))
-    );
+    assert_eq!(said, format!("{}\n", json!({"reply": "refused", "why": why})));
 
     let mut deaf = tokio::net::UnixStream::connect(&path).await.unwrap();
-    tokio::io::AsyncWriteExt::write_all(&mut deaf, b"{\"request\":\"follow\"}\n")
-        .await
-        .unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut deaf, b"{\"request\":\"follow\"}\n").await.unwrap();
     // More than a socket holds.
     for _ in 0..64 {
         events.tell(warning(&"x".repeat(64 << 10)));
     }
     tokio::time::sleep(WRITE_DEADLINE * 2).await;
     let mut bytes = Vec::new();
-    tokio::io::AsyncReadExt::read_to_end(&mut deaf, &mut bytes)
-        .await
-        .unwrap();
+    tokio::io::AsyncReadExt::read_to_end(&mut deaf, &mut bytes).await.unwrap();
     assert!(bytes.len() < 64 * (64 << 10), "{}", bytes.len());
-    events.tell(Event::Ended {
-        outcome: Outcome::TimedOut,
-        usage: Usage::default(),
-        leftovers: Vec::new(),
-    });
+    events.tell(Event::Ended { outcome: Outcome::TimedOut, usage: Usage::default(), leftovers: Vec::new() });
     server.await.unwrap();
 }
 
 #[test]
 fn what_was_left_at_the_place_of_the_socket_is_replaced() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     let temporary = tempfile::tempdir().unwrap();
     let state = State::at(temporary.path().join("state")).unwrap();
@@ -337,10 +289,7 @@ fn every_event_reads_back_as_it_was() {
         at_ms: u64::MAX,
         event: Event::Isolated {
             part: "agent".into(),
-            report: Box::new(sympozium_exec::IsolationReport::new(
-                Profile::HostUser,
-                layers,
-            )),
+            report: Box::new(sympozium_exec::IsolationReport::new(Profile::HostUser, layers)),
         },
     };
     let run = Served::new();
@@ -398,9 +347,7 @@ fn who_descends_from_this_process_is_not_heard() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    std::io::BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let grandchild: i32 = line.trim().parse().unwrap();
     assert!(is_below_us(child.id().cast_signed()) && is_below_us(grandchild));
     let grandchild = rustix::process::Pid::from_raw(grandchild).unwrap();

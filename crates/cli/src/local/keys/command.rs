@@ -94,11 +94,7 @@ impl Running {
     /// How it ended.
     fn ended(&mut self, deadline: Instant) -> anyhow::Result<ExitStatus> {
         loop {
-            if let Some(status) = self
-                .child
-                .try_wait()
-                .context("cannot wait for the key command")?
-            {
+            if let Some(status) = self.child.try_wait().context("cannot wait for the key command")? {
                 return Ok(status);
             }
             if Instant::now() >= deadline {
@@ -140,9 +136,7 @@ fn too_long() -> anyhow::Error {
     anyhow!("the key command takes too long; it is ended")
 }
 
-fn receive(
-    read: impl FnOnce() -> Zeroizing<Vec<u8>> + Send + 'static,
-) -> Receiver<Zeroizing<Vec<u8>>> {
+fn receive(read: impl FnOnce() -> Zeroizing<Vec<u8>> + Send + 'static) -> Receiver<Zeroizing<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         // Nobody may wait for it any more.
@@ -155,9 +149,7 @@ fn receive(
 fn first(stream: impl Read) -> Zeroizing<Vec<u8>> {
     let mut bytes = Zeroizing::new(Vec::new());
     // What was read before an error is not the key; its exit code says so.
-    let _ = stream
-        .take(MAX_KEY_BYTES as u64 + 1)
-        .read_to_end(&mut bytes);
+    let _ = stream.take(MAX_KEY_BYTES as u64 + 1).read_to_end(&mut bytes);
     bytes
 }
 

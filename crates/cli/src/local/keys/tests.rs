@@ -9,10 +9,7 @@ use sympozium_testkit::{growing, wait_until};
 use super::*;
 
 fn keys() -> Vec<ModelKey> {
-    let key = |variable: &str| ModelKey {
-        variable: EnvName::new(variable),
-        secret: SecretName::new("openai-key"),
-    };
+    let key = |variable: &str| ModelKey { variable: EnvName::new(variable), secret: SecretName::new("openai-key") };
     vec![key("OPENAI_API_KEY"), key("API_KEY")]
 }
 
@@ -36,8 +33,7 @@ impl Given<'_> {
         };
         let variable = |name: &str| {
             let mut all = self.environment.unwrap_or_default().iter();
-            all.find(|(key, _)| *key == name)
-                .map(|(_, it)| OsString::from(it))
+            all.find(|(key, _)| *key == name).map(|(_, it)| OsString::from(it))
         };
         let sources = KeySources {
             file: self.file,
@@ -74,22 +70,13 @@ fn the_first_source_that_has_a_key_counts() {
     assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "sk-command"));
     let given = all(None, None);
     assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "sk-secret"));
-    let given = Given {
-        secret: &[("API_KEY", "sk-any\n"), ("other", "x")],
-        ..all(None, None)
-    };
+    let given = Given { secret: &[("API_KEY", "sk-any\n"), ("other", "x")], ..all(None, None) };
     assert_eq!(given.find(&keys()), found("API_KEY", "sk-any"));
-    let given = Given {
-        secret: &[],
-        ..all(None, None)
-    };
+    let given = Given { secret: &[], ..all(None, None) };
     assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "sk-env"));
     let path = file.to_str().unwrap();
     let variables = [("OPENAI_API_KEY", ""), ("API_KEY_FILE", path)];
-    let given = Given {
-        environment: Some(&variables),
-        ..Given::default()
-    };
+    let given = Given { environment: Some(&variables), ..Given::default() };
     assert_eq!(given.find(&keys()), found("API_KEY", "sk-file"));
     // A plan without a place for a key wants none.
     assert_eq!(all(Some(&file), None).find(&[]), Ok(None));
@@ -97,10 +84,7 @@ fn the_first_source_that_has_a_key_counts() {
 
 #[test]
 fn without_a_key_everything_is_named_that_gives_one() {
-    let given = Given {
-        environment: Some(&[]),
-        ..Given::default()
-    };
+    let given = Given { environment: Some(&[]), ..Given::default() };
     assert_eq!(
         given.find(&keys()),
         Err("error: there is no key for the model's provider\n\
@@ -113,10 +97,7 @@ fn without_a_key_everything_is_named_that_gives_one() {
 #[test]
 fn a_variable_is_not_sent_to_an_address_that_it_was_not_set_for() {
     let error = Given::default().find(&keys()).unwrap_err();
-    assert!(
-        error.contains("--key-command 'printenv OPENAI_API_KEY'"),
-        "{error}"
-    );
+    assert!(error.contains("--key-command 'printenv OPENAI_API_KEY'"), "{error}");
 }
 
 #[test]
@@ -125,10 +106,7 @@ fn files_that_others_can_read_are_refused() {
     let file = directory.path().join("key");
     fs::write(&file, "hunter2").unwrap();
     let refused = |path: &Path, said: &str| {
-        let given = Given {
-            file: Some(path),
-            ..Given::default()
-        };
+        let given = Given { file: Some(path), ..Given::default() };
         let error = given.find(&keys()).unwrap_err();
         assert!(error.contains(said), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
@@ -148,10 +126,7 @@ fn files_that_others_can_read_are_refused() {
         (String::new(), "there is no key"),
         (" \n".to_owned(), "there is no key"),
         ("hunter2 hunter2".to_owned(), "more than one word"),
-        (
-            "hunter2\nX-Header: hunter2".to_owned(),
-            "more than one word",
-        ),
+        ("hunter2\nX-Header: hunter2".to_owned(), "more than one word"),
         ("hunter2\u{e9}".to_owned(), "characters that no key has"),
         ("x".repeat(MAX_KEY_BYTES + 1), "more than 16384 bytes"),
     ] {
@@ -165,17 +140,11 @@ fn files_that_others_can_read_are_refused() {
 #[test]
 fn a_key_command_that_fails_says_why_and_nothing_a_terminal_acts_on() {
     let run = |command: &str| {
-        let given = Given {
-            command: Some(command),
-            ..Given::default()
-        };
+        let given = Given { command: Some(command), ..Given::default() };
         given.find(&keys()).unwrap_err()
     };
     for (command, said) in [
-        (
-            r"printf 'no such \033[2Jentry\n' >&2; echo hunter2; exit 3",
-            "exits with 3: no such [2Jentry\n",
-        ),
+        (r"printf 'no such \033[2Jentry\n' >&2; echo hunter2; exit 3", "exits with 3: no such [2Jentry\n"),
         ("kill -9 $$", "is ended by signal 9\n"),
         ("true", "there is no key in it"),
         ("echo hunter2 hunter2", "more than one word"),
@@ -198,10 +167,7 @@ fn a_key_command_that_hangs_is_ended_with_everything_it_started() {
     // It has more time where the machine is too slow for it to start anything.
     let written = growing(Duration::from_millis(500)).find_map(|time| {
         let error = command::output_within(&command, time).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the key command takes too long; it is ended"
-        );
+        assert_eq!(error.to_string(), "the key command takes too long; it is ended");
         let written = fs::read_to_string(&pids).ok()?;
         written.ends_with('\n').then_some(written)
     });
@@ -211,16 +177,11 @@ fn a_key_command_that_hangs_is_ended_with_everything_it_started() {
         stat.map_or(true, |it| it.contains(") Z "))
     };
     let deadline = Duration::from_secs(60);
-    assert!(wait_until(deadline, || written
-        .split_whitespace()
-        .all(gone)));
+    assert!(wait_until(deadline, || written.split_whitespace().all(gone)));
 }
 
 #[test]
 fn a_key_command_has_the_users_environment() {
-    let given = Given {
-        command: Some("echo \"k${PATH:+-has-path}\""),
-        ..Given::default()
-    };
+    let given = Given { command: Some("echo \"k${PATH:+-has-path}\""), ..Given::default() };
     assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "k-has-path"));
 }

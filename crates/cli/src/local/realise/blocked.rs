@@ -89,9 +89,7 @@ impl Run {
             return refused(&error.to_string());
         }
         self.adopts = true;
-        self.events.tell(Event::Warning {
-            text: warning(&error, workspace, &remedy),
-        });
+        self.events.tell(Event::Warning { text: warning(&error, workspace, &remedy) });
         for (part, _) in &sandboxes {
             // Made for the first attempt; nobody has written to it.
             let log = self.directory.logs().join(format!("{}.log", part.name));
@@ -127,10 +125,7 @@ fn warning(error: &StartError, workspace: Option<&Path>, remedy: &str) -> String
     let missing = Guarantee::ALL.into_iter().filter(|it| !bare::holds(*it));
     let missing: Vec<&str> = missing.map(Guarantee::as_str).collect();
     let workspace = match workspace {
-        Some(workspace) => format!(
-            ", and the workspace is at {}, not at /workspace",
-            workspace.display()
-        ),
+        Some(workspace) => format!(", and the workspace is at {}, not at /workspace", workspace.display()),
         None => String::new(),
     };
     format!(

@@ -51,13 +51,8 @@ impl Ends {
 impl Run {
     /// What came of it.
     pub(super) fn outcome(&self, ends: &Ends) -> Outcome {
-        let reported = Records::open(
-            self.directory
-                .path()
-                .parent()
-                .unwrap_or(self.directory.path()),
-        )
-        .and_then(|records| records.report(&self.record.uid));
+        let reported = Records::open(self.directory.path().parent().unwrap_or(self.directory.path()))
+            .and_then(|records| records.report(&self.record.uid));
         let ending = reported.ok().flatten().and_then(|report| report.ending);
         if let Some(Ending::Answered { text }) = ending {
             return Outcome::Succeeded { answer: text };
@@ -67,23 +62,17 @@ impl Run {
         }
         // A skill that is gone is why the agent was told to end.
         if let Some(skill) = &ends.skill {
-            return Outcome::Failed {
-                why: skill.describe(),
-            };
+            return Outcome::Failed { why: skill.describe() };
         }
         let of_part = |end: &Option<PartEnd>| end.as_ref().map(PartEnd::describe);
         match ending {
             Some(Ending::Failed { error }) => Outcome::Failed { why: error },
             Some(Ending::TimedOut) => Outcome::TimedOut,
-            Some(Ending::Crashed { known }) => Outcome::Failed {
-                why: of_part(&ends.agent).unwrap_or(known),
-            },
-            Some(Ending::NeverCame) => Outcome::Failed {
-                why: of_part(&ends.agent).unwrap_or_else(|| "the agent never came".to_owned()),
-            },
-            Some(Ending::Stopped) => Outcome::Failed {
-                why: "the bridge was ended from outside".to_owned(),
-            },
+            Some(Ending::Crashed { known }) => Outcome::Failed { why: of_part(&ends.agent).unwrap_or(known) },
+            Some(Ending::NeverCame) => {
+                Outcome::Failed { why: of_part(&ends.agent).unwrap_or_else(|| "the agent never came".to_owned()) }
+            }
+            Some(Ending::Stopped) => Outcome::Failed { why: "the bridge was ended from outside".to_owned() },
             Some(Ending::Answered { .. }) | None if ends.out_of_time => Outcome::TimedOut,
             Some(Ending::Answered { .. }) | None => Outcome::Failed {
                 why: (of_part(&ends.bridge).or_else(|| of_part(&ends.agent)))
@@ -111,13 +100,10 @@ impl Run {
                     other => other.word().to_owned(),
                 };
                 if gate && matches!(outcome, Outcome::Succeeded { .. }) {
-                    outcome = Outcome::Failed {
-                        why: format!("the answer is held back: {why}"),
-                    };
+                    outcome = Outcome::Failed { why: format!("the answer is held back: {why}") };
                 } else {
                     let text = format!("after the run: {why}");
-                    self.events
-                        .tell(crate::local::event::Event::Warning { text });
+                    self.events.tell(crate::local::event::Event::Warning { text });
                 }
             }
         }

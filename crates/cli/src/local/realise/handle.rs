@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sympozium_api::names::Digest;
-use sympozium_gateway::run_api::local::{
-    Counted, Desk, Pending, Person, Says, Undecidable, Verdict,
-};
+use sympozium_gateway::run_api::local::{Counted, Desk, Pending, Person, Says, Undecidable, Verdict};
 use sympozium_ipc::run_api::Decision;
 use tokio::sync::watch;
 
@@ -44,14 +42,7 @@ pub enum Stop {
 impl Handle {
     /// Of a run that has just begun.
     pub fn new(uid: String, desk: Desk, events: EventLog) -> Self {
-        Self {
-            events,
-            uid,
-            desk,
-            stop: watch::Sender::new(Stop::No),
-            person: this_user(),
-            open: Mutex::default(),
-        }
+        Self { events, uid, desk, stop: watch::Sender::new(Stop::No), person: this_user(), open: Mutex::default() }
     }
 
     /// The questions that wait for a person.
@@ -71,14 +62,8 @@ impl Handle {
         says: Says,
         reason: Option<&str>,
     ) -> Result<Counted, Undecidable> {
-        let counted = self.desk.decide(&Verdict {
-            run: &self.uid,
-            approval,
-            action,
-            says,
-            by: &self.person,
-            reason,
-        })?;
+        let counted =
+            self.desk.decide(&Verdict { run: &self.uid, approval, action, says, by: &self.person, reason })?;
         if counted == Counted::Decided && self.lock().remove(approval).is_some() {
             let decision = match says {
                 Says::No => Decision::Denied,
@@ -120,14 +105,10 @@ impl Handle {
         let mut new = Vec::new();
         {
             let mut open = self.lock();
-            let gone: Vec<_> = (open.keys())
-                .filter(|name| !pending.iter().any(|it| it.approval == **name))
-                .cloned()
-                .collect();
+            let gone: Vec<_> =
+                (open.keys()).filter(|name| !pending.iter().any(|it| it.approval == **name)).cloned().collect();
             for name in gone {
-                let expired = open
-                    .remove(&name)
-                    .is_some_and(|it| now_ms() >= it.deadline_ms);
+                let expired = open.remove(&name).is_some_and(|it| now_ms() >= it.deadline_ms);
                 self.events.tell(Event::Answered {
                     approval: name,
                     decision: expired.then_some(Decision::Expired),
@@ -135,13 +116,8 @@ impl Handle {
                 });
             }
             for question in pending {
-                if open
-                    .insert(question.approval.clone(), question.clone())
-                    .is_none()
-                {
-                    self.events.tell(Event::Asked {
-                        question: question.clone(),
-                    });
+                if open.insert(question.approval.clone(), question.clone()).is_none() {
+                    self.events.tell(Event::Asked { question: question.clone() });
                     new.push(question);
                 }
             }
@@ -178,9 +154,7 @@ pub async fn watch_questions(handle: Arc<Handle>, approve: Approve) {
 }
 
 fn question(pending: &Pending) -> Question {
-    let left = pending
-        .deadline
-        .saturating_duration_since(tokio::time::Instant::now());
+    let left = pending.deadline.saturating_duration_since(tokio::time::Instant::now());
     let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
     let request = &pending.request;
     Question {
@@ -198,11 +172,7 @@ fn question(pending: &Pending) -> Question {
 fn this_user() -> Person {
     let uid = rustix::process::getuid().as_raw();
     let name = user_name(uid).unwrap_or_else(|| format!("uid {uid}"));
-    Person {
-        name,
-        groups: Vec::new(),
-        is_author: true,
-    }
+    Person { name, groups: Vec::new(), is_author: true }
 }
 
 /// What `/etc/passwd` calls a user. Not what the environment says: that can be anything.

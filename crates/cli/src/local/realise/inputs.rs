@@ -19,10 +19,7 @@ use crate::local::time::now_ms;
 const SPARE_SECONDS: u64 = 3600;
 
 /// Files by part, and the gateway's address as a proxy by part.
-pub type Inputs = (
-    BTreeMap<PartName, BTreeMap<String, Vec<u8>>>,
-    BTreeMap<String, Zeroizing<String>>,
-);
+pub type Inputs = (BTreeMap<PartName, BTreeMap<String, Vec<u8>>>, BTreeMap<String, Zeroizing<String>>);
 
 /// What each part reads, and the gateway's address for those that know it as a proxy.
 ///
@@ -33,13 +30,8 @@ pub fn of(prepared: &Prepared, keys: &KeyRing) -> anyhow::Result<Inputs> {
     let plan = &prepared.plan;
     let expires = now_ms() / 1000 + plan.deadlines.ceiling_seconds + SPARE_SECONDS;
     let sign = |name: &str| -> anyhow::Result<Credential> {
-        let claims = Claims {
-            run: plan.run.uid.as_str().to_owned(),
-            name: name.to_owned(),
-            expires,
-        };
-        keys.sign(&claims)
-            .with_context(|| format!("credential {name} cannot be signed"))
+        let claims = Claims { run: plan.run.uid.as_str().to_owned(), name: name.to_owned(), expires };
+        keys.sign(&claims).with_context(|| format!("credential {name} cannot be signed"))
     };
     let pair = |it: &Credential| format!("{}:{}", it.user, *it.password).into_bytes();
     let mut inputs = BTreeMap::new();

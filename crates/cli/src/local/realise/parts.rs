@@ -93,10 +93,7 @@ impl Run {
     }
 
     /// The same in these sandboxes. The error is that user namespaces are blocked; then nothing has run.
-    pub(super) async fn attempt(
-        &mut self,
-        all: Vec<(Part, Sandbox)>,
-    ) -> Result<Outcome, StartError> {
+    pub(super) async fn attempt(&mut self, all: Vec<(Part, Sandbox)>) -> Result<Outcome, StartError> {
         let (mut before, mut after, mut beside) = (Vec::new(), Vec::new(), Vec::new());
         for (part, sandbox) in all {
             match part.role {
@@ -154,9 +151,8 @@ impl Run {
         living: &mut Living,
         ended: &mpsc::UnboundedSender<PartEnd>,
     ) -> Result<oneshot::Receiver<Result<Built, StartError>>, Outcome> {
-        let refused = |error: anyhow::Error| Outcome::Refused {
-            why: format!("{} cannot be started: {error:#}", part.name),
-        };
+        let refused =
+            |error: anyhow::Error| Outcome::Refused { why: format!("{} cannot be started: {error:#}", part.name) };
         let cancel = Cancel::new().map_err(|error| refused(error.into()))?;
         let log = self.directory.logs().join(format!("{}.log", part.name));
         let task = Task {
@@ -170,9 +166,7 @@ impl Run {
         let (built, when_built) = oneshot::channel();
         supervise::start(task, built, ended.clone()).map_err(|error| refused(error.into()))?;
         let executor = Weak::new();
-        living
-            .parts
-            .insert(part.name.0.clone(), Started { cancel, executor });
+        living.parts.insert(part.name.0.clone(), Started { cancel, executor });
         Ok(when_built)
     }
 
@@ -183,9 +177,7 @@ impl Run {
         built: oneshot::Receiver<Result<Built, StartError>>,
         living: &mut Living,
     ) -> Result<(), Unmade> {
-        let refused = |why: String| Outcome::Refused {
-            why: format!("the sandbox of {part} cannot be made: {why}"),
-        };
+        let refused = |why: String| Outcome::Refused { why: format!("the sandbox of {part} cannot be made: {why}") };
         let built = match built.await {
             Ok(Ok(built)) => built,
             // Where another sandbox could be made, the machine has them, and was short of them now.
@@ -206,13 +198,8 @@ impl Run {
         if !report.profile.is_host() {
             report = report.outside_of_a_pod();
         }
-        self.record
-            .isolation
-            .insert(part.to_owned(), report.clone());
-        self.events.tell(Event::Isolated {
-            part: part.to_owned(),
-            report: Box::new(report),
-        });
+        self.record.isolation.insert(part.to_owned(), report.clone());
+        self.events.tell(Event::Isolated { part: part.to_owned(), report: Box::new(report) });
         Ok(())
     }
 
@@ -225,8 +212,7 @@ impl Run {
         let mut roles = BTreeMap::new();
         let (mut refused, mut blocked) = (None, None);
         // The agent last: it waits for all others, and its sandbox is the least work.
-        let (agent, others): (Vec<_>, Vec<_>) =
-            (parts.into_iter()).partition(|(part, _)| part.role == Role::Agent);
+        let (agent, others): (Vec<_>, Vec<_>) = (parts.into_iter()).partition(|(part, _)| part.role == Role::Agent);
         for (part, sandbox) in others.into_iter().chain(agent) {
             let restart = match part.role {
                 Role::Skill { .. } | Role::Sandbox => Restart::OnFailure,

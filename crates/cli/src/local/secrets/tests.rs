@@ -12,9 +12,7 @@ fn value(text: &str) -> Zeroizing<Vec<u8>> {
 }
 
 fn secret(all: &[(&str, &str)]) -> Secret {
-    let all = all
-        .iter()
-        .map(|(key, text)| ((*key).to_owned(), value(text)));
+    let all = all.iter().map(|(key, text)| ((*key).to_owned(), value(text)));
     Secret(all.collect())
 }
 
@@ -42,10 +40,7 @@ fn what_is_set_is_there_until_it_is_removed() {
     assert_eq!(store.names().unwrap(), ["a.b", "github"]);
     assert!(store.remove("github", Some("user")).unwrap());
     assert!(!store.remove("github", Some("user")).unwrap());
-    assert_eq!(
-        store.get("github").unwrap(),
-        Some(secret(&[("token", "t2")]))
-    );
+    assert_eq!(store.get("github").unwrap(), Some(secret(&[("token", "t2")])));
     // Without its last key there is no Secret.
     assert!(store.remove("github", Some("token")).unwrap());
     assert_eq!(store.names().unwrap(), ["a.b"]);
@@ -73,10 +68,7 @@ fn files_that_others_could_read_or_put_there_are_refused() {
     store.set("github", "token", value("t")).unwrap();
     let path = directory.path().join("state/secrets/default/github.json");
     let refused = |said: &str| {
-        for result in [
-            store.get("github").map(drop),
-            store.set("github", "other", value("x")),
-        ] {
+        for result in [store.get("github").map(drop), store.set("github", "other", value("x"))] {
             let error = format!("{:#}", result.unwrap_err());
             assert!(error.contains(said), "{error}");
         }
@@ -100,12 +92,7 @@ fn files_that_others_could_read_or_put_there_are_refused() {
     set_mode(&path, 0o700);
     refused("is not a regular file");
     fs::remove_dir(&path).unwrap();
-    rustix::fs::mkfifoat(
-        rustix::fs::CWD,
-        &path,
-        rustix::fs::Mode::from_raw_mode(0o600),
-    )
-    .unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     refused("is not a regular file");
     // Such a thing can be removed, and what it points to stays.
     assert!(store.remove("github", None).unwrap());
@@ -124,11 +111,7 @@ fn directories_that_others_could_use_are_refused() {
         assert!(error.contains(said), "{error}");
     };
     for path in [root.clone(), root.join("default")] {
-        for (mode, said) in [
-            (0o770, "others"),
-            (0o702, "others"),
-            (0o750, "is open to others"),
-        ] {
+        for (mode, said) in [(0o770, "others"), (0o702, "others"), (0o750, "is open to others")] {
             set_mode(&path, mode);
             refused(said);
         }
@@ -154,15 +137,9 @@ fn what_we_did_not_write_is_refused_without_a_word_of_it() {
     let path = directory.path().join("state/secrets/default/github.json");
     for (text, said) in [
         ("hunter2", "is not what we wrote"),
-        (
-            r#"{"format":1,"data":{"k":"hunter2!"}}"#,
-            "is not what we wrote",
-        ),
+        (r#"{"format":1,"data":{"k":"hunter2!"}}"#, "is not what we wrote"),
         (r#"{"format":1,"data":{"k":5}}"#, "is not what we wrote"),
-        (
-            r#"{"format":1,"data":{},"hunter2":1}"#,
-            "is not what we wrote",
-        ),
+        (r#"{"format":1,"data":{},"hunter2":1}"#, "is not what we wrote"),
         (r#"{"format":2,"data":{}}"#, "is of another release"),
         (r#"{"format":1,"data":{"../k":""}}"#, "cannot be a key"),
     ] {
@@ -192,10 +169,7 @@ fn a_secret_is_bounded() {
         Secret(keys.collect()).check()
     };
     assert!(many(MAX_KEYS).is_ok());
-    assert_eq!(
-        many(MAX_KEYS + 1).unwrap_err().to_string(),
-        "a Secret has at most 256 keys"
-    );
+    assert_eq!(many(MAX_KEYS + 1).unwrap_err().to_string(), "a Secret has at most 256 keys");
     let longest = "a".repeat(MAX_NAME_BYTES);
     store.set(&longest, "k", value("v")).unwrap();
     assert!(store.names().unwrap().contains(&longest));
@@ -207,17 +181,7 @@ fn keys_are_what_kubernetes_takes() {
     for key in ["token", "a.b", ".netrc", "TLS_KEY-1", &"k".repeat(253)] {
         assert!(is_key(key), "{key}");
     }
-    for key in [
-        "",
-        ".",
-        "..",
-        "..a",
-        "a/b",
-        "a=b",
-        "a b",
-        "ä",
-        &"k".repeat(254),
-    ] {
+    for key in ["", ".", "..", "..a", "a/b", "a=b", "a b", "ä", &"k".repeat(254)] {
         assert!(!is_key(key), "{key:?}");
     }
     for name in ["", "A", "a/b", "..", "a.json/", "-a"] {

@@ -23,11 +23,7 @@ use super::limits::{MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_SKILL
 pub use search::{Found, search};
 
 /// No link is followed, wherever on the way; other file systems are as good as any.
-const WITHOUT_LINKS: Resolve = Resolve {
-    scope: Scope::Beneath,
-    links: Links::Refuse,
-    mounts: Mounts::Cross,
-};
+const WITHOUT_LINKS: Resolve = Resolve { scope: Scope::Beneath, links: Links::Refuse, mounts: Mounts::Cross };
 
 /// What may still be read, over all skills.
 #[derive(Debug)]
@@ -94,16 +90,8 @@ pub fn read(
             return Err(problem.hint("move what is not always needed into files of `references/`"));
         }
     };
-    let mut reading = Reading {
-        skill: RawSkill {
-            directory_name,
-            text,
-            ..RawSkill::default()
-        },
-        allowance,
-        entries: 0,
-        bytes: 0,
-    };
+    let mut reading =
+        Reading { skill: RawSkill { directory_name, text, ..RawSkill::default() }, allowance, entries: 0, bytes: 0 };
     // What stops the walk is among the problems.
     let _: Result<(), Stopped> = reading.walk(directory, "", 0);
     Ok(reading.skill)
@@ -134,10 +122,7 @@ impl Reading<'_> {
             }
             let shown = quoted(&format!("{prefix}{}", name.to_string_lossy()));
             if name.as_bytes().starts_with(b".") {
-                self.leave_out(
-                    &format!("{shown} is hidden"),
-                    "rename it if the skill needs it",
-                );
+                self.leave_out(&format!("{shown} is hidden"), "rename it if the skill needs it");
                 continue;
             }
             let path = match name.to_str().map(|name| format!("{prefix}{name}")) {
@@ -158,10 +143,7 @@ impl Reading<'_> {
                 FileType::Directory => self.enter(directory, &name, &path, depth)?,
                 FileType::RegularFile => self.take(directory, &name, path)?,
                 FileType::Symlink => {
-                    self.leave_out(
-                        &format!("{shown} is a link"),
-                        "copy what it leads to into its place",
-                    );
+                    self.leave_out(&format!("{shown} is a link"), "copy what it leads to into its place");
                 }
                 _ => self.leave_out(&format!("{shown} is not a regular file"), "remove it"),
             }
@@ -169,19 +151,11 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn enter(
-        &mut self,
-        parent: &OwnedFd,
-        name: &OsStr,
-        path: &str,
-        depth: usize,
-    ) -> Result<(), Stopped> {
+    fn enter(&mut self, parent: &OwnedFd, name: &OsStr, path: &str, depth: usize) -> Result<(), Stopped> {
         if depth + 1 > MAX_DEPTH {
             let message = format!("{} is deeper than {MAX_DEPTH} directories", quoted(path));
-            return self.stop(
-                Problem::error("too-deep", Mark::START, message)
-                    .hint("keep files one or two directories deep"),
-            );
+            return self
+                .stop(Problem::error("too-deep", Mark::START, message).hint("keep files one or two directories deep"));
         }
         match open_below(parent, Path::new(name)) {
             Ok(directory) => self.walk(&directory, &format!("{path}/"), depth + 1),
@@ -193,18 +167,13 @@ impl Reading<'_> {
         if self.skill.files.len() == MAX_FILES {
             let message = format!("more than {MAX_FILES} files beside `SKILL.md`");
             let problem = Problem::error("too-many-files", Mark::START, message);
-            return self.stop(problem.hint(
-                "put programs and libraries into an image for the skill, or split the skill",
-            ));
+            return self
+                .stop(problem.hint("put programs and libraries into an image for the skill, or split the skill"));
         }
         let (bytes, has_execute_bit) = match read_file(directory, name, self.allowance) {
             Ok(read) => read,
             Err(Unread::TooLarge) => {
-                let message = format!(
-                    "{} is larger than {} KiB",
-                    quoted(&path),
-                    MAX_FILE_BYTES >> 10
-                );
+                let message = format!("{} is larger than {} KiB", quoted(&path), MAX_FILE_BYTES >> 10);
                 self.leave_out(&message, "put it into an image for the skill");
                 return Ok(());
             }
@@ -215,18 +184,11 @@ impl Reading<'_> {
         };
         self.bytes += bytes.len() + path.len();
         if self.bytes > MAX_SKILL_BYTES {
-            let message = format!(
-                "the files are more than {} KiB in all",
-                MAX_SKILL_BYTES >> 10
-            );
+            let message = format!("the files are more than {} KiB in all", MAX_SKILL_BYTES >> 10);
             let problem = Problem::error("too-large", Mark::START, message);
             return self.stop(problem.hint("put large files into an image for the skill"));
         }
-        self.skill.files.push(RawFile {
-            path,
-            bytes,
-            has_execute_bit,
-        });
+        self.skill.files.push(RawFile { path, bytes, has_execute_bit });
         Ok(())
     }
 
@@ -240,12 +202,9 @@ impl Reading<'_> {
                 Ok(names)
             }
             Ok(None) => {
-                let message =
-                    format!("more than {MAX_ENTRIES} directory entries; they are not read");
+                let message = format!("more than {MAX_ENTRIES} directory entries; they are not read");
                 let problem = Problem::error("too-many-files", Mark::START, message);
-                self.stop(problem.hint(
-                    "put programs and libraries into an image for the skill, or split the skill",
-                ))
+                self.stop(problem.hint("put programs and libraries into an image for the skill, or split the skill"))
             }
             Err(error) => self.stop(unreadable(&quoted(prefix), &error)),
         }
@@ -253,9 +212,7 @@ impl Reading<'_> {
 
     fn leave_out(&mut self, what: &str, hint: &str) {
         let message = format!("{what}; it is left out");
-        self.skill
-            .problems
-            .add(Problem::warning("skill-file", Mark::START, message).hint(hint));
+        self.skill.problems.add(Problem::warning("skill-file", Mark::START, message).hint(hint));
     }
 
     fn stop<T>(&mut self, problem: Problem) -> Result<T, Stopped> {
@@ -288,21 +245,11 @@ fn names(directory: &OwnedFd, most: usize) -> io::Result<Option<Vec<OsString>>> 
 }
 
 /// The bytes of a regular file of `directory`, and whether it can be executed.
-fn read_file(
-    directory: &OwnedFd,
-    name: &OsStr,
-    allowance: &mut Allowance,
-) -> Result<(Vec<u8>, bool), Unread> {
+fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Result<(Vec<u8>, bool), Unread> {
     let failed = |error: &io::Error| Unread::Problem(not_read(error));
     // Without waiting for whoever is at the other end, should it be a pipe by now.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let opened = beneath::open(
-        directory.as_fd(),
-        Path::new(name),
-        flags,
-        Mode::empty(),
-        WITHOUT_LINKS,
-    );
+    let opened = beneath::open(directory.as_fd(), Path::new(name), flags, Mode::empty(), WITHOUT_LINKS);
     let file = File::from(opened.map_err(|error| failed(&error))?);
     let metadata = file.metadata().map_err(|error| failed(&error))?;
     if !metadata.is_file() {
@@ -314,17 +261,13 @@ fn read_file(
     }
     if metadata.len() > allowance.bytes {
         let problem = Problem::error("too-large", Mark::START, "too much in all; it is not read");
-        return Err(Unread::Problem(
-            problem.hint("read the skills in several calls"),
-        ));
+        return Err(Unread::Problem(problem.hint("read the skills in several calls")));
     }
     let mut bytes = Vec::new();
     // One more than allowed, so that a file that grows shows.
     let most = (MAX_FILE_BYTES as u64).min(allowance.bytes) + 1;
     let mut limited = file.take(most);
-    limited
-        .read_to_end(&mut bytes)
-        .map_err(|error| failed(&error))?;
+    limited.read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.len() as u64 == most {
         return Err(Unread::TooLarge);
     }
@@ -336,21 +279,12 @@ fn read_file(
 /// Why a directory or a file of a skill cannot be read.
 pub fn not_read(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
-        io::ErrorKind::NotFound => (
-            "no such file or directory".to_owned(),
-            "a skill is a directory with `SKILL.md`, in exactly this case",
-        ),
-        io::ErrorKind::PermissionDenied => {
-            ("permission denied".to_owned(), "read it as a user who may")
+        io::ErrorKind::NotFound => {
+            ("no such file or directory".to_owned(), "a skill is a directory with `SKILL.md`, in exactly this case")
         }
-        _ if is_link(error) => (
-            "a link; it is not followed".to_owned(),
-            "put the file itself in its place",
-        ),
-        _ => (
-            format!("cannot be read: {error}"),
-            "try to read it with another program, such as cat",
-        ),
+        io::ErrorKind::PermissionDenied => ("permission denied".to_owned(), "read it as a user who may"),
+        _ if is_link(error) => ("a link; it is not followed".to_owned(), "put the file itself in its place"),
+        _ => (format!("cannot be read: {error}"), "try to read it with another program, such as cat"),
     };
     Problem::error("file", Mark::START, message).hint(hint)
 }

@@ -10,8 +10,7 @@ use super::super::tree::{Mark, Node, Value};
 const FENCE: &str = "---";
 
 /// How a skill begins, for hints.
-const EXAMPLE: &str =
-    "begin the file with `---`, `name: …` and `description: …` on lines of their own, and `---`";
+const EXAMPLE: &str = "begin the file with `---`, `name: …` and `description: …` on lines of their own, and `---`";
 
 /// What `SKILL.md` holds.
 #[derive(Debug)]
@@ -46,18 +45,9 @@ pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> 
     let head_text = decode(parts.head.into_bytes()).map_err(one)?;
     let mut warnings = Vec::new();
     let head = load_head(&head_text, budget, &mut warnings)?;
-    let body_at = Mark {
-        line: parts.body_line,
-        column: 1,
-    };
+    let body_at = Mark { line: parts.body_line, column: 1 };
     let body = clean(parts.body, body_at, &mut warnings);
-    Ok(Document {
-        head,
-        head_text,
-        body,
-        body_at,
-        warnings,
-    })
+    Ok(Document { head, head_text, body, body_at, warnings })
 }
 
 impl Document {
@@ -98,23 +88,12 @@ fn split(text: &str) -> Result<Parts<'_>, Problem> {
             head.push_str(line);
             continue;
         }
-        let before: usize = text
-            .split_inclusive('\n')
-            .take(number + 1)
-            .map(str::len)
-            .sum();
+        let before: usize = text.split_inclusive('\n').take(number + 1).map(str::len).sum();
         let body = &text[before..];
         let blank = body.len() - body.trim_start_matches('\n').len();
-        return Ok(Parts {
-            head,
-            body: &body[blank..],
-            body_line: line_number(number + 1 + blank),
-        });
+        return Ok(Parts { head, body: &body[blank..], body_line: line_number(number + 1 + blank) });
     }
-    let at = Mark {
-        line: line_number(first),
-        column: 1,
-    };
+    let at = Mark { line: line_number(first), column: 1 };
     let problem = Problem::error("frontmatter", at, "the frontmatter has no end");
     Err(problem.hint("write `---` on a line of its own behind its last field"))
 }
@@ -123,11 +102,7 @@ fn line_number(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
 
-fn load_head(
-    text: &str,
-    budget: &mut Budget,
-    warnings: &mut Vec<Problem>,
-) -> Result<Node, Problems> {
+fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Result<Node, Problems> {
     let mut loaded = load(text, budget);
     if is_slip(&loaded.problems)
         && let Some((quoted_text, keys)) = requote::quote_values(text)
@@ -136,20 +111,14 @@ fn load_head(
         if !has_error(&again.problems) {
             loaded = again;
             warnings.extend(keys.into_iter().map(|(key, at)| {
-                let message = format!(
-                    "the value of {} is no YAML without quotes; it is read as if it had them",
-                    quoted(&key)
-                );
-                Problem::warning("frontmatter-quotes", at, message)
-                    .hint("put the value into quotes")
+                let message =
+                    format!("the value of {} is no YAML without quotes; it is read as if it had them", quoted(&key));
+                Problem::warning("frontmatter-quotes", at, message).hint("put the value into quotes")
             }));
         }
     }
     // What kubectl would read differently does not matter: it never sees this file.
-    loaded
-        .problems
-        .kept
-        .retain(|it| it.severity == Severity::Error);
+    loaded.problems.kept.retain(|it| it.severity == Severity::Error);
     if has_error(&loaded.problems) {
         return Err(loaded.problems);
     }
@@ -162,25 +131,18 @@ fn load_head(
         }
         (Some(head), None) => {
             let message = format!("the frontmatter must be fields, not {}", head.value.kind());
-            Err(one(
-                Problem::error("frontmatter", head.at, message).hint(EXAMPLE)
-            ))
+            Err(one(Problem::error("frontmatter", head.at, message).hint(EXAMPLE)))
         }
         (Some(_), Some(second)) => {
             let message = "the frontmatter must be one document";
-            Err(one(
-                Problem::error("frontmatter", second.at, message).hint(EXAMPLE)
-            ))
+            Err(one(Problem::error("frontmatter", second.at, message).hint(EXAMPLE)))
         }
     }
 }
 
 /// Whether quotes could help: against what is too large or too deep they must not.
 fn is_slip(problems: &Problems) -> bool {
-    let mut errors = problems
-        .kept
-        .iter()
-        .filter(|it| it.severity == Severity::Error);
+    let mut errors = problems.kept.iter().filter(|it| it.severity == Severity::Error);
     has_error(problems) && errors.all(|it| matches!(it.rule, "syntax" | "alias"))
 }
 

@@ -17,10 +17,7 @@ use super::skill::{Places, Skill};
 use super::tools::AllowedTool;
 
 /// The image of our own executor and a shell, of this version.
-pub const BASE_IMAGE: &str = concat!(
-    "ghcr.io/sympozium-ai/sympozium/skill-sidecar:",
-    env!("CARGO_PKG_VERSION")
-);
+pub const BASE_IMAGE: &str = concat!("ghcr.io/sympozium-ai/sympozium/skill-sidecar:", env!("CARGO_PKG_VERSION"));
 
 /// Where imported packs say that they come from.
 const SOURCE: &str = "agent-skill";
@@ -42,10 +39,7 @@ pub fn warnings(skill: &Skill, options: &PackOptions) -> Vec<Problem> {
     if options.image.is_some() || needed.is_empty() {
         return Vec::new();
     }
-    let message = format!(
-        "the skill needs `{}`, and the base image has only `sh`",
-        needed.join("`, `")
-    );
+    let message = format!("the skill needs `{}`, and the base image has only `sh`", needed.join("`, `"));
     let hint = "name an image that has it: sympozium skill import --image IMAGE DIR";
     vec![Problem::warning("skill-programs", Mark::START, message).hint(hint)]
 }
@@ -56,18 +50,13 @@ pub fn build(skills: Vec<Skill>, options: &PackOptions) -> SkillPack {
         [only] => Some(only),
         _ => None,
     };
-    let first = skills
-        .first()
-        .map(|skill| skill.spec.name.as_str().to_owned());
+    let first = skills.first().map(|skill| skill.spec.name.as_str().to_owned());
     let name = options.name.clone().or(first).unwrap_or_default();
     let version = only.and_then(|skill| skill.version.clone());
     let category = only.and_then(|skill| skill.category.clone());
     let is_only = only.is_some();
     let runs_commands = skills.iter().any(|skill| skill.runs_commands);
-    let annotations: BTreeMap<String, String> = skills
-        .iter()
-        .flat_map(|skill| annotations(skill, is_only))
-        .collect();
+    let annotations: BTreeMap<String, String> = skills.iter().flat_map(|skill| annotations(skill, is_only)).collect();
     let skills = skills.into_iter().map(|skill| spec(skill, &name)).collect();
     let mut pack = SkillPack::new(
         &name,
@@ -91,12 +80,7 @@ fn sidecar(options: &PackOptions) -> Sidecar {
         Some(image) => (image.as_str(), Executor::Injected),
         None => (BASE_IMAGE, Executor::Image),
     };
-    Sidecar {
-        image: image.into(),
-        executor,
-        mount_workspace: true,
-        ..Sidecar::default()
-    }
+    Sidecar { image: image.into(), executor, mount_workspace: true, ..Sidecar::default() }
 }
 
 fn spec(skill: Skill, pack: &str) -> SkillSpec {
@@ -104,12 +88,7 @@ fn spec(skill: Skill, pack: &str) -> SkillSpec {
         AllowedTool::OwnCommands => ToolPattern::new(format!("{pack}/{EXECUTE_COMMAND}")),
         AllowedTool::Pattern(pattern) => ToolPattern::new(pattern),
     };
-    SkillSpec {
-        allowed_tools: skill
-            .allowed_tools
-            .map(|tools| tools.into_iter().map(pattern).collect()),
-        ..skill.spec
-    }
+    SkillSpec { allowed_tools: skill.allowed_tools.map(|tools| tools.into_iter().map(pattern).collect()), ..skill.spec }
 }
 
 /// What has no field in a pack, by skill: `license.skills.sympozium.ai/<skill>` and so on.
@@ -122,22 +101,12 @@ fn annotations(skill: &Skill, is_only: bool) -> Vec<(String, String)> {
             metadata.extend(value);
         }
     }
-    let object = || {
-        metadata
-            .iter()
-            .map(|(key, text)| (key.clone(), text.as_str().into()))
-            .collect()
-    };
+    let object = || metadata.iter().map(|(key, text)| (key.clone(), text.as_str().into())).collect();
     let metadata = (!metadata.is_empty()).then(|| serde_json::Value::Object(object()).to_string());
-    let texts = [
-        ("license", skill.license.clone()),
-        ("compatibility", skill.compatibility.clone()),
-        ("metadata", metadata),
-    ];
+    let texts =
+        [("license", skill.license.clone()), ("compatibility", skill.compatibility.clone()), ("metadata", metadata)];
     let name = &skill.spec.name;
-    let named = |(field, text): (&str, Option<String>)| {
-        Some((format!("{field}.skills.{GROUP}/{name}"), text?))
-    };
+    let named = |(field, text): (&str, Option<String>)| Some((format!("{field}.skills.{GROUP}/{name}"), text?));
     texts.into_iter().filter_map(named).collect()
 }
 
@@ -167,11 +136,7 @@ fn node(value: serde_json::Value, path: Path<'_>, places: Option<&Places>) -> No
         Json::String(text) => Value::Text(text),
         Json::Array(items) => {
             let items = items.into_iter().enumerate();
-            Value::List(
-                items
-                    .map(|(index, item)| node(item, path.index(index), places))
-                    .collect(),
-            )
+            Value::List(items.map(|(index, item)| node(item, path.index(index), places)).collect())
         }
         Json::Object(fields) => {
             let fields = fields.into_iter().map(|(key, value)| {

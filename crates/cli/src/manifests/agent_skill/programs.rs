@@ -35,9 +35,7 @@ pub fn interpreter(path: &str, bytes: &[u8]) -> Option<String> {
 }
 
 fn of_first_line(bytes: &[u8]) -> Option<String> {
-    let line = bytes[..bytes.len().min(MAX_FIRST_LINE)]
-        .split(|byte| *byte == b'\n')
-        .next()?;
+    let line = bytes[..bytes.len().min(MAX_FIRST_LINE)].split(|byte| *byte == b'\n').next()?;
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.strip_prefix("#!")?.split_whitespace();
     let mut program = base_name(words.next()?);
@@ -52,9 +50,7 @@ fn of_first_line(bytes: &[u8]) -> Option<String> {
 /// Whether this can be the plain name of a program.
 pub fn is_name(program: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
-    (1..=64).contains(&program.len())
-        && !program.starts_with(['.', '-'])
-        && program.bytes().all(is_plain)
+    (1..=64).contains(&program.len()) && !program.starts_with(['.', '-']) && program.bytes().all(is_plain)
 }
 
 fn base_name(path: &str) -> &str {
@@ -81,18 +77,12 @@ mod tests {
             assert_eq!(found.as_deref(), expected, "{line}");
         }
         assert_eq!(interpreter("x", b"#!/bin/\xff\n"), None);
-        assert_eq!(
-            interpreter("x", &[b"#!/".as_slice(), &[b'a'; 999]].concat()),
-            None
-        );
+        assert_eq!(interpreter("x", &[b"#!/".as_slice(), &[b'a'; 999]].concat()), None);
     }
 
     #[test]
     fn without_one_the_name_does() {
-        assert_eq!(
-            interpreter("scripts/a.py", b"pass").as_deref(),
-            Some("python3")
-        );
+        assert_eq!(interpreter("scripts/a.py", b"pass").as_deref(), Some("python3"));
         assert_eq!(interpreter("scripts/a.sh", b"").as_deref(), Some("sh"));
         assert_eq!(interpreter("scripts/a.PY", b""), None);
         assert_eq!(interpreter("scripts/a", b"x"), None);

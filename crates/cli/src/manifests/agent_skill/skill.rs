@@ -11,9 +11,7 @@ use super::super::problem::{Problem, Problems, Severity, quoted};
 use super::super::tree::{Entry, Mark, Node, Value};
 use super::directory::{RawFile, RawSkill};
 use super::frontmatter::{self, Document, is_text};
-use super::limits::{
-    MAX_ANNOTATION_BYTES, MAX_BINARY_BYTES, MAX_DESCRIPTION, MAX_PROGRAMS, MAX_WORD,
-};
+use super::limits::{MAX_ANNOTATION_BYTES, MAX_BINARY_BYTES, MAX_DESCRIPTION, MAX_PROGRAMS, MAX_WORD};
 use super::tools::AllowedTool;
 use super::{names, programs, tools};
 
@@ -53,10 +51,7 @@ pub fn interpret(raw: RawSkill, budget: &mut Budget) -> (Option<Skill>, Problems
             return (None, problems);
         }
     };
-    let mut reading = Reading {
-        document: &document,
-        problems: &mut problems,
-    };
+    let mut reading = Reading { document: &document, problems: &mut problems };
     let skill = reading.skill(raw.directory_name.as_deref(), raw.files);
     for warning in document.warnings {
         problems.add(warning);
@@ -74,14 +69,7 @@ const METADATA: &str = "metadata";
 const ALLOWED_TOOLS: &str = "allowed-tools";
 
 /// The fields of the standard.
-const FIELDS: &[&str] = &[
-    NAME,
-    DESCRIPTION,
-    LICENSE,
-    COMPATIBILITY,
-    METADATA,
-    ALLOWED_TOOLS,
-];
+const FIELDS: &[&str] = &[NAME, DESCRIPTION, LICENSE, COMPATIBILITY, METADATA, ALLOWED_TOOLS];
 
 /// What of `metadata` has a field in a pack.
 const OWN_PLACES: &[&str] = &["version", "category", BINS];
@@ -105,10 +93,7 @@ impl<'a> Reading<'a> {
         // What is too long for the field stays with the rest.
         let mut word = |key: &str| {
             let fits = |text: &String| text.chars().count() <= MAX_WORD;
-            metadata
-                .get(key)
-                .is_some_and(fits)
-                .then(|| metadata.remove(key))?
+            metadata.get(key).is_some_and(fits).then(|| metadata.remove(key))?
         };
         let (version, category) = (word("version"), word("category"));
         let allowed = self.field(ALLOWED_TOOLS).map(|entry| {
@@ -119,34 +104,23 @@ impl<'a> Reading<'a> {
         if document.body.is_empty() {
             let message = "there is no text below the frontmatter: the skill teaches nothing";
             let problem = Problem::warning("skill-empty", document.body_at, message);
-            self.problems
-                .add(problem.hint("write what to do, step by step"));
+            self.problems.add(problem.hint("write what to do, step by step"));
         }
         let listed = self.bins(metadata.remove(BINS));
         let needed = programs_of(&files, listed);
         let has_scripts = files.iter().any(is_script);
-        let may_run = allowed
-            .as_ref()
-            .map(|(tools, _)| tools.contains(&AllowedTool::OwnCommands));
+        let may_run = allowed.as_ref().map(|(tools, _)| tools.contains(&AllowedTool::OwnCommands));
         if let (true, Some((_, at)), Some(false)) = (has_scripts, &allowed, may_run) {
-            let message =
-                "`allowed-tools` has no `Bash`, so that nothing can start the skill's scripts";
+            let message = "`allowed-tools` has no `Bash`, so that nothing can start the skill's scripts";
             let problem = Problem::warning("allowed-tools", *at, message);
-            self.problems
-                .add(problem.hint("add `Bash`, or remove the scripts"));
+            self.problems.add(problem.hint("add `Bash`, or remove the scripts"));
         }
-        let files = files
-            .into_iter()
-            .filter_map(|file| self.file(file))
-            .collect();
+        let files = files.into_iter().filter_map(|file| self.file(file)).collect();
         Some(Skill {
             spec: SkillSpec {
                 name: name.into(),
                 description: Some(description),
-                requires: (!needed.is_empty()).then(|| SkillRequirements {
-                    bins: needed,
-                    tools: Vec::new(),
-                }),
+                requires: (!needed.is_empty()).then(|| SkillRequirements { bins: needed, tools: Vec::new() }),
                 content: document.body.clone(),
                 allowed_tools: None,
                 files,
@@ -185,11 +159,8 @@ impl<'a> Reading<'a> {
 
     fn check_keys(&mut self) {
         let entries = self.entries();
-        let written: Vec<&str> = FIELDS
-            .iter()
-            .copied()
-            .filter(|field| entries.iter().any(|it| it.key == *field))
-            .collect();
+        let written: Vec<&str> =
+            FIELDS.iter().copied().filter(|field| entries.iter().any(|it| it.key == *field)).collect();
         for entry in entries {
             if FIELDS.contains(&entry.key.as_str()) {
                 continue;
@@ -217,15 +188,13 @@ impl<'a> Reading<'a> {
         let at = entry.map_or(self.document.head.at, |entry| entry.node.at);
         let written = entry.and_then(|entry| self.document.text_of(&entry.node));
         let mut warn = |message: String, hint: String| {
-            self.problems
-                .add(Problem::warning("skill-name", at, message).hint(hint));
+            self.problems.add(Problem::warning("skill-name", at, message).hint(hint));
         };
         let own = written.as_deref().and_then(names::fitted);
         let of_directory = directory_name.and_then(names::fitted);
         let Some(name) = own.clone().or(of_directory) else {
             let problem = Problem::error("skill-name", at, "the skill has no name");
-            self.problems
-                .add(problem.hint("add `name: …` in lower case letters, digits and `-`"));
+            self.problems.add(problem.hint("add `name: …` in lower case letters, digits and `-`"));
             return None;
         };
         match (&written, directory_name) {
@@ -234,17 +203,11 @@ impl<'a> Reading<'a> {
                 format!("add `name: {name}`"),
             ),
             (Some(written), _) if !names::is_fit(written) => warn(
-                format!(
-                    "{} cannot be a skill's name; `{name}` is used",
-                    quoted(written)
-                ),
+                format!("{} cannot be a skill's name; `{name}` is used", quoted(written)),
                 format!("write `name: {name}`"),
             ),
             (Some(_), Some(directory)) if directory != name => warn(
-                format!(
-                    "the skill is called `{name}`, and its directory {}; `{name}` is used",
-                    quoted(directory)
-                ),
+                format!("the skill is called `{name}`, and its directory {}; `{name}` is used", quoted(directory)),
                 "give both the same name".to_owned(),
             ),
             _ => {}
@@ -259,31 +222,25 @@ impl<'a> Reading<'a> {
         let text = plain(written.unwrap_or_default().trim());
         if text.is_empty() {
             let problem = Problem::error("description", at, "the skill has no description");
-            self.problems.add(problem.hint(
-                "add `description: …`: what the skill does, and when to use it; agents choose by it",
-            ));
+            self.problems.add(
+                problem.hint("add `description: …`: what the skill does, and when to use it; agents choose by it"),
+            );
             return None;
         }
         let length = text.chars().count();
         if length <= MAX_DESCRIPTION {
             return Some((text, at));
         }
-        let message = format!(
-            "the description has {length} characters; the first {MAX_DESCRIPTION} are kept"
-        );
+        let message = format!("the description has {length} characters; the first {MAX_DESCRIPTION} are kept");
         let problem = Problem::warning("description", at, message);
-        self.problems
-            .add(problem.hint("say it in fewer words; details belong below the frontmatter"));
+        self.problems.add(problem.hint("say it in fewer words; details belong below the frontmatter"));
         Some((text.chars().take(MAX_DESCRIPTION).collect(), at))
     }
 
     /// A text that is kept as an annotation.
     fn annotation(&mut self, field: &str) -> Option<String> {
         let entry = self.field(field)?;
-        let text = self
-            .document
-            .text_of(&entry.node)
-            .map(|it| plain(it.trim()));
+        let text = self.document.text_of(&entry.node).map(|it| plain(it.trim()));
         match text {
             Some(text) if text.is_empty() => None,
             Some(text) if text.len() <= MAX_ANNOTATION_BYTES => Some(text),
@@ -299,9 +256,7 @@ impl<'a> Reading<'a> {
     /// The programs that the author lists. What cannot be one is left out, and said.
     fn bins(&mut self, listed: Option<String>) -> Vec<String> {
         let listed = listed.unwrap_or_default();
-        let words = listed
-            .split([' ', ',', '\t', '\n'])
-            .filter(|it| !it.is_empty());
+        let words = listed.split([' ', ',', '\t', '\n']).filter(|it| !it.is_empty());
         let (names, others): (Vec<&str>, Vec<&str>) = words.partition(|it| programs::is_name(it));
         if let (Some(other), Some(entry)) = (others.first(), self.field(METADATA)) {
             let message = format!("{} is no name of a program", quoted(other));
@@ -354,25 +309,16 @@ impl<'a> Reading<'a> {
     }
 
     fn too_long<T>(&mut self, entry: &Entry) -> Option<T> {
-        let message = format!(
-            "{} is longer than {MAX_ANNOTATION_BYTES} bytes; it is left out",
-            quoted(&entry.key)
-        );
+        let message = format!("{} is longer than {MAX_ANNOTATION_BYTES} bytes; it is left out", quoted(&entry.key));
         let problem = Problem::warning("frontmatter-field", entry.at, message);
-        self.problems
-            .add(problem.hint("put it below the frontmatter, or into a file"));
+        self.problems.add(problem.hint("put it below the frontmatter, or into a file"));
         None
     }
 
     fn wrong_type(&mut self, at: Mark, key: &str, expected: &str, node: &Node) {
-        let message = format!(
-            "{} must be {expected}, not {}; it is left out",
-            quoted(key),
-            node.value.kind()
-        );
+        let message = format!("{} must be {expected}, not {}; it is left out", quoted(key), node.value.kind());
         let problem = Problem::warning("frontmatter-field", at, message);
-        self.problems
-            .add(problem.hint("write it as `key: \"text\"`"));
+        self.problems.add(problem.hint("write it as `key: \"text\"`"));
     }
 
     fn file(&mut self, file: RawFile) -> Option<SkillFile> {
@@ -389,19 +335,13 @@ impl<'a> Reading<'a> {
                         MAX_BINARY_BYTES >> 10
                     );
                     let problem = Problem::warning("skill-file", Mark::START, message);
-                    self.problems
-                        .add(problem.hint("put it into an image for the skill"));
+                    self.problems.add(problem.hint("put it into an image for the skill"));
                     return None;
                 }
                 (None, Some(BASE64.encode(bytes)))
             }
         };
-        Some(SkillFile {
-            path: path.into(),
-            content,
-            content_base64,
-            executable,
-        })
+        Some(SkillFile { path: path.into(), content, content_base64, executable })
     }
 }
 

@@ -13,11 +13,7 @@ use crate::manifests::problem::{Problem, Severity};
 
 /// A skill in a directory called `skill`, without other files.
 fn raw(text: impl Into<Vec<u8>>) -> RawSkill {
-    RawSkill {
-        directory_name: Some("skill".to_owned()),
-        text: text.into(),
-        ..RawSkill::default()
-    }
+    RawSkill { directory_name: Some("skill".to_owned()), text: text.into(), ..RawSkill::default() }
 }
 
 /// The skill, and each problem on a line: `line:column severity rule`.

@@ -33,11 +33,7 @@ pub enum AllowedTool {
 
 /// The tools that the value of `allowed-tools` names, each once, in its order.
 pub fn read(value: &Node) -> (Vec<AllowedTool>, Vec<Problem>) {
-    let mut reading = Reading {
-        tools: Vec::new(),
-        problems: Vec::new(),
-        is_full: false,
-    };
+    let mut reading = Reading { tools: Vec::new(), problems: Vec::new(), is_full: false };
     match &value.value {
         Value::Text(text) => reading.take_text(text, value.at),
         Value::List(items) => {
@@ -54,9 +50,7 @@ pub fn read(value: &Node) -> (Vec<AllowedTool>, Vec<Problem>) {
     if reading.tools.is_empty() {
         let message = "`allowed-tools` leaves no tool: the skill can be read, and nothing more";
         let problem = Problem::warning("allowed-tools", value.at, message);
-        reading.problems.push(
-            problem.hint("name tools, as in `allowed-tools: Bash Read`, or leave the field out"),
-        );
+        reading.problems.push(problem.hint("name tools, as in `allowed-tools: Bash Read`, or leave the field out"));
     }
     (reading.tools, reading.problems)
 }
@@ -102,24 +96,15 @@ impl Reading {
         let inner = pattern.strip_suffix(')').unwrap_or(pattern);
         let (message, hint) = match tool {
             AllowedTool::OwnCommands => (
-                format!(
-                    "{} allows every command: {} cannot be enforced on shell lines",
-                    quoted(word),
-                    quoted(inner)
-                ),
+                format!("{} allows every command: {} cannot be enforced on shell lines", quoted(word), quoted(inner)),
                 "declare the program as a tool of the pack (`spec.sidecar.tools`), or have a policy `ask` before `execute_command`",
             ),
             AllowedTool::Pattern(name) => (
-                format!(
-                    "{} allows all of `{name}`: {} is not enforced",
-                    quoted(word),
-                    quoted(inner)
-                ),
+                format!("{} allows all of `{name}`: {} is not enforced", quoted(word), quoted(inner)),
                 "have a policy `ask` before the tool, or leave it out",
             ),
         };
-        self.problems
-            .push(Problem::warning("allowed-tools-pattern", at, message).hint(hint));
+        self.problems.push(Problem::warning("allowed-tools-pattern", at, message).hint(hint));
     }
 
     fn refuse_type(&mut self, kind: &str, at: Mark) {
@@ -135,11 +120,8 @@ impl Reading {
 
     fn stop(&mut self, at: Mark) {
         if !std::mem::replace(&mut self.is_full, true) {
-            let message = format!(
-                "`allowed-tools` is too long; what comes after {MAX_TOOLS} names is left out"
-            );
-            self.problems
-                .push(Problem::warning("allowed-tools", at, message).hint("name each tool once"));
+            let message = format!("`allowed-tools` is too long; what comes after {MAX_TOOLS} names is left out");
+            self.problems.push(Problem::warning("allowed-tools", at, message).hint("name each tool once"));
         }
     }
 }
@@ -175,13 +157,7 @@ mod tests {
     use super::*;
 
     fn text(text: &str) -> Node {
-        Node {
-            at: Mark {
-                line: 4,
-                column: 16,
-            },
-            value: Value::Text(text.to_owned()),
-        }
+        Node { at: Mark { line: 4, column: 16 }, value: Value::Text(text.to_owned()) }
     }
 
     /// The tools, and the rules of the problems.
@@ -203,44 +179,20 @@ mod tests {
         for (typed, tools, rules) in [
             ("Bash Read", "OWN read_file", ""),
             ("bash,Read,  Write", "OWN read_file write_file", ""),
-            (
-                "Edit MultiEdit Glob LS WebFetch",
-                "edit_file list_directory fetch_url",
-                "",
-            ),
+            ("Edit MultiEdit Glob LS WebFetch", "edit_file list_directory fetch_url", ""),
             ("execute_command shell", "OWN", ""),
-            (
-                "memory_store k8s-ops/execute_command other/*",
-                "memory_store k8s-ops/execute_command other/*",
-                "",
-            ),
-            (
-                "Bash(git:*) Bash(jq:*) Read",
-                "OWN read_file",
-                "allowed-tools-pattern allowed-tools-pattern",
-            ),
-            (
-                "Bash(git add:*, git commit:*)",
-                "OWN",
-                "allowed-tools-pattern",
-            ),
+            ("memory_store k8s-ops/execute_command other/*", "memory_store k8s-ops/execute_command other/*", ""),
+            ("Bash(git:*) Bash(jq:*) Read", "OWN read_file", "allowed-tools-pattern allowed-tools-pattern"),
+            ("Bash(git add:*, git commit:*)", "OWN", "allowed-tools-pattern"),
             ("Read(./docs/**)", "read_file", "allowed-tools-pattern"),
             ("Bash(", "OWN", "allowed-tools-pattern"),
             ("Grep Read", "read_file", "allowed-tools"),
-            (
-                "WebSearch mcp__github__search *",
-                "",
-                "allowed-tools allowed-tools allowed-tools allowed-tools",
-            ),
+            ("WebSearch mcp__github__search *", "", "allowed-tools allowed-tools allowed-tools allowed-tools"),
             ("a/b/c Read", "read_file", "allowed-tools"),
             ("", "", "allowed-tools"),
             (") ) Read", "read_file", "allowed-tools allowed-tools"),
         ] {
-            assert_eq!(
-                shown(&text(typed)),
-                (tools.to_owned(), rules.to_owned()),
-                "{typed}"
-            );
+            assert_eq!(shown(&text(typed)), (tools.to_owned(), rules.to_owned()), "{typed}");
         }
     }
 
@@ -248,27 +200,11 @@ mod tests {
     fn lists_are_taken_and_anything_else_closes() {
         let list = Node {
             at: Mark::START,
-            value: Value::List(vec![
-                text("Read"),
-                text("Bash Write"),
-                Node {
-                    at: Mark::START,
-                    value: Value::Null,
-                },
-            ]),
+            value: Value::List(vec![text("Read"), text("Bash Write"), Node { at: Mark::START, value: Value::Null }]),
         };
-        assert_eq!(
-            shown(&list),
-            (
-                "read_file OWN write_file".to_owned(),
-                "allowed-tools".to_owned()
-            )
-        );
+        assert_eq!(shown(&list), ("read_file OWN write_file".to_owned(), "allowed-tools".to_owned()));
         for value in [Value::Null, Value::Bool(true), Value::Map(Vec::new())] {
-            let (tools, problems) = read(&Node {
-                at: Mark::START,
-                value,
-            });
+            let (tools, problems) = read(&Node { at: Mark::START, value });
             assert_eq!(tools, []);
             assert!(!problems.is_empty());
         }
@@ -278,25 +214,14 @@ mod tests {
     fn the_warning_about_brackets_says_what_to_do() {
         let (_, problems) = read(&text("Bash(git:*)"));
         let [problem] = problems.try_into().unwrap();
-        assert_eq!(
-            problem.at,
-            Mark {
-                line: 4,
-                column: 16
-            }
-        );
-        assert_eq!(
-            problem.message,
-            "`Bash(git:*)` allows every command: `git:*` cannot be enforced on shell lines"
-        );
+        assert_eq!(problem.at, Mark { line: 4, column: 16 });
+        assert_eq!(problem.message, "`Bash(git:*)` allows every command: `git:*` cannot be enforced on shell lines");
         assert!(problem.hint.unwrap().contains("spec.sidecar.tools"));
     }
 
     #[test]
     fn a_list_without_end_is_cut() {
-        let many: String = (0..10_000)
-            .map(|number| format!("pack/tool{number} "))
-            .collect();
+        let many: String = (0..10_000).map(|number| format!("pack/tool{number} ")).collect();
         let (tools, problems) = read(&text(&many));
         assert_eq!((tools.len(), problems.len()), (MAX_TOOLS, 1));
         let unknown = "x ".repeat(10_000);

@@ -6,9 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use granit_parser::{Event, ScalarStyle, Span, Tag};
 
-use super::super::limits::{
-    MAX_COPIED_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_SCALAR_BYTES,
-};
+use super::super::limits::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_SCALAR_BYTES};
 use super::super::problem::{Problem, Problems, quoted};
 use super::super::tree::{Entry, Mark, Node, Value};
 use super::{Budget, mark, too_deep};
@@ -73,13 +71,7 @@ struct Size {
 
 impl<'a> Builder<'a> {
     pub fn new(budget: &'a mut Budget, problems: &'a mut Problems) -> Self {
-        Self {
-            problems,
-            budget,
-            open: Vec::new(),
-            anchors: HashMap::new(),
-            root: None,
-        }
+        Self { problems, budget, open: Vec::new(), anchors: HashMap::new(), root: None }
     }
 
     /// The document that just ended, unless it is empty.
@@ -99,9 +91,7 @@ impl<'a> Builder<'a> {
         let at = mark(span.start.line(), span.start.col());
         match event {
             Event::DocumentStart(..) => self.count_document(at),
-            Event::Scalar(text, style, anchor, tag) => {
-                self.scalar(&text, style, anchor, tag.as_deref(), at)
-            }
+            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), at),
             Event::SequenceStart(_, anchor, tag) => {
                 self.expect_tag(tag.as_deref(), "seq", at);
                 self.open(anchor, Content::List(Vec::new()), at)
@@ -120,9 +110,7 @@ impl<'a> Builder<'a> {
     fn count_document(&mut self, at: Mark) -> Result<(), Stop> {
         let Some(left) = self.budget.documents.checked_sub(1) else {
             let message = format!("more than {MAX_DOCUMENTS} documents in all");
-            return Err(Stop::File(
-                Problem::error("too-large", at, message).hint("check the files in several calls"),
-            ));
+            return Err(Stop::File(Problem::error("too-large", at, message).hint("check the files in several calls")));
         };
         self.budget.documents = left;
         Ok(())
@@ -131,9 +119,10 @@ impl<'a> Builder<'a> {
     fn count_nodes(&mut self, nodes: usize, at: Mark) -> Result<(), Stop> {
         let Some(left) = self.budget.nodes.checked_sub(nodes) else {
             let message = format!("more than {MAX_NODES} values in all, aliases written out");
-            return Err(Stop::File(Problem::error("too-large", at, message).hint(
-                "check the files in several calls; write out what aliases repeat",
-            )));
+            return Err(Stop::File(
+                Problem::error("too-large", at, message)
+                    .hint("check the files in several calls; write out what aliases repeat"),
+            ));
         };
         self.budget.nodes = left;
         Ok(())
@@ -142,13 +131,8 @@ impl<'a> Builder<'a> {
     fn count_copy(&mut self, size: Size, at: Mark) -> Result<(), Stop> {
         self.count_nodes(size.nodes, at)?;
         let Some(left) = self.budget.copied_bytes.checked_sub(size.bytes) else {
-            let message = format!(
-                "aliases repeat more than {} MiB of text",
-                MAX_COPIED_BYTES >> 20
-            );
-            return Err(Stop::File(
-                Problem::error("too-large", at, message).hint("write out what aliases repeat"),
-            ));
+            let message = format!("aliases repeat more than {} MiB of text", MAX_COPIED_BYTES >> 20);
+            return Err(Stop::File(Problem::error("too-large", at, message).hint("write out what aliases repeat")));
         };
         self.budget.copied_bytes = left;
         Ok(())
@@ -166,8 +150,7 @@ impl<'a> Builder<'a> {
         if text.len() > MAX_SCALAR_BYTES {
             let message = format!("a text of more than {} MiB", MAX_SCALAR_BYTES >> 20);
             return Err(Stop::Document(
-                Problem::error("too-large", at, message)
-                    .hint("Kubernetes does not store objects of that size"),
+                Problem::error("too-large", at, message).hint("Kubernetes does not store objects of that size"),
             ));
         }
         if text.contains('\0') {
@@ -180,22 +163,11 @@ impl<'a> Builder<'a> {
             return self.key(text, style, anchor, tag, at);
         }
         let value = self.resolve(text, style, tag, at);
-        let size = Size {
-            nodes: 1,
-            bytes: text.len(),
-            height: 0,
-        };
+        let size = Size { nodes: 1, bytes: text.len(), height: 0 };
         self.complete(Node { at, value }, anchor, size)
     }
 
-    fn key(
-        &mut self,
-        text: &str,
-        style: ScalarStyle,
-        anchor: usize,
-        tag: Option<&Tag>,
-        at: Mark,
-    ) -> Result<(), Stop> {
+    fn key(&mut self, text: &str, style: ScalarStyle, anchor: usize, tag: Option<&Tag>, at: Mark) -> Result<(), Stop> {
         if tag.is_some_and(|tag| tag.core_suffix() != Some("str")) {
             self.refuse_tag(at);
         }
@@ -210,11 +182,7 @@ impl<'a> Builder<'a> {
         };
         if anchor != 0 {
             let value = Value::Text(text.to_owned());
-            let size = Size {
-                nodes: 1,
-                bytes: text.len(),
-                height: 0,
-            };
+            let size = Size { nodes: 1, bytes: text.len(), height: 0 };
             self.keep_anchor(anchor, &Node { at, value }, size)?;
         }
         if let Some(Content::Map(map)) = self.open.last_mut().map(|open| &mut open.content) {
@@ -234,17 +202,8 @@ impl<'a> Builder<'a> {
                     .hint("put the key in quotes if it is a text, as in \"{{ name }}\""),
             ));
         }
-        let size = Size {
-            nodes: 1,
-            bytes: 0,
-            height: 1,
-        };
-        self.open.push(Open {
-            at,
-            anchor,
-            size,
-            content,
-        });
+        let size = Size { nodes: 1, bytes: 0, height: 1 };
+        self.open.push(Open { at, anchor, size, content });
         Ok(())
     }
 
@@ -272,13 +231,8 @@ impl<'a> Builder<'a> {
             let (original, here) = (&entries[by_key[first]], &entries[by_key[position]]);
             if original.key == here.key {
                 let line = original.at.line;
-                let message = format!(
-                    "{} is given twice; it is on line {line} already",
-                    quoted(&here.key)
-                );
-                self.problems.add(
-                    Problem::error("duplicate-key", here.at, message).hint("keep one of the two"),
-                );
+                let message = format!("{} is given twice; it is on line {line} already", quoted(&here.key));
+                self.problems.add(Problem::error("duplicate-key", here.at, message).hint("keep one of the two"));
                 repeated.push(by_key[position]);
             } else {
                 first = position;
@@ -308,12 +262,8 @@ impl<'a> Builder<'a> {
     fn alias(&mut self, id: usize, at: Mark) -> Result<(), Stop> {
         let Some(anchored) = self.anchors.get(&id) else {
             return Err(Stop::Document(
-                Problem::error(
-                    "alias",
-                    at,
-                    "the alias is inside the value that it stands for",
-                )
-                .hint("write the value out"),
+                Problem::error("alias", at, "the alias is inside the value that it stands for")
+                    .hint("write the value out"),
             ));
         };
         let size = anchored.size;
@@ -333,12 +283,8 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             _ => Err(Stop::Document(
-                Problem::error(
-                    "key",
-                    at,
-                    "an alias that does not stand for a text cannot be a key",
-                )
-                .hint("write the key out"),
+                Problem::error("key", at, "an alias that does not stand for a text cannot be a key")
+                    .hint("write the key out"),
             )),
         }
     }

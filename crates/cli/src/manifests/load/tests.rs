@@ -37,32 +37,20 @@ fn problem(text: &str) -> String {
 #[test]
 fn documents_are_read_one_by_one_and_empty_ones_left_out() {
     let text = "---\na: 1\n---\n# nothing\n---\nb: [x, 'y', \"z\", 1.5, true, null]\n...\n---\n";
-    assert_eq!(
-        documents(text),
-        [
-            json!({"a": 1}),
-            json!({"b": ["x", "y", "z", 1.5, true, null]})
-        ]
-    );
+    assert_eq!(documents(text), [json!({"a": 1}), json!({"b": ["x", "y", "z", 1.5, true, null]})]);
     assert_eq!(documents(""), [] as [Json; 0]);
 }
 
 #[test]
 fn json_is_read_too() {
     let text = "{\n\t\"a\\u0041\": [1, -2.5e3, \"\\ud834\\udd1e\\/\", false],\n\t\"b\": {}\n}\n";
-    assert_eq!(
-        document(text),
-        json!({"aA": [1, -2500.0, "𝄞/", false], "b": {}})
-    );
+    assert_eq!(document(text), json!({"aA": [1, -2500.0, "𝄞/", false], "b": {}}));
 }
 
 #[test]
 fn block_texts_keep_their_lines() {
     let text = "run: |\n  one\n  two: 3\nfold: >-\n  a\n  b\n";
-    assert_eq!(
-        document(text),
-        json!({"run": "one\ntwo: 3\n", "fold": "a b"})
-    );
+    assert_eq!(document(text), json!({"run": "one\ntwo: 3\n", "fold": "a b"}));
 }
 
 #[test]
@@ -81,13 +69,7 @@ fn every_value_knows_its_place() {
     }
     let name = root.get("spec").and_then(|it| it.get("skills")).unwrap();
     let name = name.as_list().unwrap()[0].get("name").unwrap();
-    assert_eq!(
-        name.at,
-        Mark {
-            line: 3,
-            column: 13
-        }
-    );
+    assert_eq!(name.at, Mark { line: 3, column: 13 });
 }
 
 #[test]
@@ -110,10 +92,7 @@ fn a_key_given_twice_is_an_error_each_time() {
         ]
     );
     let loaded = load(text, &mut Budget::default());
-    assert_eq!(
-        loaded.documents[0].to_json(),
-        json!({"a": 1, "b": {"c": 1}})
-    );
+    assert_eq!(loaded.documents[0].to_json(), json!({"a": 1, "b": {"c": 1}}));
 }
 
 #[test]
@@ -131,17 +110,10 @@ fn aliases_and_merges_are_written_out() {
         })
     );
     assert_eq!(
-        document(
-            "&k key: 1\nlist: [*k]\n*k2 : 2\n"
-                .replace("*k2 ", "other")
-                .as_str()
-        ),
+        document("&k key: 1\nlist: [*k]\n*k2 : 2\n".replace("*k2 ", "other").as_str()),
         json!({"key": 1, "list": ["key"], "other": 2})
     );
-    assert_eq!(
-        document("a: &k key\nb: {*k : 2}\n"),
-        json!({"a": "key", "b": {"key": 2}})
-    );
+    assert_eq!(document("a: &k key\nb: {*k : 2}\n"), json!({"a": "key", "b": {"key": 2}}));
 }
 
 #[test]
@@ -151,59 +123,26 @@ fn a_quoted_merge_key_is_a_key() {
 
 #[test]
 fn what_cannot_be_merged_or_aliased_is_refused() {
-    assert_eq!(
-        problem("<<: word"),
-        "1:1 key: `<<` takes an object or a list of objects"
-    );
+    assert_eq!(problem("<<: word"), "1:1 key: `<<` takes an object or a list of objects");
     assert_eq!(
         problem("a: &a {b: 1}\nc:\n  <<: *a\n  <<: *a\n"),
         "4:3 duplicate-key: `<<` is given twice; it is on line 3 already"
     );
-    assert_eq!(
-        problem("a: *missing"),
-        "1:4 alias: the alias names no anchor before it"
-    );
-    assert_eq!(
-        problem("a: &a 1\n---\nb: *a"),
-        "3:4 alias: the alias names no anchor before it"
-    );
-    assert_eq!(
-        problem("a: &a [1, *a]"),
-        "1:11 alias: the alias is inside the value that it stands for"
-    );
-    assert_eq!(
-        problem("a: &a {b: {<<: *a}}"),
-        "1:16 alias: the alias is inside the value that it stands for"
-    );
+    assert_eq!(problem("a: *missing"), "1:4 alias: the alias names no anchor before it");
+    assert_eq!(problem("a: &a 1\n---\nb: *a"), "3:4 alias: the alias names no anchor before it");
+    assert_eq!(problem("a: &a [1, *a]"), "1:11 alias: the alias is inside the value that it stands for");
+    assert_eq!(problem("a: &a {b: {<<: *a}}"), "1:16 alias: the alias is inside the value that it stands for");
 }
 
 #[test]
 fn keys_are_texts() {
-    assert_eq!(
-        document("8080: a\ntrue: b\n-1: c\n1.5: d"),
-        json!({"8080": "a", "true": "b", "-1": "c", "1.5": "d"})
-    );
-    assert_eq!(
-        problem("[a, b]: 1"),
-        "1:1 key: a list or an object cannot be a key"
-    );
-    assert_eq!(
-        problem("a: {{ name }}"),
-        "1:5 key: a list or an object cannot be a key"
-    );
+    assert_eq!(document("8080: a\ntrue: b\n-1: c\n1.5: d"), json!({"8080": "a", "true": "b", "-1": "c", "1.5": "d"}));
+    assert_eq!(problem("[a, b]: 1"), "1:1 key: a list or an object cannot be a key");
+    assert_eq!(problem("a: {{ name }}"), "1:5 key: a list or an object cannot be a key");
     assert_eq!(problem(": 1"), "1:1 key: a key is missing before the colon");
-    assert_eq!(
-        problem("~: 1"),
-        "1:1 key: a key is missing before the colon"
-    );
-    assert_eq!(
-        problem("on: 1"),
-        "1:1 ambiguous: kubectl reads the key `on` as `true`"
-    );
-    assert_eq!(
-        problem("010: 1"),
-        "1:1 ambiguous: kubectl reads the key `010` as `8`"
-    );
+    assert_eq!(problem("~: 1"), "1:1 key: a key is missing before the colon");
+    assert_eq!(problem("on: 1"), "1:1 ambiguous: kubectl reads the key `on` as `true`");
+    assert_eq!(problem("010: 1"), "1:1 ambiguous: kubectl reads the key `010` as `8`");
 }
 
 #[test]
@@ -219,10 +158,7 @@ fn words_that_kubectl_reads_otherwise_are_warned_of() {
     );
     let loaded = load("a: no", &mut Budget::default());
     assert_eq!(loaded.problems.kept[0].severity, Severity::Warning);
-    assert_eq!(
-        loaded.problems.kept[0].hint.as_deref(),
-        Some("write false, or \"no\" for the text")
-    );
+    assert_eq!(loaded.problems.kept[0].hint.as_deref(), Some("write false, or \"no\" for the text"));
 }
 
 #[test]
@@ -231,42 +167,21 @@ fn tags_of_the_core_schema_are_taken_and_others_refused() {
         document("a: !!str 1\nb: !!int '2'\nc: !!map {}\nd: !!seq []\ne: !!float 3"),
         json!({"a": "1", "b": 2, "c": {}, "d": [], "e": 3})
     );
-    assert_eq!(
-        problem("a: !!int x"),
-        "1:10 tag: `x` is not what its tag `!!int` says"
-    );
-    for text in [
-        "a: !custom 1",
-        "a: !!binary aGk=",
-        "a: !!map []",
-        "a: !!set {}",
-        "!x a: 1",
-    ] {
-        assert!(
-            problem(text).contains(" tag: a tag that manifests do not use"),
-            "{text}"
-        );
+    assert_eq!(problem("a: !!int x"), "1:10 tag: `x` is not what its tag `!!int` says");
+    for text in ["a: !custom 1", "a: !!binary aGk=", "a: !!map []", "a: !!set {}", "!x a: 1"] {
+        assert!(problem(text).contains(" tag: a tag that manifests do not use"), "{text}");
     }
 }
 
 #[test]
 fn numbers_that_json_lacks_are_refused() {
-    assert_eq!(
-        problem("a: .inf"),
-        "1:4 syntax: `.inf` is a number that JSON cannot hold"
-    );
-    assert_eq!(
-        problem("a: 1e999"),
-        "1:4 syntax: `1e999` is a number that JSON cannot hold"
-    );
+    assert_eq!(problem("a: .inf"), "1:4 syntax: `.inf` is a number that JSON cannot hold");
+    assert_eq!(problem("a: 1e999"), "1:4 syntax: `1e999` is a number that JSON cannot hold");
 }
 
 #[test]
 fn a_nul_character_is_refused_however_it_is_written() {
-    assert_eq!(
-        problem(r#"a: "x\0y""#),
-        "1:4 syntax: the text has a NUL character in it"
-    );
+    assert_eq!(problem(r#"a: "x\0y""#), "1:4 syntax: the text has a NUL character in it");
 }
 
 #[test]
@@ -281,21 +196,10 @@ fn a_broken_document_does_not_hide_the_next() {
     let loaded = load(text, &mut Budget::default());
     let values: Vec<_> = loaded.documents.iter().map(Node::to_json).collect();
     assert_eq!(values, [json!({"b": 1}), json!({"e": 1})]);
-    let places: Vec<_> = loaded
-        .problems
-        .kept
-        .iter()
-        .map(|it| (it.at.line, it.rule))
-        .collect();
+    let places: Vec<_> = loaded.problems.kept.iter().map(|it| (it.at.line, it.rule)).collect();
     assert_eq!(places.len(), 3, "{:?}", loaded.problems);
     assert_eq!(places[2], (8, "alias"));
-    assert!(
-        loaded.problems.kept[1]
-            .hint
-            .as_deref()
-            .unwrap()
-            .contains("tabs")
-    );
+    assert!(loaded.problems.kept[1].hint.as_deref().unwrap().contains("tabs"));
 }
 
 #[test]
@@ -306,10 +210,7 @@ fn a_billion_laughs_are_not_written_out() {
         writeln!(text, "a{level}: &a{level} [{refs}]").unwrap();
     }
     let problem = problem(&text);
-    assert!(
-        problem.ends_with("too-large: more than 1000000 values in all, aliases written out"),
-        "{problem}"
-    );
+    assert!(problem.ends_with("too-large: more than 1000000 values in all, aliases written out"), "{problem}");
 }
 
 #[test]
@@ -317,26 +218,15 @@ fn laughs_by_merging_are_not_written_out_either() {
     let mut text = "a0: &a0 {k: {m: z}}\n".to_owned();
     for level in 1..30 {
         let below = level - 1;
-        writeln!(
-            text,
-            "a{level}: &a{level} {{<<: *a{below}, l{level}: *a{below}}}"
-        )
-        .unwrap();
+        writeln!(text, "a{level}: &a{level} {{<<: *a{below}, l{level}: *a{below}}}").unwrap();
     }
     let problem = problem(&text);
-    assert!(
-        problem.contains(" too-large: ") || problem.contains(" too-deep: "),
-        "{problem}"
-    );
+    assert!(problem.contains(" too-large: ") || problem.contains(" too-deep: "), "{problem}");
 }
 
 #[test]
 fn a_large_text_is_not_copied_without_end() {
-    let text = format!(
-        "a: &a {}\nb: [{}]",
-        "x".repeat(1_000_000),
-        "*a, ".repeat(100)
-    );
+    let text = format!("a: &a {}\nb: [{}]", "x".repeat(1_000_000), "*a, ".repeat(100));
     assert!(problem(&text).ends_with("too-large: aliases repeat more than 8 MiB of text"));
 }
 
@@ -357,49 +247,30 @@ fn the_bound_on_depth_holds_on_both_sides() {
     assert_eq!(problems(&nested(MAX_DEPTH)), [] as [String; 0]);
     assert!(problem(&nested(MAX_DEPTH + 1)).contains("too-deep: nested deeper than 64 levels"));
     assert!(problem(&nested(1_000_000)).contains("too-deep: nested deeper than 64 levels"));
-    let block = |depth: usize| {
-        (0..depth).fold(String::new(), |text, level| {
-            text + &" ".repeat(level) + "a:\n"
-        })
-    };
+    let block = |depth: usize| (0..depth).fold(String::new(), |text, level| text + &" ".repeat(level) + "a:\n");
     assert_eq!(problems(&block(MAX_DEPTH)), [] as [String; 0]);
     assert!(problem(&block(MAX_DEPTH + 1)).contains("too-deep"));
     assert!(problem(&"- ".repeat(10_000)).contains("too-deep"));
     let by_alias = format!("a: &a {}\nb: [[*a]]", nested(MAX_DEPTH - 2));
-    assert!(
-        problem(&by_alias).contains("too-deep"),
-        "the copy would be too deep"
-    );
+    assert!(problem(&by_alias).contains("too-deep"), "the copy would be too deep");
 }
 
 #[test]
 fn the_bound_on_a_text_holds_on_both_sides() {
-    assert_eq!(
-        problems(&format!("a: {}", "x".repeat(MAX_SCALAR_BYTES))),
-        [] as [String; 0]
-    );
+    assert_eq!(problems(&format!("a: {}", "x".repeat(MAX_SCALAR_BYTES))), [] as [String; 0]);
     let message = problem(&format!("a: {}", "x".repeat(MAX_SCALAR_BYTES + 1)));
     assert_eq!(message, "1:4 too-large: a text of more than 1 MiB");
 }
 
 #[test]
 fn the_bounds_on_documents_and_values_hold_over_all_files() {
-    let mut budget = Budget {
-        documents: 3,
-        ..Budget::default()
-    };
+    let mut budget = Budget { documents: 3, ..Budget::default() };
     assert_eq!(load("--- x\n--- y\n", &mut budget).documents.len(), 2);
     let rest = load("--- x\n--- y\n--- z\n", &mut budget);
     assert_eq!(rest.documents.len(), 1);
-    assert_eq!(
-        rest.problems.kept[0].message,
-        "more than 10000 documents in all"
-    );
+    assert_eq!(rest.problems.kept[0].message, "more than 10000 documents in all");
 
-    let mut budget = Budget {
-        nodes: 5,
-        ..Budget::default()
-    };
+    let mut budget = Budget { nodes: 5, ..Budget::default() };
     assert_eq!(load("[1, {a: 2}]", &mut budget).problems.kept, []);
     let rest = load("1", &mut budget);
     assert_eq!(rest.problems.kept[0].rule, "too-large");
@@ -409,10 +280,7 @@ fn the_bounds_on_documents_and_values_hold_over_all_files() {
 fn a_key_without_end_is_an_error_and_not_a_wait() {
     let text = format!("{}: 1", "k".repeat(MAX_KEY_LENGTH + 1));
     assert_eq!(problems(&text).len(), 1);
-    assert_eq!(
-        problems(&format!("{}: 1", "k".repeat(MAX_KEY_LENGTH))),
-        [] as [String; 0]
-    );
+    assert_eq!(problems(&format!("{}: 1", "k".repeat(MAX_KEY_LENGTH))), [] as [String; 0]);
 }
 
 #[test]

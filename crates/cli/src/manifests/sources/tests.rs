@@ -39,42 +39,20 @@ fn write(path: PathBuf) {
 fn manifests_are_found_in_order_and_the_rest_is_left_alone() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    for name in [
-        "b.yaml",
-        "a/z.yml",
-        "a/y.json",
-        "README.md",
-        "c.yaml.bak",
-        ".git/x.yaml",
-        ".x.yaml",
-    ] {
+    for name in ["b.yaml", "a/z.yml", "a/y.json", "README.md", "c.yaml.bak", ".git/x.yaml", ".x.yaml"] {
         write(root.join(name));
     }
-    assert_eq!(
-        found(root, &[root.to_owned()]),
-        good(&["a/y.json", "a/z.yml", "b.yaml"])
-    );
+    assert_eq!(found(root, &[root.to_owned()]), good(&["a/y.json", "a/z.yml", "b.yaml"]));
 }
 
 #[test]
 fn a_directory_with_a_skill_is_one_source_and_is_read_once() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    for name in [
-        "b/SKILL.md",
-        "b/assets/x.yaml",
-        "a.yaml",
-        "c/skill.md",
-        "d.md",
-    ] {
+    for name in ["b/SKILL.md", "b/assets/x.yaml", "a.yaml", "c/skill.md", "d.md"] {
         write(root.join(name));
     }
-    let inputs = [
-        root.join("b/SKILL.md"),
-        root.to_owned(),
-        root.join("b"),
-        root.join("a.yaml"),
-    ];
+    let inputs = [root.join("b/SKILL.md"), root.to_owned(), root.join("b"), root.join("a.yaml")];
     assert_eq!(found(root, &inputs), good(&["b/SKILL.md", "a.yaml"]));
     assert_eq!(found(root, &[root.join("b")]), good(&["b/SKILL.md"]));
 }
@@ -84,13 +62,7 @@ fn a_file_is_read_once_however_often_it_is_named() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     write(root.join("a.yaml"));
-    let inputs = [
-        root.join("a.yaml"),
-        root.to_owned(),
-        root.join("./a.yaml"),
-        "-".into(),
-        "-".into(),
-    ];
+    let inputs = [root.join("a.yaml"), root.to_owned(), root.join("./a.yaml"), "-".into(), "-".into()];
     assert_eq!(found(root, &inputs), good(&["a.yaml", "<stdin>"]));
 }
 
@@ -98,10 +70,7 @@ fn a_file_is_read_once_however_often_it_is_named() {
 fn a_named_file_needs_no_extension() {
     let root = tempfile::tempdir().unwrap();
     write(root.path().join("manifest"));
-    assert_eq!(
-        found(root.path(), &[root.path().join("manifest")]),
-        good(&["manifest"])
-    );
+    assert_eq!(found(root.path(), &[root.path().join("manifest")]), good(&["manifest"]));
 }
 
 #[test]
@@ -112,11 +81,7 @@ fn links_inside_are_followed_and_links_out_refused() {
     let root = root.path();
     write(root.join("real.txt"));
     symlink("real.txt", root.join("inside.yaml")).unwrap();
-    symlink(
-        outside.path().join("secret.yaml"),
-        root.join("outside.yaml"),
-    )
-    .unwrap();
+    symlink(outside.path().join("secret.yaml"), root.join("outside.yaml")).unwrap();
     symlink(outside.path(), root.join("directory")).unwrap();
     symlink("nowhere", root.join("dangling.yaml")).unwrap();
     symlink(".", root.join("loop")).unwrap();
@@ -128,10 +93,7 @@ fn links_inside_are_followed_and_links_out_refused() {
             row("dangling.yaml", "no such file or directory"),
             row("inside.yaml", ""),
             row("loop.yaml", "not a regular file; it is not read"),
-            row(
-                "outside.yaml",
-                "a link that leads out of the directory; it is not read"
-            ),
+            row("outside.yaml", "a link that leads out of the directory; it is not read"),
         ]
     );
 }
@@ -139,9 +101,7 @@ fn links_inside_are_followed_and_links_out_refused() {
 #[test]
 fn a_directory_without_manifests_is_a_mistake() {
     let root = tempfile::tempdir().unwrap();
-    let [(_, problem)] = found(root.path(), &[root.path().to_owned()])
-        .try_into()
-        .unwrap();
+    let [(_, problem)] = found(root.path(), &[root.path().to_owned()]).try_into().unwrap();
     assert_eq!(problem, "no manifest in this directory");
 }
 
@@ -193,14 +153,8 @@ fn the_bound_on_a_file_and_on_all_files_holds_to_the_byte() {
         assert_eq!(read(&mut reader, MAX_FILE_BYTES), Ok(MAX_FILE_BYTES));
     }
     assert!(read(&mut reader, MAX_FILE_BYTES + 1).is_err());
-    assert_eq!(
-        read(&mut reader, MAX_FILE_BYTES - 1),
-        Ok(MAX_FILE_BYTES - 1)
-    );
-    assert_eq!(
-        read(&mut reader, 2).unwrap_err().message,
-        "more than 64 MiB in all; it is not read"
-    );
+    assert_eq!(read(&mut reader, MAX_FILE_BYTES - 1), Ok(MAX_FILE_BYTES - 1));
+    assert_eq!(read(&mut reader, 2).unwrap_err().message, "more than 64 MiB in all; it is not read");
     assert_eq!(read(&mut reader, 1), Ok(1));
 }
 
@@ -217,9 +171,6 @@ fn a_pipe_with_a_name_is_refused() {
     let refused = "not a regular file; it is not read".to_owned();
     assert_eq!(
         found(root, &[pipe, link]),
-        [
-            ("pipe.yaml".to_owned(), refused.clone()),
-            ("link.yaml".to_owned(), refused)
-        ]
+        [("pipe.yaml".to_owned(), refused.clone()), ("link.yaml".to_owned(), refused)]
     );
 }

@@ -6,8 +6,9 @@ use super::super::tree::Mark;
 /// UTF-8, with or without a byte-order mark, and without characters that make two parsers see two documents.
 pub fn decode(bytes: Vec<u8>) -> Result<String, Problem> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(Problem::error("encoding", Mark::START, "UTF-16, not UTF-8")
-            .hint("convert it: iconv -f UTF-16 -t UTF-8"));
+        return Err(
+            Problem::error("encoding", Mark::START, "UTF-16, not UTF-8").hint("convert it: iconv -f UTF-16 -t UTF-8")
+        );
     }
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -46,9 +47,8 @@ fn refusal(at: Mark, character: char) -> Problem {
         }
         _ => format!("the control character U+{code:04X}"),
     };
-    Problem::error("encoding", at, message).hint(format!(
-        "in a text, write it as \"\\u{code:04X}\"; elsewhere take it out"
-    ))
+    Problem::error("encoding", at, message)
+        .hint(format!("in a text, write it as \"\\u{code:04X}\"; elsewhere take it out"))
 }
 
 /// The place right behind `text`.
@@ -72,26 +72,17 @@ mod tests {
 
     #[test]
     fn text_is_taken_as_it_is_and_a_mark_taken_off() {
-        assert_eq!(
-            decode(b"a: 1\r\n\tb\x7f".to_vec()).unwrap(),
-            "a: 1\r\n\tb\x7f"
-        );
+        assert_eq!(decode(b"a: 1\r\n\tb\x7f".to_vec()).unwrap(), "a: 1\r\n\tb\x7f");
         assert_eq!(decode("\u{feff}ä: 1".into()).unwrap(), "ä: 1");
         assert_eq!(decode(Vec::new()).unwrap(), "");
     }
 
     #[test]
     fn what_is_not_text_is_refused_with_its_place() {
-        assert_eq!(
-            refused(b"a\n\xc3\xa4\xff"),
-            (2, 2, "a byte that is not UTF-8".into())
-        );
+        assert_eq!(refused(b"a\n\xc3\xa4\xff"), (2, 2, "a byte that is not UTF-8".into()));
         assert_eq!(refused(b"\xff\xfea\0"), (1, 1, "UTF-16, not UTF-8".into()));
         assert_eq!(refused(b"a: b\0c: d"), (1, 5, "a NUL character".into()));
-        assert_eq!(
-            refused(b"\n\x1b[2J"),
-            (2, 1, "the control character U+001B".into())
-        );
+        assert_eq!(refused(b"\n\x1b[2J"), (2, 1, "the control character U+001B".into()));
         let (line, column, message) = refused("x\n# note\u{2028}spec: {}".as_bytes());
         assert_eq!((line, column), (2, 7));
         assert!(message.starts_with("the line separator U+2028, which kubectl"));

@@ -31,9 +31,7 @@ pub struct Walk {
 
 impl Default for Walk {
     fn default() -> Self {
-        Self {
-            entries_left: MAX_DIRECTORY_ENTRIES,
-        }
+        Self { entries_left: MAX_DIRECTORY_ENTRIES }
     }
 }
 
@@ -70,8 +68,7 @@ impl Walk {
                 if depth + 1 < MAX_DIRECTORY_DEPTH {
                     self.walk(&path, root, depth + 1, found);
                 } else {
-                    let message =
-                        format!("deeper than {MAX_DIRECTORY_DEPTH} directories; it is not read");
+                    let message = format!("deeper than {MAX_DIRECTORY_DEPTH} directories; it is not read");
                     let problem = Problem::error("too-deep", Mark::START, message);
                     found.push((path, Err(problem.hint("name the directory itself"))));
                 }
@@ -92,11 +89,11 @@ impl Walk {
         let read = |error: &io::Error| unreadable(error);
         for entry in fs::read_dir(directory).map_err(|error| read(&error))? {
             let Some(left) = self.entries_left.checked_sub(1) else {
-                let message = format!(
-                    "more than {MAX_DIRECTORY_ENTRIES} directory entries; this directory is not read"
+                let message =
+                    format!("more than {MAX_DIRECTORY_ENTRIES} directory entries; this directory is not read");
+                return Err(
+                    Problem::error("too-large", Mark::START, message).hint("name the directory that has the manifests")
                 );
-                return Err(Problem::error("too-large", Mark::START, message)
-                    .hint("name the directory that has the manifests"));
             };
             self.entries_left = left;
             let entry = entry.map_err(|error| read(&error))?;
@@ -119,12 +116,8 @@ fn link_problem(link: &Path, root: &Path) -> Option<Problem> {
     match fs::canonicalize(link) {
         Err(error) => Some(unreadable(&error)),
         Ok(target) if !target.starts_with(root) => Some(
-            Problem::error(
-                "file",
-                Mark::START,
-                "a link that leads out of the directory; it is not read",
-            )
-            .hint("name the file itself if it should be checked"),
+            Problem::error("file", Mark::START, "a link that leads out of the directory; it is not read")
+                .hint("name the file itself if it should be checked"),
         ),
         Ok(target) if target.is_file() => None,
         Ok(_) => Some(not_a_file()),

@@ -66,11 +66,7 @@ impl Composing<'_> {
     /// # Errors
     ///
     /// When it is not clear which run is meant, or a flag names what is not there.
-    pub fn choose(
-        &self,
-        session: &mut Session<'_>,
-        reader: &mut Reader,
-    ) -> Result<Chosen, Failure> {
+    pub fn choose(&self, session: &mut Session<'_>, reader: &mut Reader) -> Result<Chosen, Failure> {
         let place = self.place(session.objects())?;
         let objects = session.objects();
         let (run, agent) = match place {
@@ -100,10 +96,7 @@ impl Composing<'_> {
         } else {
             self.set_model(session, run, agent, &namespace);
         }
-        if place == Place::Nowhere
-            || self.arguments.base_url.is_some()
-            || self.arguments.model.is_some()
-        {
+        if place == Place::Nowhere || self.arguments.base_url.is_some() || self.arguments.model.is_some() {
             self.open_model(session, run, agent, place, &namespace);
         }
         let run = session.objects()[run].name.clone();
@@ -150,8 +143,7 @@ impl Composing<'_> {
                 value.is_some_and(|it| it.to_json() == Value::Bool(true))
             };
             if is_true("dryRun") {
-                let error =
-                    anyhow!("the run has `dryRun: true`: it is to be planned and to go no further");
+                let error = anyhow!("the run has `dryRun: true`: it is to be planned and to go no further");
                 return Err(Failure::new(error, "`sympozium explain` shows its plan"));
             }
             if is_true("cancel") {
@@ -169,17 +161,11 @@ impl Composing<'_> {
     }
 
     /// The packs that `--skill` names. Directories become packs of the run's namespace.
-    fn skills(
-        &self,
-        session: &mut Session<'_>,
-        reader: &mut Reader,
-        namespace: &str,
-    ) -> Result<Vec<String>, Failure> {
+    fn skills(&self, session: &mut Session<'_>, reader: &mut Reader, namespace: &str) -> Result<Vec<String>, Failure> {
         let mut names: Vec<String> = Vec::new();
         for skill in &self.arguments.skills {
             let is_known = |session: &Session<'_>| {
-                built_in::pack_text(skill).is_some()
-                    || packs(session.objects()).any(|it| it.name.name == *skill)
+                built_in::pack_text(skill).is_some() || packs(session.objects()).any(|it| it.name.name == *skill)
             };
             let found = match directory(skill) {
                 Some(path) if skill.contains('/') || !is_known(session) => {
@@ -205,15 +191,10 @@ impl Composing<'_> {
             return Ok(());
         };
         let of_files = objects.iter().filter(|it| it.is(Kind::SympoziumPolicy));
-        let of_files = of_files.filter(|it| {
-            [namespace, sympozium_api::labels::SYSTEM_NAMESPACE]
-                .contains(&it.name.namespace.as_str())
-        });
+        let of_files = of_files
+            .filter(|it| [namespace, sympozium_api::labels::SYSTEM_NAMESPACE].contains(&it.name.namespace.as_str()));
         let built_in = built_in::POLICIES.iter().map(|(name, _)| *name);
-        let known: Vec<&str> = of_files
-            .map(|it| it.name.name.as_str())
-            .chain(built_in)
-            .collect();
+        let known: Vec<&str> = of_files.map(|it| it.name.name.as_str()).chain(built_in).collect();
         match known.contains(&policy.as_str()) {
             true => Ok(()),
             false => Err(unknown("policy", policy, &known)),
@@ -275,9 +256,7 @@ impl Composing<'_> {
         // One of the manifest's own is of another run.
         node.set(&["metadata", "uid"], json!(self.uid));
         if object.name.name.is_empty() {
-            let start = node
-                .at(&["metadata", "generateName"])
-                .and_then(Node::as_text);
+            let start = node.at(&["metadata", "generateName"]).and_then(Node::as_text);
             let end = self.uid.get(..8).unwrap_or(self.uid);
             object.name.name = format!("{}{end}", start.unwrap_or("run-"));
             node.set(&["metadata", "name"], json!(object.name.name));
@@ -301,10 +280,7 @@ impl Composing<'_> {
 /// Adds an object as if a file had it; gives its place.
 pub fn add(session: &mut Session<'_>, object: Value) -> usize {
     let index = session.objects().len();
-    let loaded = Loaded {
-        documents: vec![Node::from_json(object, Mark::START)],
-        ..Loaded::default()
-    };
+    let loaded = Loaded { documents: vec![Node::from_json(object, Mark::START)], ..Loaded::default() };
     session.add_loaded(COMMAND_LINE.to_owned(), loaded);
     index
 }
@@ -312,9 +288,7 @@ pub fn add(session: &mut Session<'_>, object: Value) -> usize {
 /// The places of objects.
 pub fn indices(objects: &[Object], is: impl Fn(&Object) -> bool) -> Vec<usize> {
     let all = objects.iter().enumerate();
-    all.filter(|(_, it)| is(it))
-        .map(|(index, _)| index)
-        .collect()
+    all.filter(|(_, it)| is(it)).map(|(index, _)| index).collect()
 }
 
 /// Whether it is an agent, by either name.
@@ -335,9 +309,7 @@ fn agent_name(run: &Node) -> Option<&str> {
 fn agent_of(objects: &[Object], run: usize) -> Option<usize> {
     let run = &objects[run];
     let name = agent_name(&run.node)?;
-    objects.iter().position(|it| {
-        is_agent(it) && it.name.name == name && it.name.namespace == run.name.namespace
-    })
+    objects.iter().position(|it| is_agent(it) && it.name.name == name && it.name.namespace == run.name.namespace)
 }
 
 /// The one object of this name.
@@ -345,15 +317,8 @@ fn agent_of(objects: &[Object], run: usize) -> Option<usize> {
 /// # Errors
 ///
 /// When there is none, or several.
-pub fn only(
-    objects: &[Object],
-    among: &[usize],
-    name: &str,
-    what: &'static str,
-) -> Result<usize, Failure> {
-    let mut called = among
-        .iter()
-        .filter(|index| objects[**index].name.name == name);
+pub fn only(objects: &[Object], among: &[usize], name: &str, what: &'static str) -> Result<usize, Failure> {
+    let mut called = among.iter().filter(|index| objects[**index].name.name == name);
     match (called.next(), called.next()) {
         (Some(only), None) => Ok(*only),
         (Some(_), Some(_)) => Err(Failure::usage(
@@ -361,10 +326,7 @@ pub fn only(
             "name the file with the one that is meant",
         )),
         (None, _) => {
-            let names: Vec<&str> = among
-                .iter()
-                .map(|it| objects[*it].name.name.as_str())
-                .collect();
+            let names: Vec<&str> = among.iter().map(|it| objects[*it].name.name.as_str()).collect();
             Err(unknown(what, name, &names))
         }
     }
@@ -372,10 +334,7 @@ pub fn only(
 
 /// That it is not clear which of them is meant.
 pub fn several(objects: &[Object], all: &[usize], what: &str, flag: &str) -> Failure {
-    let names: Vec<&str> = all
-        .iter()
-        .map(|it| objects[*it].name.name.as_str())
-        .collect();
+    let names: Vec<&str> = all.iter().map(|it| objects[*it].name.name.as_str()).collect();
     Failure::usage(
         anyhow!("there are several {what} among the files"),
         format!("choose one with {flag}: {}", listed(&names)),
@@ -394,10 +353,7 @@ fn unknown(what: &str, name: &str, known: &[&str]) -> Failure {
 
 fn unknown_skill(objects: &[Object], skill: &str) -> Failure {
     let built_in = built_in::PACKS.iter().map(|(name, _)| *name);
-    let known: Vec<&str> = packs(objects)
-        .map(|it| it.name.name.as_str())
-        .chain(built_in)
-        .collect();
+    let known: Vec<&str> = packs(objects).map(|it| it.name.name.as_str()).chain(built_in).collect();
     let path = Path::new(skill);
     if path.exists() {
         let error = anyhow!("{} is no skill: it has no {FILE_NAME}", quoted(skill));
@@ -451,9 +407,7 @@ fn taken(session: &mut Session<'_>, before: usize, namespace: &str) -> Vec<Strin
 /// A list of packs, with what the manifests say about those of them that they name too.
 pub fn references(skills: &[String], from: &[&Node]) -> Value {
     let written = |name: &String| {
-        let lists = from
-            .iter()
-            .filter_map(|it| it.at(&["spec", "skills"])?.as_list());
+        let lists = from.iter().filter_map(|it| it.at(&["spec", "skills"])?.as_list());
         let mut all = lists.flatten();
         let is = |it: &&Node| it.get("skillPackRef").and_then(Node::as_text) == Some(name);
         let found = all.find(is).map(Node::to_json);

@@ -46,8 +46,7 @@ impl Data {
             };
             if object.name.namespace == namespace {
                 let read = entries(&object.node, kind == "Secret");
-                let read = read
-                    .map_err(|error| format!("{} {}: {error:#}", kind, quoted(&object.name.name)));
+                let read = read.map_err(|error| format!("{} {}: {error:#}", kind, quoted(&object.name.name)));
                 // Of two with one name the first counts, as everywhere.
                 named.entry(object.name.name.clone()).or_insert(read);
             }
@@ -65,12 +64,7 @@ impl Data {
     }
 
     /// A Secret of the files, or else of this machine.
-    pub fn secret(
-        &self,
-        state: &State,
-        namespace: &str,
-        name: &str,
-    ) -> anyhow::Result<Option<Secret>> {
+    pub fn secret(&self, state: &State, namespace: &str, name: &str) -> anyhow::Result<Option<Secret>> {
         match self.secrets.get(name) {
             Some(Ok(secret)) => Ok(Some(secret.clone())),
             Some(Err(error)) => Err(anyhow!("{error}")),
@@ -97,15 +91,13 @@ impl Data {
             };
             missing.extend(need.missing("ConfigMap", name, data));
             if let Some(data) = data {
-                let plain = data
-                    .0
-                    .iter()
-                    .map(|(key, value)| (key.clone(), value.to_vec()));
+                let plain = data.0.iter().map(|(key, value)| (key.clone(), value.to_vec()));
                 found.config_maps.insert(name.clone(), plain.collect());
             }
         }
         if !missing.is_empty() {
-            hint = Some("name the file with it; a skill's or a model's ConfigMap is a manifest like any other".to_owned());
+            hint =
+                Some("name the file with it; a skill's or a model's ConfigMap is a manifest like any other".to_owned());
         }
         for (name, need) in &needs.secrets {
             let data = self.secret(state, namespace, name).map_err(unusable)?;
@@ -119,10 +111,7 @@ impl Data {
         }
         match missing.is_empty() {
             true => Ok(found),
-            false => Err(Failure::new(
-                anyhow!("{}", missing.join("; ")),
-                hint.unwrap_or_default(),
-            )),
+            false => Err(Failure::new(anyhow!("{}", missing.join("; ")), hint.unwrap_or_default())),
         }
     }
 }
@@ -166,10 +155,7 @@ fn entries(node: &Node, is_secret: bool) -> anyhow::Result<Secret> {
             };
             let value = match is_encoded {
                 true => {
-                    let plain: String = text
-                        .chars()
-                        .filter(|it| !it.is_ascii_whitespace())
-                        .collect();
+                    let plain: String = text.chars().filter(|it| !it.is_ascii_whitespace()).collect();
                     let decoded = BASE64.decode(plain);
                     decoded.map_err(|_| anyhow!("{key} of `{field}` is not Base64"))?
                 }
@@ -179,9 +165,7 @@ fn entries(node: &Node, is_secret: bool) -> anyhow::Result<Secret> {
         }
     }
     let entries = Secret(all);
-    entries
-        .check()
-        .context("it cannot be in a cluster either")?;
+    entries.check().context("it cannot be in a cluster either")?;
     Ok(entries)
 }
 
@@ -206,11 +190,7 @@ impl Need {
     fn missing(&self, kind: &str, name: &str, data: Option<&Secret>) -> Option<String> {
         match (data, self.first_missing(data)) {
             (None, _) if self.required => Some(format!("{kind} {} is nowhere", quoted(name))),
-            (Some(_), Some(key)) => Some(format!(
-                "{kind} {} has no key {}",
-                quoted(name),
-                quoted(key)
-            )),
+            (Some(_), Some(key)) => Some(format!("{kind} {} has no key {}", quoted(name), quoted(key))),
             _ => None,
         }
     }
@@ -242,9 +222,7 @@ impl Needs {
         }
         // The bridge's variables are the model's key, which is looked for in more places.
         let parts = plan.parts.iter().filter(|it| it.role != Role::Bridge);
-        let sources = parts
-            .flat_map(|it| &it.env)
-            .filter_map(|it| it.value_from.as_ref());
+        let sources = parts.flat_map(|it| &it.env).filter_map(|it| it.value_from.as_ref());
         for source in sources {
             add_key(&mut needs.config_maps, source.config_map_key_ref.as_ref());
             add_key(&mut needs.secrets, source.secret_key_ref.as_ref());
@@ -268,10 +246,7 @@ fn add_declared(needs: &mut BTreeMap<String, Need>, source: Option<&Value>, fiel
     }
     need.required = true;
     let items = source.get("items").and_then(Value::as_array);
-    let keys = items
-        .into_iter()
-        .flatten()
-        .filter_map(|it| it.get("key")?.as_str());
+    let keys = items.into_iter().flatten().filter_map(|it| it.get("key")?.as_str());
     need.keys.extend(keys.map(str::to_owned));
 }
 

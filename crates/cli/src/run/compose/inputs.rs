@@ -25,38 +25,25 @@ impl Inputs {
     ///
     /// When there are two tasks, or one that is no text.
     pub fn of(arguments: &RunArguments) -> Result<Self, Failure> {
-        let mut inputs = Self {
-            files: Vec::new(),
-            task: arguments.task.clone(),
-        };
+        let mut inputs = Self { files: Vec::new(), task: arguments.task.clone() };
         for input in &arguments.inputs {
             if is_file(input) {
                 inputs.files.push(PathBuf::from(input));
                 continue;
             }
-            let hint = "put the task between quotes, and check the names of files; --task takes one that could be a file";
+            let hint =
+                "put the task between quotes, and check the names of files; --task takes one that could be a file";
             let Some(task) = input.to_str() else {
-                let error = anyhow!(
-                    "{} is no file and no text",
-                    quoted(&input.to_string_lossy())
-                );
+                let error = anyhow!("{} is no file and no text", quoted(&input.to_string_lossy()));
                 return Err(Failure::usage(error, hint));
             };
             if let Some(first) = &inputs.task {
-                let error = anyhow!(
-                    "there are two tasks, {} and {}: neither is a file",
-                    quoted(first),
-                    quoted(task)
-                );
+                let error = anyhow!("there are two tasks, {} and {}: neither is a file", quoted(first), quoted(task));
                 return Err(Failure::usage(error, hint));
             }
             inputs.task = Some(task.to_owned());
         }
-        if inputs
-            .task
-            .as_ref()
-            .is_some_and(|task| task.trim().is_empty())
-        {
+        if inputs.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
             let error = anyhow!("the task is empty");
             return Err(Failure::usage(error, "say what the agent is to do"));
         }
@@ -102,9 +89,7 @@ mod tests {
         let (there, dangling) = (there.to_str().unwrap(), dangling.to_str().unwrap());
         let typed = ["missing.yaml", "Fix it", there, "-", dangling, "x.json"];
         let expected = Inputs {
-            files: ["missing.yaml", there, "-", dangling, "x.json"]
-                .map(PathBuf::from)
-                .to_vec(),
+            files: ["missing.yaml", there, "-", dangling, "x.json"].map(PathBuf::from).to_vec(),
             task: Some("Fix it".to_owned()),
         };
         assert_eq!(inputs(&typed), Ok(expected));

@@ -31,10 +31,8 @@ const LOCAL_SERVERS: &[(&str, &str)] = &[
 ];
 
 /// Providers whose key in the environment is reason enough to use them: the variable, and a model that suits most tasks.
-const USUAL: &[(&str, &str)] = &[
-    ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-20250514"),
-    ("OPENAI_API_KEY", "openai/gpt-4o"),
-];
+const USUAL: &[(&str, &str)] =
+    &[("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-20250514"), ("OPENAI_API_KEY", "openai/gpt-4o")];
 
 /// A model that a person chose, or had chosen before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,11 +51,7 @@ impl Choice {
         let (provider, model) = name.split_once('/').unwrap_or((name, ""));
         let is = |(local, _): &&(&str, &str)| local.eq_ignore_ascii_case(provider);
         let usual = LOCAL_SERVERS.iter().find(is).map(|(_, url)| *url);
-        Self {
-            provider: provider.to_owned(),
-            model: model.to_owned(),
-            base_url: base_url.or(usual).map(str::to_owned),
-        }
+        Self { provider: provider.to_owned(), model: model.to_owned(), base_url: base_url.or(usual).map(str::to_owned) }
     }
 
     /// The model of a run that no manifest is of.
@@ -75,12 +69,8 @@ impl Choice {
             return Ok(Self::new(name, base_url));
         }
         let configured = configuration.map_or(Ok(Configured::default()), Configured::read);
-        let configured = configured.map_err(|error| {
-            Failure::new(
-                error,
-                "it may have `model: provider/model` and `baseURL: URL`",
-            )
-        })?;
+        let configured = configured
+            .map_err(|error| Failure::new(error, "it may have `model: provider/model` and `baseURL: URL`"))?;
         if let Some(name) = &configured.model {
             let base_url = base_url.or(configured.base_url.as_deref());
             return Ok(Self::new(name, base_url));
@@ -123,15 +113,10 @@ impl Choice {
     /// Whether a server on this machine is given the key that the environment has for it.
     pub fn has_local_key(&self, environment: &Environment<'_>) -> bool {
         let is = |(_, name): &&(&str, &str)| {
-            name.split('/')
-                .next()
-                .is_some_and(|it| it.eq_ignore_ascii_case(&self.provider))
+            name.split('/').next().is_some_and(|it| it.eq_ignore_ascii_case(&self.provider))
         };
         let variable = USUAL.iter().find(is).map(|(variable, _)| *variable);
-        let url = self
-            .base_url
-            .as_deref()
-            .and_then(|url| Endpoint::parse(url).ok());
+        let url = self.base_url.as_deref().and_then(|url| Endpoint::parse(url).ok());
         url.is_some_and(|url| is_this_machine(&url.host))
             && variable.is_some_and(|it| is_in_environment(it, environment))
     }
@@ -179,10 +164,7 @@ impl Configured {
         };
         // It says where the key goes.
         if !is_only_ours(&found) {
-            bail!(
-                "{} belongs to somebody else, or others may write to it",
-                path.display()
-            );
+            bail!("{} belongs to somebody else, or others may write to it", path.display());
         }
         let bytes = read_bounded(&path, MAX_CONFIG_BYTES)?;
         let read = String::from_utf8(bytes).context("it is no text");
@@ -205,27 +187,15 @@ impl Configured {
         };
         for entry in entries {
             let Some(text) = Node::as_text(&entry.node).map(str::to_owned) else {
-                bail!(
-                    "line {}: {} must be a string",
-                    entry.at.line,
-                    quoted(&entry.key)
-                );
+                bail!("line {}: {} must be a string", entry.at.line, quoted(&entry.key));
             };
             match entry.key.as_str() {
-                "model"
-                    if text
-                        .split_once('/')
-                        .is_none_or(|(a, b)| a.is_empty() || b.is_empty()) =>
-                {
+                "model" if text.split_once('/').is_none_or(|(a, b)| a.is_empty() || b.is_empty()) => {
                     bail!("line {}: `model` must be `provider/model`", entry.at.line)
                 }
                 "model" => configured.model = Some(text),
                 "baseURL" => configured.base_url = Some(text),
-                other => bail!(
-                    "line {}: there is no setting {}",
-                    entry.at.line,
-                    quoted(other)
-                ),
+                other => bail!("line {}: there is no setting {}", entry.at.line, quoted(other)),
             }
         }
         Ok(configured)
@@ -260,11 +230,7 @@ mod tests {
     }
 
     fn choice(provider: &str, model: &str, base_url: Option<&str>) -> Result<Choice, String> {
-        Ok(Choice {
-            provider: provider.to_owned(),
-            model: model.to_owned(),
-            base_url: base_url.map(str::to_owned),
-        })
+        Ok(Choice { provider: provider.to_owned(), model: model.to_owned(), base_url: base_url.map(str::to_owned) })
     }
 
     #[test]
@@ -280,10 +246,7 @@ mod tests {
         assert_eq!(usual(&[], None, &["ANTHROPIC_API_KEY_FILE"]), expected);
         let url = "http://10.0.0.1/v1";
         let typed = &["--base-url", url][..];
-        assert_eq!(
-            usual(typed, config, &[]),
-            choice("groq", "llama", Some(url))
-        );
+        assert_eq!(usual(typed, config, &[]), choice("groq", "llama", Some(url)));
         let config = Some("baseURL: http://10.0.0.2/v1\nmodel: local/x\n");
         let expected = choice("local", "x", Some("http://10.0.0.2/v1"));
         assert_eq!(usual(&[], config, &[]), expected);
@@ -326,10 +289,7 @@ mod tests {
             assert!(error.contains(said), "{text}: {error}");
         }
         let expected = choice("openai", "gpt-4o", None);
-        assert_eq!(
-            usual(&[], Some("# nothing\n"), &["OPENAI_API_KEY"]),
-            expected
-        );
+        assert_eq!(usual(&[], Some("# nothing\n"), &["OPENAI_API_KEY"]), expected);
     }
 
     #[test]

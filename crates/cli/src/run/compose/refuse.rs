@@ -12,8 +12,7 @@ use sympozium_api::sandbox::SeccompProfileType;
 use crate::failure::Failure;
 use crate::manifests::problem::quoted;
 
-const IN_A_CLUSTER: &str =
-    "run it in a cluster (`sympozium render` prints the objects), or leave out what needs one";
+const IN_A_CLUSTER: &str = "run it in a cluster (`sympozium render` prints the objects), or leave out what needs one";
 /// Fields of the run that a variable may have here.
 pub const FIELDS: &[&str] = &["metadata.name", "metadata.namespace", "metadata.uid"];
 
@@ -45,10 +44,7 @@ fn check_run(plan: &RunPlan, reasons: &mut Vec<Reason>) {
             Some(pack) => format!("pack {}", quoted(pack)),
             None => "a hook".to_owned(),
         };
-        reasons.push((
-            format!("{whose} has rights at a Kubernetes API (`rbac`, `clusterRBAC`)"),
-            IN_A_CLUSTER,
-        ));
+        reasons.push((format!("{whose} has rights at a Kubernetes API (`rbac`, `clusterRBAC`)"), IN_A_CLUSTER));
     }
     if plan.task.mode == RunMode::Server {
         reasons.push((
@@ -85,24 +81,15 @@ fn check_parts(plan: &RunPlan, reasons: &mut Vec<Reason>) {
     for part in &plan.parts {
         let whose = whose(&part.role);
         if part.host_access.is_some() {
-            reasons.push((
-                format!("{whose} has access to the node (`hostAccess`)"),
-                IN_A_CLUSTER,
-            ));
+            reasons.push((format!("{whose} has access to the node (`hostAccess`)"), IN_A_CLUSTER));
         }
-        let sources = part
-            .env
-            .iter()
-            .filter_map(|it| Some((it, it.value_from.as_ref()?)));
+        let sources = part.env.iter().filter_map(|it| Some((it, it.value_from.as_ref()?)));
         for (variable, source) in sources {
             let field = source.field_ref.as_ref().map(|it| it.field_path.as_str());
             let is_known = field.is_none_or(|it| FIELDS.contains(&it));
             if source.resource_field_ref.is_some() || !is_known {
                 reasons.push((
-                    format!(
-                        "variable {} of {whose} is about its pod",
-                        quoted(variable.name.as_str())
-                    ),
+                    format!("variable {} of {whose} is about its pod", quoted(variable.name.as_str())),
                     "give it a `value`; of fields there are metadata.name, metadata.namespace and metadata.uid",
                 ));
             }
@@ -151,16 +138,11 @@ fn declared(volume: &Volume) -> Option<Reason> {
         [] | ["emptyDir" | "configMap" | "secret"] => None,
         ["persistentVolumeClaim"] => {
             let claim = volume.source.get("persistentVolumeClaim");
-            let claim = claim
-                .and_then(|it| it.get("claimName"))
-                .and_then(Value::as_str);
+            let claim = claim.and_then(|it| it.get("claimName")).and_then(Value::as_str);
             let is_name = claim.is_some_and(|it| ObjectName::from(it).check().is_ok());
             (!is_name).then(|| {
                 let reason = format!("volume {name} is a claim without a name");
-                (
-                    reason,
-                    "set `persistentVolumeClaim.claimName`: here it is a directory that is kept",
-                )
+                (reason, "set `persistentVolumeClaim.claimName`: here it is a directory that is kept")
             })
         }
         kinds => {

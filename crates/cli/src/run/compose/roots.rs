@@ -63,13 +63,9 @@ pub fn find(
 /// Where the root of an image would be: its reference is the directory's name, as far as that can be.
 fn image_directory(data: Option<&Path>, image: &str) -> Option<PathBuf> {
     let usual = |it: char| it.is_ascii_alphanumeric() || it == '.' || it == '-';
-    let name: String = image
-        .chars()
-        .map(|it| if usual(it) { it } else { '_' })
-        .collect();
+    let name: String = image.chars().map(|it| if usual(it) { it } else { '_' }).collect();
     // `.` and `..` are other directories.
-    (!name.starts_with('.') && !name.is_empty())
-        .then(|| data.map(|it| it.join("images").join(name)))?
+    (!name.starts_with('.') && !name.is_empty()).then(|| data.map(|it| it.join("images").join(name)))?
 }
 
 /// The programs that a part declares.
@@ -117,9 +113,7 @@ fn no_entrypoint(hook: &str, part: &Part, image: Option<&Path>) -> Failure {
 }
 
 fn or_unpack(image: Option<&Path>) -> String {
-    image.map_or_else(String::new, |image| {
-        format!(", or unpack the root of its image into {}", image.display())
-    })
+    image.map_or_else(String::new, |image| format!(", or unpack the root of its image into {}", image.display()))
 }
 
 /// Programs that are not here, by whose they are.
@@ -148,17 +142,12 @@ impl Missing {
         if self.by.is_empty() {
             return Ok(());
         }
-        let all = self.by.iter().map(|(whose, names)| {
-            format!(
-                "{whose} needs {}, not in any directory of PATH",
-                names.join(", ")
-            )
-        });
+        let all = self
+            .by
+            .iter()
+            .map(|(whose, names)| format!("{whose} needs {}, not in any directory of PATH", names.join(", ")));
         let all: Vec<String> = all.collect();
-        let hint = format!(
-            "install what is missing{}",
-            or_unpack(self.image.as_deref())
-        );
+        let hint = format!("install what is missing{}", or_unpack(self.image.as_deref()));
         Err(Failure::new(anyhow!("{}", all.join("; ")), hint))
     }
 }
@@ -173,14 +162,9 @@ mod tests {
         let directory = |image: &str| image_directory(Some(data), image);
         assert_eq!(
             directory("ghcr.io/org/gh_skill:1.2@sha256:ab"),
-            Some(PathBuf::from(
-                "/data/images/ghcr.io_org_gh_skill_1.2_sha256_ab"
-            ))
+            Some(PathBuf::from("/data/images/ghcr.io_org_gh_skill_1.2_sha256_ab"))
         );
-        assert_eq!(
-            directory("a/../../b"),
-            Some(PathBuf::from("/data/images/a_.._.._b"))
-        );
+        assert_eq!(directory("a/../../b"), Some(PathBuf::from("/data/images/a_.._.._b")));
         for image in ["", ".", "..", "../x"] {
             assert_eq!(directory(image), None, "{image}");
         }

@@ -32,10 +32,7 @@ impl Machine {
         for name in ["config", "data", "bin", "files"] {
             fs::create_dir(root.path().join(name)).unwrap();
         }
-        let mut machine = Self {
-            root,
-            variables: HashMap::new(),
-        };
+        let mut machine = Self { root, variables: HashMap::new() };
         machine.program("sh");
         let path = machine.path("bin").into_os_string();
         machine.variables.insert("PATH".to_owned(), path);

@@ -68,16 +68,9 @@ struct How {
 impl Calls {
     /// The model makes a call.
     pub fn said(&mut self, call: wire::Call) {
-        let known = |it: &Open| {
-            it.shown.is_none()
-                && it.tool == call.tool
-                && Some(&it.arguments) == call.arguments.as_ref()
-        };
-        let mut all = self
-            .ended
-            .iter_mut()
-            .map(|it| &mut it.call)
-            .chain(self.open.values_mut());
+        let known =
+            |it: &Open| it.shown.is_none() && it.tool == call.tool && Some(&it.arguments) == call.arguments.as_ref();
+        let mut all = self.ended.iter_mut().map(|it| &mut it.call).chain(self.open.values_mut());
         if let Some(found) = all.find(|it| known(it)) {
             found.shown = Some(call.shown);
             return;
@@ -85,11 +78,7 @@ impl Calls {
         if self.said.len() == MAX_REMEMBERED {
             self.said.pop_front();
         }
-        self.said.push_back(Said {
-            call,
-            was_refused: false,
-            ended: None,
-        });
+        self.said.push_back(Said { call, was_refused: false, ended: None });
     }
 
     /// The agent says what came of a call. Counts only for one that the bridge never heard of.
@@ -105,15 +94,7 @@ impl Calls {
     /// The bridge decided or somebody acted.
     pub fn receipt(&mut self, at_ms: u64, event: &Event) {
         match event {
-            Event::Called {
-                call,
-                tool,
-                pack,
-                arguments,
-                decided,
-                reason,
-                ..
-            } => {
+            Event::Called { call, tool, pack, arguments, decided, reason, .. } => {
                 let open = Open {
                     tool: tool.clone(),
                     pack: pack.clone(),
@@ -129,20 +110,13 @@ impl Calls {
                     }
                 }
             }
-            Event::Answered {
-                call, decided, by, ..
-            } if *decided != Decided::Allowed => {
+            Event::Answered { call, decided, by, .. } if *decided != Decided::Allowed => {
                 if let Some(open) = self.open.remove(call) {
                     let by = by.as_ref().map(|by| format!("by {by}"));
                     self.end(open, at_ms, How::decided(*decided, by), None);
                 }
             }
-            Event::Acted {
-                call,
-                outcome,
-                duration_ms,
-                ..
-            } => {
+            Event::Acted { call, outcome, duration_ms, .. } => {
                 if let Some(open) = self.open.remove(call) {
                     self.end(open, at_ms, How::outcome(outcome), Some(*duration_ms));
                 }
@@ -161,9 +135,8 @@ impl Calls {
         let mut number = 0;
         self.ended.retain(|it| {
             number += 1;
-            let is_due = it.call.shown.is_some()
-                || now_ms >= it.at_ms.saturating_add(PATIENCE_MS)
-                || number <= too_many;
+            let is_due =
+                it.call.shown.is_some() || now_ms >= it.at_ms.saturating_add(PATIENCE_MS) || number <= too_many;
             if is_due {
                 lines.extend(it.lines());
             }
@@ -209,8 +182,7 @@ impl Calls {
 
     /// The arguments of a call, from what the model said: by their hash.
     fn arguments(&mut self, tool: &str, arguments: &Digest, decided: Decided) -> Option<String> {
-        let known =
-            |it: &Said| it.call.tool == tool && it.call.arguments.as_ref() == Some(arguments);
+        let known = |it: &Said| it.call.tool == tool && it.call.arguments.as_ref() == Some(arguments);
         let place = self.said.iter().position(known)?;
         if decided == Decided::Refused {
             let said = &mut self.said[place];
@@ -221,12 +193,7 @@ impl Calls {
     }
 
     fn end(&mut self, call: Open, at_ms: u64, how: How, duration_ms: Option<u64>) {
-        self.ended.push(Ended {
-            call,
-            at_ms,
-            how,
-            duration_ms,
-        });
+        self.ended.push(Ended { call, at_ms, how, duration_ms });
     }
 }
 
@@ -252,11 +219,7 @@ impl How {
 
     fn outcome(outcome: &Outcome) -> Self {
         match outcome {
-            Outcome::Done | Outcome::Exited { code: 0 } => Self {
-                word: "ok".to_owned(),
-                look: Look::Good,
-                why: None,
-            },
+            Outcome::Done | Outcome::Exited { code: 0 } => Self { word: "ok".to_owned(), look: Look::Good, why: None },
             Outcome::Exited { code } => Self::bad(format!("exit {code}"), None),
             Outcome::TimedOut => Self::bad("timed out".to_owned(), None),
             Outcome::Cancelled => Self::bad("cancelled".to_owned(), None),
@@ -265,11 +228,7 @@ impl How {
     }
 
     const fn bad(word: String, why: Option<String>) -> Self {
-        Self {
-            word,
-            look: Look::Bad,
-            why,
-        }
+        Self { word, look: Look::Bad, why }
     }
 }
 
@@ -297,10 +256,7 @@ fn lines(how: &How, took: &str, name: &str, shown: &str) -> Vec<Line> {
         .add(Look::Faint, &format!(" {took:>8}  "))
         .add(Look::Strong, name)
         .plain(&format!("  {shown}"));
-    let reason = Fit::Wrap {
-        column: COLUMN,
-        lines: REASON_ROWS,
-    };
+    let reason = Fit::Wrap { column: COLUMN, lines: REASON_ROWS };
     let why = how.why.as_ref().map(|why| {
         let indent = " ".repeat(COLUMN);
         Line::new(reason).plain(&indent).plain(why)

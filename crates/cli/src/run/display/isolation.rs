@@ -40,12 +40,7 @@ pub fn summary(report: &IsolationReport) -> String {
     let layers = &report.layers;
     let has = |all: &[Layer]| all.iter().any(|layer| layers.contains_key(layer));
     let mut names: Vec<String> = Vec::new();
-    if has(&[
-        Layer::UserNamespace,
-        Layer::MountNamespace,
-        Layer::PidNamespace,
-        Layer::NetworkNamespace,
-    ]) {
+    if has(&[Layer::UserNamespace, Layer::MountNamespace, Layer::PidNamespace, Layer::NetworkNamespace]) {
         names.push("namespaces".to_owned());
     }
     if has(&[Layer::LandlockFilesystem]) {
@@ -95,8 +90,7 @@ fn missing(parts: &BTreeMap<String, IsolationReport>) -> Vec<String> {
     for report in parts.values() {
         for (guarantee, standing) in &report.guarantees {
             let name = guarantee.to_string();
-            let is_missing =
-                matches!(standing, Standing::NotHeld { missing, .. } if !missing.is_empty());
+            let is_missing = matches!(standing, Standing::NotHeld { missing, .. } if !missing.is_empty());
             if is_missing && !missing.contains(&name) {
                 missing.push(name);
             }
@@ -117,9 +111,7 @@ mod tests {
     }
 
     fn text(parts: &[(&str, IsolationReport)]) -> String {
-        let parts = parts
-            .iter()
-            .map(|(name, report)| ((*name).to_owned(), report.clone()));
+        let parts = parts.iter().map(|(name, report)| ((*name).to_owned(), report.clone()));
         let lines = lines(&parts.collect());
         lines.iter().map(|it| it.written(None, false)).collect()
     }

@@ -42,10 +42,7 @@ pub struct Line {
 impl Line {
     /// With nothing in it.
     pub const fn new(fit: Fit) -> Self {
-        Self {
-            pieces: Vec::new(),
-            fit,
-        }
+        Self { pieces: Vec::new(), fit }
     }
 
     /// One that ends at the edge.
@@ -55,10 +52,7 @@ impl Line {
 
     /// One that is shown whole, further lines beginning at this column.
     pub const fn whole(column: usize) -> Self {
-        Self::new(Fit::Wrap {
-            column,
-            lines: usize::MAX,
-        })
+        Self::new(Fit::Wrap { column, lines: usize::MAX })
     }
 
     /// With this text at its end.
@@ -254,39 +248,23 @@ mod tests {
     #[test]
     fn a_line_goes_on_below_where_it_may() {
         let line = Line::whole(4).plain("  > ").plain("one two three four");
-        assert_eq!(
-            line.written(Some(12), false),
-            "  > one two\n    three\n    four\n"
-        );
+        assert_eq!(line.written(Some(12), false), "  > one two\n    three\n    four\n");
         let line = Line::whole(2).plain("a ").plain(&"x".repeat(12));
         assert_eq!(line.written(Some(10), false), "a\n  xxxxxxxx\n  xxxx\n");
-        let most = Fit::Wrap {
-            column: 0,
-            lines: 2,
-        };
+        let most = Fit::Wrap { column: 0, lines: 2 };
         let line = Line::new(most).plain("one two three four five");
         assert_eq!(line.written(Some(9), false), "one two\nthree…\n");
     }
 
     #[test]
     fn a_narrow_terminal_has_no_room_for_alignment() {
-        let line = Line::cut()
-            .plain("  ok       ")
-            .plain("    3 ms  read_file");
-        assert_eq!(
-            line.written(Some(NARROW - 1), false),
-            "  ok 3 ms read_file\n"
-        );
+        let line = Line::cut().plain("  ok       ").plain("    3 ms  read_file");
+        assert_eq!(line.written(Some(NARROW - 1), false), "  ok 3 ms read_file\n");
         let aligned = "  ok           3 ms  read_file\n";
         assert_eq!(line.written(Some(NARROW), false), aligned);
         assert_eq!(line.written(None, false), aligned);
-        let line = Line::whole(22)
-            .plain(&" ".repeat(22))
-            .plain("a reason in many words");
-        assert_eq!(
-            line.written(Some(16), false),
-            "    a reason in\n    many words\n"
-        );
+        let line = Line::whole(22).plain(&" ".repeat(22)).plain("a reason in many words");
+        assert_eq!(line.written(Some(16), false), "    a reason in\n    many words\n");
     }
 
     #[test]

@@ -7,9 +7,7 @@ use sympozium_api::digest::digest;
 use sympozium_api::names::Digest;
 use sympozium_bridge::calls::ARGUMENTS_DOMAIN;
 use sympozium_exec::guarantee::{Layer, Profile};
-use sympozium_ipc::receipt::{
-    Actor, Decided, Event as Noted, Outcome as Ended, Receipt, Transferred,
-};
+use sympozium_ipc::receipt::{Actor, Decided, Event as Noted, Outcome as Ended, Receipt, Transferred};
 
 use super::*;
 
@@ -53,9 +51,7 @@ impl Told {
         for part in ["agent", "ipc-bridge", "skill-k8s-ops"] {
             told.tell(isolated(part));
         }
-        told.wait(320).tell(Event::Phase {
-            phase: Phase::Working,
-        });
+        told.wait(320).tell(Event::Phase { phase: Phase::Working });
         told
     }
 
@@ -80,15 +76,8 @@ impl Told {
     fn receipt(&mut self, event: Noted) -> &mut Self {
         let number = self.receipts;
         self.receipts += 1;
-        let receipt = Receipt {
-            number,
-            previous: Digest::new(DIGEST),
-            at_ms: self.now_ms,
-            event,
-        };
-        self.tell(Event::Receipt {
-            receipt: Box::new(receipt),
-        })
+        let receipt = Receipt { number, previous: Digest::new(DIGEST), at_ms: self.now_ms, event };
+        self.tell(Event::Receipt { receipt: Box::new(receipt) })
     }
 
     fn ended(&mut self, outcome: Outcome) -> &mut Self {
@@ -112,22 +101,15 @@ impl Told {
 }
 
 fn isolated(part: &str) -> Event {
-    let layers = Layer::ALL
-        .into_iter()
-        .filter(|it| *it != Layer::SandboxKernel);
+    let layers = Layer::ALL.into_iter().filter(|it| *it != Layer::SandboxKernel);
     let layers: BTreeMap<_, _> = layers.map(|layer| (layer, "v1".to_owned())).collect();
-    Event::Isolated {
-        part: part.to_owned(),
-        report: Box::new(IsolationReport::new(Profile::HostRoot, layers)),
-    }
+    Event::Isolated { part: part.to_owned(), report: Box::new(IsolationReport::new(Profile::HostRoot, layers)) }
 }
 
 fn calling(text: &str, calls: &[(&str, &str, Value)]) -> Value {
     let calls: Vec<_> = calls
         .iter()
-        .map(
-            |(id, tool, input)| json!({"type": "tool_use", "id": id, "name": tool, "input": input}),
-        )
+        .map(|(id, tool, input)| json!({"type": "tool_use", "id": id, "name": tool, "input": input}))
         .collect();
     json!({"kind": "answer", "round": 1, "text": text, "message": {"role": "assistant", "content": calls}})
 }
@@ -169,9 +151,7 @@ fn question() -> Question {
 }
 
 fn answered() -> Outcome {
-    Outcome::Succeeded {
-        answer: "All is well.".to_owned(),
-    }
+    Outcome::Succeeded { answer: "All is well.".to_owned() }
 }
 
 /// A run with most of what can happen.
@@ -183,51 +163,23 @@ fn eventful() -> Told {
     let fetch = json!({"url": "https://example.com/"});
     told.line(calling(
         "I look at the pods first.\nThen at the notes.",
-        &[
-            ("a", "execute_command", get.clone()),
-            ("b", "read_file", read.clone()),
-        ],
+        &[("a", "execute_command", get.clone()), ("b", "read_file", read.clone())],
     ));
-    told.receipt(called(
-        1,
-        "execute_command",
-        Some("k8s-ops"),
-        &get,
-        Decided::Allowed,
-    ));
+    told.receipt(called(1, "execute_command", Some("k8s-ops"), &get, Decided::Allowed));
     told.receipt(called(2, "read_file", None, &read, Decided::Allowed));
     told.wait(40).receipt(acted(2, Ended::Done, 3));
-    told.wait(400)
-        .receipt(acted(1, Ended::Exited { code: 1 }, 441));
-    told.line(calling(
-        "",
-        &[
-            ("c", "fetch_url", fetch.clone()),
-            ("d", "execute_command", delete.clone()),
-        ],
-    ));
+    told.wait(400).receipt(acted(1, Ended::Exited { code: 1 }, 441));
+    told.line(calling("", &[("c", "fetch_url", fetch.clone()), ("d", "execute_command", delete.clone())]));
     told.receipt(called(3, "fetch_url", None, &fetch, Decided::Denied));
-    told.receipt(called(
-        4,
-        "execute_command",
-        Some("k8s-ops"),
-        &delete,
-        Decided::Waiting,
-    ));
-    told.tell(Event::Phase {
-        phase: Phase::Waiting,
-    });
-    told.tell(Event::Asked {
-        question: question(),
-    });
+    told.receipt(called(4, "execute_command", Some("k8s-ops"), &delete, Decided::Waiting));
+    told.tell(Event::Phase { phase: Phase::Waiting });
+    told.tell(Event::Asked { question: question() });
     told.wait(9_000).tell(Event::Answered {
         approval: "ask-1".to_owned(),
         decision: Some(Decision::Approved),
         by: Some("ada".to_owned()),
     });
-    told.tell(Event::Phase {
-        phase: Phase::Working,
-    });
+    told.tell(Event::Phase { phase: Phase::Working });
     told.wait(2_000).receipt(acted(4, Ended::TimedOut, 2_000));
     told.receipt(Noted::Model {
         request: 3,
@@ -239,9 +191,7 @@ fn eventful() -> Told {
         duration_ms: 120,
         error: None,
     });
-    told.tell(Event::Warning {
-        text: "the workspace is on a file system without quotas".to_owned(),
-    });
+    told.tell(Event::Warning { text: "the workspace is on a file system without quotas".to_owned() });
     told.line(json!({"kind": "answer", "round": 3, "text": "All is well.", "message": {"role": "assistant", "content": "All is well."}}));
     told.wait(1_000).ended(answered());
     told
@@ -257,17 +207,9 @@ fn a_run_with_most_of_what_can_happen() {
 #[test]
 fn programs_that_read_elsewhere_let_a_person_see_what_they_must() {
     let mut told = Told::with(Detail::Needed);
-    told.tell(Event::Asked {
-        question: question(),
-    });
-    told.tell(Event::Answered {
-        approval: "ask-1".to_owned(),
-        decision: Some(Decision::Expired),
-        by: None,
-    });
-    told.tell(Event::Warning {
-        text: "weak".to_owned(),
-    });
+    told.tell(Event::Asked { question: question() });
+    told.tell(Event::Answered { approval: "ask-1".to_owned(), decision: Some(Decision::Expired), by: None });
+    told.tell(Event::Warning { text: "weak".to_owned() });
     told.ended(answered());
     insta::assert_snapshot!(told.text(Some(80)), @r"
       asks  ask-1: may execute_command in k8s-ops do this?
@@ -281,13 +223,7 @@ fn arguments_may_come_before_or_after_their_receipt() {
     let arguments = json!({"command": "id"});
     let said = || calling("", &[("a", "execute_command", arguments.clone())]);
     let receipts = |told: &mut Told| {
-        told.receipt(called(
-            1,
-            "execute_command",
-            Some("p"),
-            &arguments,
-            Decided::Allowed,
-        ));
+        told.receipt(called(1, "execute_command", Some("p"), &arguments, Decided::Allowed));
         told.receipt(acted(1, Ended::Exited { code: 0 }, 12));
     };
     let expected = "  ok           12 ms  execute_command in p  id\n";
@@ -299,10 +235,7 @@ fn arguments_may_come_before_or_after_their_receipt() {
     let mut after = Told::started();
     after.lines.clear();
     receipts(&mut after);
-    assert_eq!(
-        (after.text(None).as_str(), after.display.due_ms().is_some()),
-        ("", true)
-    );
+    assert_eq!((after.text(None).as_str(), after.display.due_ms().is_some()), ("", true));
     after.line(said());
     assert_eq!(after.text(None), expected);
     // All of it at once, what came of the call before the receipts of it.
@@ -317,10 +250,7 @@ fn arguments_may_come_before_or_after_their_receipt() {
     never.lines.clear();
     receipts(&mut never);
     never.wait(calls::PATIENCE_MS);
-    assert_eq!(
-        never.text(None),
-        "  ok           12 ms  execute_command in p\n"
-    );
+    assert_eq!(never.text(None), "  ok           12 ms  execute_command in p\n");
     assert_eq!(never.display.due_ms(), None);
 }
 
@@ -341,19 +271,10 @@ fn a_call_that_the_agent_itself_refuses_is_shown_once() {
     told.lines.clear();
     let arguments = json!({"command": "id"});
     told.line(calling("", &[("a", "execute_command", arguments.clone())]));
-    told.receipt(called(
-        1,
-        "execute_command",
-        None,
-        &arguments,
-        Decided::Refused,
-    ));
+    told.receipt(called(1, "execute_command", None, &arguments, Decided::Refused));
     told.line(json!({"kind": "result", "id": "a", "tool": "execute_command", "failed": true, "text": "busy"}));
     told.wait(calls::PATIENCE_MS);
-    assert_eq!(
-        told.text(None),
-        "  refused             execute_command  id\n"
-    );
+    assert_eq!(told.text(None), "  refused             execute_command  id\n");
 }
 
 #[test]
@@ -362,14 +283,10 @@ fn calls_that_never_ended_are_shown_at_the_end() {
     told.lines.clear();
     let arguments = json!({"command": "sleep 100"});
     told.line(calling("", &[("a", "execute_command", arguments.clone())]));
-    told.receipt(called(
-        1,
-        "execute_command",
-        Some("p"),
-        &arguments,
-        Decided::Allowed,
-    ));
-    told.line(json!({"kind": "answer", "text": "Half of it.", "message": {"role": "assistant", "content": "Half of it."}}));
+    told.receipt(called(1, "execute_command", Some("p"), &arguments, Decided::Allowed));
+    told.line(
+        json!({"kind": "answer", "text": "Half of it.", "message": {"role": "assistant", "content": "Half of it."}}),
+    );
     told.wait(61_000).ended(Outcome::Cancelled);
     insta::assert_snapshot!(told.text(Some(60)), @r"
       cancelled           execute_command in p  sleep 100
@@ -411,50 +328,22 @@ fn why_a_run_was_refused_is_shown_with_its_hint() {
 fn the_status_says_what_is_going_on() {
     let status = |told: &Told| {
         let line = told.display.status(told.now_ms);
-        line.map(|it| it.written(Some(60), false))
-            .unwrap_or_default()
+        line.map(|it| it.written(Some(60), false)).unwrap_or_default()
     };
     let mut told = Told::new();
     assert_eq!(status(told.wait(2_100)), "2 s  starting\n");
-    told.tell(Event::Phase {
-        phase: Phase::Working,
-    });
+    told.tell(Event::Phase { phase: Phase::Working });
     assert_eq!(status(&told), "2 s  working\n");
-    told.tell(Event::Progress {
-        text: "thinking\u{1b}[31m hard".to_owned(),
-    });
-    told.tell(Event::Usage {
-        usage: Usage {
-            input_tokens: 1_000,
-            output_tokens: 1,
-            ..Usage::default()
-        },
-    });
-    assert_eq!(
-        status(&told),
-        "2 s  thinking\\u{1b}[31m hard  (1,001 tokens)\n"
-    );
+    told.tell(Event::Progress { text: "thinking\u{1b}[31m hard".to_owned() });
+    told.tell(Event::Usage { usage: Usage { input_tokens: 1_000, output_tokens: 1, ..Usage::default() } });
+    assert_eq!(status(&told), "2 s  thinking\\u{1b}[31m hard  (1,001 tokens)\n");
     let arguments = json!({"command": "make"});
     told.line(calling("", &[("a", "execute_command", arguments.clone())]));
-    told.receipt(called(
-        1,
-        "execute_command",
-        Some("p"),
-        &arguments,
-        Decided::Waiting,
-    ));
+    told.receipt(called(1, "execute_command", Some("p"), &arguments, Decided::Waiting));
     told.wait(3_000);
-    assert_eq!(
-        status(&told),
-        "3 s  execute_command in p make  (1,001 tokens)\n"
-    );
-    told.tell(Event::Asked {
-        question: question(),
-    });
-    assert_eq!(
-        status(&told),
-        "5 s  waiting for an answer to ask-1  (1,001 tokens)\n"
-    );
+    assert_eq!(status(&told), "3 s  execute_command in p make  (1,001 tokens)\n");
+    told.tell(Event::Asked { question: question() });
+    assert_eq!(status(&told), "5 s  waiting for an answer to ask-1  (1,001 tokens)\n");
     told.display.ending();
     assert_eq!(status(&told), "5 s  ending  (1,001 tokens)\n");
     told.ended(answered());
@@ -468,40 +357,16 @@ fn nothing_of_a_model_is_a_line_of_ours_or_moves_the_cursor() {
     let from = told.lines.len();
     let arguments = json!({"command": hostile, hostile: hostile});
     told.line(calling(hostile, &[(hostile, hostile, arguments.clone())]));
-    told.receipt(called(
-        1,
-        hostile,
-        Some(hostile),
-        &arguments,
-        Decided::Allowed,
-    ));
-    told.receipt(acted(
-        1,
-        Ended::Failed {
-            why: hostile.to_owned(),
-        },
-        1,
-    ));
+    told.receipt(called(1, hostile, Some(hostile), &arguments, Decided::Allowed));
+    told.receipt(acted(1, Ended::Failed { why: hostile.to_owned() }, 1));
     told.line(json!({"kind": "note", "text": hostile}));
     told.line(json!({"kind": "result", "id": hostile, "failed": true, "text": hostile}));
-    told.tell(Event::Progress {
-        text: hostile.to_owned(),
-    });
-    told.tell(Event::Warning {
-        text: hostile.to_owned(),
-    });
-    told.tell(Event::Answered {
-        approval: hostile.to_owned(),
-        decision: None,
-        by: Some(hostile.to_owned()),
-    });
-    told.ended(Outcome::Failed {
-        why: hostile.to_owned(),
-    });
+    told.tell(Event::Progress { text: hostile.to_owned() });
+    told.tell(Event::Warning { text: hostile.to_owned() });
+    told.tell(Event::Answered { approval: hostile.to_owned(), decision: None, by: Some(hostile.to_owned()) });
+    told.ended(Outcome::Failed { why: hostile.to_owned() });
     for columns in [None, Some(20), Some(80)] {
-        let texts = told.lines[from..]
-            .iter()
-            .map(|it| it.written(columns, false));
+        let texts = told.lines[from..].iter().map(|it| it.written(columns, false));
         for text in texts {
             let shown = text.strip_suffix('\n').unwrap();
             let is_fine = |it: char| it == '\n' || crate::manifests::problem::is_printable(it);
@@ -516,9 +381,6 @@ fn nothing_of_a_model_is_a_line_of_ours_or_moves_the_cursor() {
 fn what_the_model_says_is_cut() {
     let long = "line\n".repeat(100);
     assert_eq!(speech(&long).len(), SPEECH_ROWS + 1);
-    let text: String = speech(&"word ".repeat(10_000))
-        .iter()
-        .map(|it| it.written(Some(40), false))
-        .collect();
+    let text: String = speech(&"word ".repeat(10_000)).iter().map(|it| it.written(Some(40), false)).collect();
     assert_eq!(text.lines().count(), SPEECH_ROWS + 1, "{text}");
 }

@@ -57,10 +57,9 @@ pub struct Call {
 pub fn told(line: &Value) -> Told {
     let text = |name: &str| line[name].as_str().map(str::to_owned);
     match line["kind"].as_str() {
-        Some("answer") => Told::Answer {
-            text: text("text").filter(|it| !it.trim().is_empty()),
-            calls: calls(&line["message"]),
-        },
+        Some("answer") => {
+            Told::Answer { text: text("text").filter(|it| !it.trim().is_empty()), calls: calls(&line["message"]) }
+        }
         Some("result") => Told::Result {
             id: text("id").unwrap_or_default(),
             failed: line["failed"] == true,
@@ -76,11 +75,7 @@ fn calls(message: &Value) -> Vec<Call> {
     let of_openai = of_openai.map(|it| {
         let arguments = it["function"]["arguments"].as_str().unwrap_or_default();
         // Some servers leave the arguments out where there are none.
-        let arguments = if arguments.trim().is_empty() {
-            "{}"
-        } else {
-            arguments
-        };
+        let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
         let read = serde_json::from_str(arguments).map_err(|_| arguments);
         call(&it["id"], &it["function"]["name"], read)
     });
@@ -99,9 +94,7 @@ fn call(id: &Value, tool: &Value, arguments: Result<Value, &str>) -> Call {
             Ok(arguments) => shown(arguments),
             Err(unreadable) => shortened(unreadable),
         },
-        arguments: arguments
-            .ok()
-            .and_then(|it| digest(ARGUMENTS_DOMAIN, &it).ok()),
+        arguments: arguments.ok().and_then(|it| digest(ARGUMENTS_DOMAIN, &it).ok()),
     }
 }
 
@@ -111,9 +104,7 @@ fn shown(arguments: &Value) -> String {
         return shortened(&arguments.to_string());
     };
     let mut pieces: Vec<String> = Vec::new();
-    let telling = TELLING
-        .iter()
-        .find_map(|name| Some((*name, all.get(*name)?.as_str()?)));
+    let telling = TELLING.iter().find_map(|name| Some((*name, all.get(*name)?.as_str()?)));
     if let Some((_, value)) = telling {
         pieces.push(value.to_owned());
     }
@@ -124,8 +115,7 @@ fn shown(arguments: &Value) -> String {
         pieces.push(value_shown(word));
     }
     for (name, value) in all {
-        let is_shown =
-            telling.is_some_and(|(it, _)| it == name) || (words.is_some() && name == "args");
+        let is_shown = telling.is_some_and(|(it, _)| it == name) || (words.is_some() && name == "args");
         if !is_shown {
             pieces.push(format!("{name}={}", value_shown(value)));
         }
@@ -191,24 +181,10 @@ mod tests {
         let Told::Answer { text: None, calls } = told(&call) else {
             panic!("no answer");
         };
-        let seen: Vec<_> = calls
-            .iter()
-            .map(|it| (it.tool.as_str(), it.shown.as_str(), it.arguments.is_some()))
-            .collect();
-        assert_eq!(
-            seen,
-            [
-                ("read_file", "{\"path\":", false),
-                ("", "", true),
-                ("", "", true)
-            ]
-        );
-        for line in [
-            json!(null),
-            json!([1]),
-            json!({"kind": "task"}),
-            json!({"kind": 7}),
-        ] {
+        let seen: Vec<_> =
+            calls.iter().map(|it| (it.tool.as_str(), it.shown.as_str(), it.arguments.is_some())).collect();
+        assert_eq!(seen, [("read_file", "{\"path\":", false), ("", "", true), ("", "", true)]);
+        for line in [json!(null), json!([1]), json!({"kind": "task"}), json!({"kind": 7})] {
             assert_eq!(told(&line), Told::Nothing);
         }
     }

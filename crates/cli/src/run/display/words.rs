@@ -44,13 +44,7 @@ pub fn count(how_many: u64, one: &str, more: &str) -> String {
 
 /// What was used, in a line.
 pub fn usage(usage: &Usage) -> String {
-    let Usage {
-        model_requests,
-        input_tokens,
-        output_tokens,
-        estimated,
-        tool_calls,
-    } = usage;
+    let Usage { model_requests, input_tokens, output_tokens, estimated, tool_calls } = usage;
     let about = if *estimated { "about " } else { "" };
     format!(
         "{}, {about}{} in, {about}{} out, {}",
@@ -67,45 +61,18 @@ mod tests {
 
     #[test]
     fn times_have_the_unit_that_suits_them() {
-        let times = [
-            0, 999, 1_000, 12_345, 59_999, 60_000, 3_599_999, 3_600_000, 90_061_000,
-        ];
+        let times = [0, 999, 1_000, 12_345, 59_999, 60_000, 3_599_999, 3_600_000, 90_061_000];
         assert_eq!(
             times.map(duration),
-            [
-                "0 ms",
-                "999 ms",
-                "1.0 s",
-                "12.3 s",
-                "59.9 s",
-                "1 min 00 s",
-                "59 min 59 s",
-                "1 h 00 min",
-                "25 h 01 min"
-            ]
+            ["0 ms", "999 ms", "1.0 s", "12.3 s", "59.9 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "25 h 01 min"]
         );
-        assert_eq!(
-            [999, 12_345, 61_000].map(elapsed),
-            ["0 s", "12 s", "1 min 01 s"]
-        );
+        assert_eq!([999, 12_345, 61_000].map(elapsed), ["0 s", "12 s", "1 min 01 s"]);
     }
 
     #[test]
     fn numbers_have_their_thousands_apart() {
-        assert_eq!(
-            [0, 999, 1_000, 1_234_567].map(number),
-            ["0", "999", "1,000", "1,234,567"]
-        );
-        let used = Usage {
-            model_requests: 1,
-            input_tokens: 1200,
-            output_tokens: 1,
-            estimated: true,
-            tool_calls: 0,
-        };
-        assert_eq!(
-            usage(&used),
-            "1 model request, about 1,200 tokens in, about 1 out, 0 tool calls"
-        );
+        assert_eq!([0, 999, 1_000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
+        let used = Usage { model_requests: 1, input_tokens: 1200, output_tokens: 1, estimated: true, tool_calls: 0 };
+        assert_eq!(usage(&used), "1 model request, about 1,200 tokens in, about 1 out, 0 tool calls");
     }
 }

@@ -56,22 +56,12 @@ impl fmt::Display for Checked {
         }
         write!(f, ", head {}", self.head)?;
         if !self.is_whole {
-            write!(
-                f,
-                "; without --head, an end that was cut off would not show"
-            )?;
+            write!(f, "; without --head, an end that was cut off would not show")?;
         }
         if self.is_alive {
-            write!(
-                f,
-                "; the run goes on, and this is what it has reported so far"
-            )?;
+            write!(f, "; the run goes on, and this is what it has reported so far")?;
         } else if self.behind > 0 {
-            write!(
-                f,
-                "; {} bytes behind them were never reported, and do not count",
-                self.behind
-            )?;
+            write!(f, "; {} bytes behind them were never reported, and do not count", self.behind)?;
         }
         Ok(())
     }
@@ -80,11 +70,7 @@ impl fmt::Display for Checked {
 /// `sympozium audit verify`.
 pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
     if let (Some(file), Some(plan)) = (&arguments.file, &arguments.plan) {
-        let end = End {
-            head: arguments.head.as_ref(),
-            count: arguments.count,
-            bytes: u64::MAX,
-        };
+        let end = End { head: arguments.head.as_ref(), count: arguments.count, bytes: u64::MAX };
         let name = printable(&file.display().to_string());
         // Whoever names a file may name what they like, a link or a pipe too.
         let opened = File::open(file).with_context(|| format!("cannot read {name}"));
@@ -114,8 +100,7 @@ pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
     }
     let state = State::open()?;
     let runs = match arguments.all {
-        true => (state.list())
-            .map_err(|error| Failure::new(error, "see that the directory is readable"))?,
+        true => (state.list()).map_err(|error| Failure::new(error, "see that the directory is readable"))?,
         false => {
             let found = arguments.runs.iter().map(|run| state.find(run));
             found.collect::<Result<_, _>>()?
@@ -138,19 +123,13 @@ pub enum Which {
 /// # Errors
 ///
 /// When it cannot be read and was named. Of all runs one may be gone by now, and the others are there: a line says so.
-pub fn verdict_in(
-    cluster: &Cluster,
-    which: Which,
-    run: &str,
-) -> Result<Result<String, String>, Failure> {
+pub fn verdict_in(cluster: &Cluster, which: Which, run: &str) -> Result<Result<String, String>, Failure> {
     match (cluster::audit::kept(cluster, run), which) {
         (Ok(kept), _) => Ok(verdict(&Kept::Cluster(Box::new(kept)))),
         (Err(failure), Which::Named) => Err(failure),
-        (Err(failure), Which::All) => Ok(Err(format!(
-            "not verified: {}: {}",
-            printable(run),
-            printable(&failure.words())
-        ))),
+        (Err(failure), Which::All) => {
+            Ok(Err(format!("not verified: {}: {}", printable(run), printable(&failure.words()))))
+        }
     }
 }
 
@@ -185,67 +164,38 @@ fn broken(name: &str, error: &anyhow::Error) -> String {
 /// # Errors
 ///
 /// With the first thing that is wrong.
-pub fn check(
-    directory: &RunDirectory,
-    record: &RunRecord,
-    told: &mut Told<'_>,
-) -> anyhow::Result<Checked> {
+pub fn check(directory: &RunDirectory, record: &RunRecord, told: &mut Told<'_>) -> anyhow::Result<Checked> {
     let is_alive = directory.is_alive();
     let plan = read_bounded(&directory.at("plan.json"), MAX_BYTES as u64)?;
     let plan = RunPlan::digest_of(&plan);
     if plan != record.plan {
-        bail!(
-            "plan.json has digest {plan}, and run.json says {}",
-            record.plan
-        );
+        bail!("plan.json has digest {plan}, and run.json says {}", record.plan);
     }
     // First: while the run goes on it is replaced after the receipts that it speaks of are there.
     let path = directory.at(files::REPORT);
     if std::fs::symlink_metadata(&path).is_err() {
         if is_alive {
-            return Ok(Checked {
-                receipts: 0,
-                head: plan,
-                behind: 0,
-                is_alive,
-                is_whole: true,
-            });
+            return Ok(Checked { receipts: 0, head: plan, behind: 0, is_alive, is_whole: true });
         }
-        bail!(
-            "there is no report.json: the run ended before it reported anything, or it was removed"
-        );
+        bail!("there is no report.json: the run ended before it reported anything, or it was removed");
     }
     let report = report(directory)?;
     if report.run != record.uid {
         bail!("report.json is of another run");
     }
     if report.plan != plan {
-        bail!(
-            "report.json is of a run with plan {}, and plan.json has digest {plan}",
-            report.plan
-        );
+        bail!("report.json is of a run with plan {}, and plan.json has digest {plan}", report.plan);
     }
-    let end = End {
-        head: Some(&report.head),
-        count: Some(report.receipts),
-        bytes: report.receipts_bytes,
-    };
+    let end = End { head: Some(&report.head), count: Some(report.receipts), bytes: report.receipts_bytes };
     let path = directory.at(files::RECEIPTS);
     if report.receipts_bytes == 0 && std::fs::symlink_metadata(&path).is_err() {
         let mut verifier = Verifier::new(plan);
-        return finish(&mut verifier, &end, 0).map(|checked| Checked {
-            is_alive,
-            ..checked
-        });
+        return finish(&mut verifier, &end, 0).map(|checked| Checked { is_alive, ..checked });
     }
     let file = open(&path)?;
     let length = file.metadata().context("cannot see receipts.jsonl")?.len();
     let checked = chain(file, &plan, &end, told).context(files::RECEIPTS)?;
-    Ok(Checked {
-        behind: length.saturating_sub(report.receipts_bytes),
-        is_alive,
-        ..checked
-    })
+    Ok(Checked { behind: length.saturating_sub(report.receipts_bytes), is_alive, ..checked })
 }
 
 /// The lines of a file, one after the other, in bounded memory.
@@ -255,10 +205,7 @@ fn chain(file: File, plan: &Digest, end: &End<'_>, told: &mut Told<'_>) -> anyho
     let mut number = 0;
     while let Some(line) = lines.next().context("cannot read the receipts")? {
         number += 1;
-        let wrong = |problem| Broken {
-            line: number,
-            problem,
-        };
+        let wrong = |problem| Broken { line: number, problem };
         let bytes = match line {
             Line::Whole(bytes) => bytes,
             Line::Cut(_, length) => {
@@ -281,16 +228,8 @@ fn chain(file: File, plan: &Digest, end: &End<'_>, told: &mut Told<'_>) -> anyho
 /// # Errors
 ///
 /// When it does not.
-pub fn read_line(
-    verifier: &mut Verifier,
-    number: usize,
-    text: &str,
-    told: &mut Told<'_>,
-) -> anyhow::Result<bool> {
-    let receipt = verifier.read(text).map_err(|problem| Broken {
-        line: number,
-        problem,
-    })?;
+pub fn read_line(verifier: &mut Verifier, number: usize, text: &str, told: &mut Told<'_>) -> anyhow::Result<bool> {
+    let receipt = verifier.read(text).map_err(|problem| Broken { line: number, problem })?;
     Ok(told(text, &receipt))
 }
 
@@ -305,10 +244,9 @@ pub fn finish(verifier: &mut Verifier, end: &End<'_>, lines: usize) -> anyhow::R
         && expected != found
     {
         match expected > found {
-            true => bail!(
-                "line {}: it is missing: there are {found} receipts, and {expected} were reported",
-                lines + 1
-            ),
+            true => {
+                bail!("line {}: it is missing: there are {found} receipts, and {expected} were reported", lines + 1)
+            }
             false => bail!(
                 "line {}: it is one too many: there are {found} receipts, and {expected} were reported",
                 expected + 1
@@ -318,16 +256,9 @@ pub fn finish(verifier: &mut Verifier, end: &End<'_>, lines: usize) -> anyhow::R
     if let Some(expected) = end.head
         && expected != verifier.head()
     {
-        let problem = Problem::Head {
-            expected: expected.clone(),
-            found: verifier.head().clone(),
-        };
+        let problem = Problem::Head { expected: expected.clone(), found: verifier.head().clone() };
         // It may also be that the last line is another one.
-        return Err(Broken {
-            line: lines.max(1),
-            problem,
-        }
-        .into());
+        return Err(Broken { line: lines.max(1), problem }.into());
     }
     Ok(Checked {
         receipts: found,

@@ -17,15 +17,7 @@ pub fn line(receipt: &Receipt) -> String {
 fn event(event: &Event) -> String {
     match event {
         Event::Started { run, by } => format!("began: run {run}, by {by}"),
-        Event::Called {
-            call,
-            tool,
-            pack,
-            arguments,
-            gate: _,
-            decided,
-            reason,
-        } => {
+        Event::Called { call, tool, pack, arguments, gate: _, decided, reason } => {
             let of = pack.as_ref().map(|pack| format!(" of {pack}"));
             let why = reason.as_ref().map(|reason| format!(": {reason}"));
             format!(
@@ -36,37 +28,15 @@ fn event(event: &Event) -> String {
                 why.unwrap_or_default()
             )
         }
-        Event::Asked {
-            call,
-            action,
-            approval,
-        } => format!(
-            "call {call}: a person is asked about {} ({approval})",
-            short(action)
-        ),
-        Event::Answered {
-            call,
-            action,
-            decided,
-            by,
-        } => {
+        Event::Asked { call, action, approval } => {
+            format!("call {call}: a person is asked about {} ({approval})", short(action))
+        }
+        Event::Answered { call, action, decided, by } => {
             let by = by.as_ref().map(|by| format!(" by {by}"));
             let by = by.unwrap_or_default();
-            format!(
-                "call {call}: {} is {}{by}",
-                short(action),
-                decision(*decided)
-            )
+            format!("call {call}: {} is {}{by}", short(action), decision(*decided))
         }
-        Event::Acted {
-            call,
-            by,
-            action,
-            outcome,
-            output,
-            duration_ms,
-            isolation,
-        } => {
+        Event::Acted { call, by, action, outcome, output, duration_ms, isolation } => {
             let who = match by {
                 Actor::Agent => "the agent",
                 Actor::Bridge => "the bridge",
@@ -121,9 +91,7 @@ fn event(event: &Event) -> String {
             )
         }
         Event::Ended { outcome, result } => {
-            let result = result
-                .as_ref()
-                .map(|it| format!(", with answer {}", short(it)));
+            let result = result.as_ref().map(|it| format!(", with answer {}", short(it)));
             format!("ended: {}{}", ending(outcome), result.unwrap_or_default())
         }
     }

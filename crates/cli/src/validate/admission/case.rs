@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use sympozium_api::names::{ModelRef, SkillPackName};
 use sympozium_api::{AgentRun, Model, SkillPack, SympoziumPolicy, SympoziumPolicySpec};
 use sympozium_plan::admit::{
-    Agents, Candidates, Facts, Input, PackCandidates, PackObject, Settings, wanted_packs,
-    wanted_policy,
+    Agents, Candidates, Facts, Input, PackCandidates, PackObject, Settings, wanted_packs, wanted_policy,
 };
 
 use super::store::Store;
@@ -42,17 +41,11 @@ impl<'s> Case<'s> {
             agents,
             packs,
             policies,
-            models: model_ref.map_or_else(Candidates::default, |reference| {
-                models(store, namespace, reference)
-            }),
+            models: model_ref.map_or_else(Candidates::default, |reference| models(store, namespace, reference)),
         }
     }
 
-    pub fn input<'c>(
-        &'c self,
-        floor: Option<&'c SympoziumPolicySpec>,
-        settings: &'c Settings,
-    ) -> Input<'c> {
+    pub fn input<'c>(&'c self, floor: Option<&'c SympoziumPolicySpec>, settings: &'c Settings) -> Input<'c> {
         Input {
             run: self.run,
             namespace: self.namespace,
@@ -70,21 +63,14 @@ impl<'s> Case<'s> {
 
 fn pack_candidates<'a>(candidates: Candidates<'a, SkillPack>) -> PackCandidates<'a> {
     let object = |pack: Option<&'a SkillPack>| pack.map(|pack| PackObject { pack, author: None });
-    PackCandidates {
-        own: object(candidates.own),
-        system: object(candidates.system),
-    }
+    PackCandidates { own: object(candidates.own), system: object(candidates.system) }
 }
 
 fn models<'s>(store: &'s Store, namespace: &str, reference: &ModelRef) -> Candidates<'s, Model> {
     match reference.as_str().split_once('/') {
-        Some((named, name)) => Candidates {
-            own: store
-                .models
-                .get(&(named.to_owned(), name.to_owned()))
-                .map(|(_, it)| it),
-            system: None,
-        },
+        Some((named, name)) => {
+            Candidates { own: store.models.get(&(named.to_owned(), name.to_owned())).map(|(_, it)| it), system: None }
+        }
         None => store.candidates(&store.models, namespace, reference.as_str()),
     }
 }

@@ -70,37 +70,22 @@ pub struct Doubt {
 impl Unknown {
     /// About objects that no policy decides on.
     pub fn nothing() -> Self {
-        Self {
-            policy: None,
-            floor: false,
-            class_is_open: false,
-        }
+        Self { policy: None, floor: false, class_is_open: false }
     }
 
-    pub fn of<K>(
-        run: &AgentRun,
-        agents: Agents<'_>,
-        policies: Candidates<'_, K>,
-        floor: KnownFloor<'_>,
-    ) -> Self {
+    pub fn of<K>(run: &AgentRun, agents: Agents<'_>, policies: Candidates<'_, K>, floor: KnownFloor<'_>) -> Self {
         let agent = agents.spec();
         let is_found = policies.own.is_some() || policies.system.is_some();
         let policy = match (agent, wanted_policy(agents)) {
             (None, _) => Some(UnknownPolicy::OfUnknownAgent),
-            (Some(_), Some(name)) if !is_found => {
-                Some(UnknownPolicy::Named(name.as_str().to_owned()))
-            }
+            (Some(_), Some(name)) if !is_found => Some(UnknownPolicy::Named(name.as_str().to_owned())),
             (Some(_), _) => None,
         };
         let of_run = run.spec.agent_sandbox.as_ref();
         let of_run = of_run.map(|it| it.enabled && it.runtime_class.is_none());
         let of_agent = agent.and_then(|spec| spec.agents.default.agent_sandbox.as_ref());
         let of_agent = of_agent.map(|it| it.enabled && it.runtime_class.is_none());
-        Self {
-            policy,
-            floor: floor == KnownFloor::Unknown,
-            class_is_open: of_run.or(of_agent).unwrap_or(false),
-        }
+        Self { policy, floor: floor == KnownFloor::Unknown, class_is_open: of_run.or(of_agent).unwrap_or(false) }
     }
 
     /// What could lift the denial, if anything could.
@@ -110,27 +95,22 @@ impl Unknown {
                 "a default RuntimeClass of the cluster, which no file here tells,".to_owned(),
                 "name a class in `agentSandbox.runtimeClass`",
             ),
-            Some(UnknownPolicy::Named(name)) if OPENED_BY_POLICY.contains(&reason.rule) => (
-                format!("policy {}, which is not among the files,", quoted(name)),
-                "name the file with the policy too",
-            ),
+            Some(UnknownPolicy::Named(name)) if OPENED_BY_POLICY.contains(&reason.rule) => {
+                (format!("policy {}, which is not among the files,", quoted(name)), "name the file with the policy too")
+            }
             Some(UnknownPolicy::OfUnknownAgent) if OPENED_BY_POLICY.contains(&reason.rule) => (
                 "the policy of the agent, which is not among the files,".to_owned(),
                 "name the files with the agent and its policy too",
             ),
-            _ if self.floor && OPENED_BY_FLOOR.contains(&reason.rule) => (
-                "the cluster's floor, which is not among the files,".to_owned(),
-                "name the floor's file with --floor",
-            ),
+            _ if self.floor && OPENED_BY_FLOOR.contains(&reason.rule) => {
+                ("the cluster's floor, which is not among the files,".to_owned(), "name the floor's file with --floor")
+            }
             _ => return None,
         };
         let hint = match reason.remedy.as_str() {
             "" => how.to_owned(),
             remedy => format!("{how}; if that does not allow it: {remedy}"),
         };
-        Some(Doubt {
-            message: format!("{}; {who} may allow it", reason.message),
-            hint,
-        })
+        Some(Doubt { message: format!("{}; {who} may allow it", reason.message), hint })
     }
 }

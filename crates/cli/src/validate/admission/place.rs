@@ -12,18 +12,9 @@ use crate::manifests::tree::Mark;
 const TAKEN: &[(&str, &str)] = &[
     ("spec.model.authSecretRef", "spec.authRefs"),
     ("spec.model.baseURL", "spec.agents.default.baseURL"),
-    (
-        "spec.model.nodeSelector",
-        "spec.agents.default.nodeSelector",
-    ),
-    (
-        "spec.model.providerHeaders",
-        "spec.agents.default.providerHeaders",
-    ),
-    (
-        "spec.model.providerHeadersSecretRef",
-        "spec.agents.default.providerHeadersSecretRef",
-    ),
+    ("spec.model.nodeSelector", "spec.agents.default.nodeSelector"),
+    ("spec.model.providerHeaders", "spec.agents.default.providerHeaders"),
+    ("spec.model.providerHeadersSecretRef", "spec.agents.default.providerHeadersSecretRef"),
     ("spec.model.thinking", "spec.agents.default.thinking"),
     ("spec.model.model", "spec.agents.default.model"),
     ("spec.model", "spec.agents.default.model"),
@@ -59,11 +50,7 @@ pub fn by_name(objects: &[Object]) -> HashMap<Name<'_>, usize> {
     let mut by_name = HashMap::new();
     for (index, object) in objects.iter().enumerate() {
         let name = &object.name;
-        let key = (
-            name.kind.as_str(),
-            name.namespace.as_str(),
-            name.name.as_str(),
-        );
+        let key = (name.kind.as_str(), name.namespace.as_str(), name.name.as_str());
         by_name.entry(key).or_insert(index);
     }
     by_name
@@ -78,11 +65,7 @@ pub struct Place {
 
 impl Places {
     pub fn of(main: usize) -> Self {
-        Self {
-            main,
-            agent: None,
-            is_imagined: false,
-        }
+        Self { main, agent: None, is_imagined: false }
     }
 
     pub fn with_agent(mut self, agent: Option<usize>) -> Self {
@@ -92,11 +75,7 @@ impl Places {
 
     /// Of a run that was made up for an agent.
     pub fn of_agent(agent: usize) -> Self {
-        Self {
-            main: agent,
-            agent: Some(agent),
-            is_imagined: true,
-        }
+        Self { main: agent, agent: Some(agent), is_imagined: true }
     }
 
     /// Whether there is no such run in the files.
@@ -112,12 +91,7 @@ impl Places {
         !is_run_alone || is_about_agent || objects[self.main].node.find(&reason.field).is_some()
     }
 
-    pub fn find(
-        &self,
-        reason: &Reason,
-        objects: &[Object],
-        by_name: &HashMap<Name<'_>, usize>,
-    ) -> Place {
+    pub fn find(&self, reason: &Reason, objects: &[Object], by_name: &HashMap<Name<'_>, usize>) -> Place {
         if reason.subject.kind == Kind::AgentRun.name() {
             return self.find_in_run(&reason.field, objects);
         }
@@ -127,11 +101,7 @@ impl Places {
         match by_name.get(&(subject.kind, namespace, &subject.name)) {
             Some(object) => place(*object, &reason.field, objects),
             // Something that an installation ships: the object that named it is the one to change.
-            None => Place {
-                object: self.main,
-                field: String::new(),
-                at: objects[self.main].node.at,
-            },
+            None => Place { object: self.main, field: String::new(), at: objects[self.main].node.at },
         }
     }
 
@@ -150,11 +120,7 @@ impl Places {
 }
 
 fn place(object: usize, field: &str, objects: &[Object]) -> Place {
-    Place {
-        object,
-        field: field.to_owned(),
-        at: objects[object].node.locate(field),
-    }
+    Place { object, field: field.to_owned(), at: objects[object].node.locate(field) }
 }
 
 /// The agent's field that fills in a field of the run.

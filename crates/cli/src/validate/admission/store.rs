@@ -37,12 +37,7 @@ pub struct Store {
 impl Store {
     /// Reads the objects that their schemas accept. Others too, if they can be read: whoever mends one error should not
     /// meet the next only then. Policies and models with an error are left out, because what they give is not known.
-    pub fn of(
-        objects: &[Object],
-        files: &[String],
-        beyond: Beyond,
-        findings: &mut Findings,
-    ) -> Self {
+    pub fn of(objects: &[Object], files: &[String], beyond: Beyond, findings: &mut Findings) -> Self {
         let mut store = Self::default();
         for (index, object) in objects.iter().enumerate() {
             let ObjectKind::Ours(kind) = object.kind else {
@@ -92,16 +87,12 @@ impl Store {
         let agents = self.agents.values().map(|(_, it)| &it.spec);
         let instances = self.instances.values().map(|(_, it)| &it.spec);
         let specs: Vec<_> = agents.chain(instances).collect();
-        let policies: HashSet<&str> = specs
-            .iter()
-            .filter_map(|spec| spec.policy_ref.as_ref().map(AsRef::as_ref))
-            .collect();
+        let policies: HashSet<&str> =
+            specs.iter().filter_map(|spec| spec.policy_ref.as_ref().map(AsRef::as_ref)).collect();
         let of_agents = specs.iter().flat_map(|spec| &spec.skills);
         let of_runs = self.runs.iter().flat_map(|(_, run)| &run.spec.skills);
-        let packs: HashSet<&str> = of_agents
-            .chain(of_runs)
-            .filter_map(|skill| skill.skill_pack_ref.as_ref().map(AsRef::as_ref))
-            .collect();
+        let packs: HashSet<&str> =
+            of_agents.chain(of_runs).filter_map(|skill| skill.skill_pack_ref.as_ref().map(AsRef::as_ref)).collect();
         self.built_in_policies = built_in::POLICIES
             .iter()
             .filter(|(name, _)| policies.contains(name))
@@ -145,26 +136,16 @@ impl Store {
             .filter(|index| !with_runs.contains(index))
             .collect();
         all.sort_unstable();
-        all.into_iter()
-            .map(|index| (index, objects[index].name.name.as_str()))
-            .collect()
+        all.into_iter().map(|index| (index, objects[index].name.name.as_str())).collect()
     }
 
     /// Where an installation looks: the object's own namespace, and the system's.
-    pub fn candidates<'s, K>(
-        &'s self,
-        named: &'s Named<K>,
-        namespace: &str,
-        name: &str,
-    ) -> Candidates<'s, K> {
+    pub fn candidates<'s, K>(&'s self, named: &'s Named<K>, namespace: &str, name: &str) -> Candidates<'s, K> {
         let get = |namespace: &str| {
             let key = (namespace.to_owned(), name.to_owned());
             named.get(&key).map(|(_, object)| object)
         };
-        Candidates {
-            own: get(namespace),
-            system: get(SYSTEM_NAMESPACE).filter(|_| namespace != SYSTEM_NAMESPACE),
-        }
+        Candidates { own: get(namespace), system: get(SYSTEM_NAMESPACE).filter(|_| namespace != SYSTEM_NAMESPACE) }
     }
 
     /// The same for policies, of which the files need not have those that are shipped.
@@ -183,19 +164,12 @@ impl Store {
 /// What an installation ships counts where the files have nothing of the name: one of theirs may be meant to replace it.
 fn or_built_in<'s, K>(found: Candidates<'s, K>, built_in: Option<&'s K>) -> Candidates<'s, K> {
     match (found.own, found.system) {
-        (None, None) => Candidates {
-            own: None,
-            system: built_in,
-        },
+        (None, None) => Candidates { own: None, system: built_in },
         _ => found,
     }
 }
 
-fn add<K: DeserializeOwned>(
-    named: &mut Named<K>,
-    index: usize,
-    object: &Object,
-) -> Result<(), serde_json::Error> {
+fn add<K: DeserializeOwned>(named: &mut Named<K>, index: usize, object: &Object) -> Result<(), serde_json::Error> {
     let key = (object.name.namespace.clone(), object.name.name.clone());
     let value = read(object)?;
     named.entry(key).or_insert((index, value));

@@ -18,9 +18,7 @@ fn with(head: &str, more: &str) -> String {
 }
 
 fn run(spec: &str) -> String {
-    format!(
-        "---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {{name: r}}\nspec:\n{spec}\n"
-    )
+    format!("---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {{name: r}}\nspec:\n{spec}\n")
 }
 
 /// `severity line field: rule` of every finding of this stage.
@@ -28,25 +26,13 @@ fn findings(text: &str) -> Vec<String> {
     let mut session = Session::new("default");
     session.add("a.yaml".to_owned(), Ok(text.to_owned()));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
-    let errors: Vec<_> = report
-        .findings()
-        .iter()
-        .filter(|it| it.severity == Verdict::Error)
-        .collect();
+    let errors: Vec<_> = report.findings().iter().filter(|it| it.severity == Verdict::Error).collect();
     assert!(errors.is_empty(), "{errors:?}");
     report
         .findings()
         .iter()
         .filter(|it| it.stage == Stage::Admission)
-        .map(|it| {
-            format!(
-                "{} {} {}: {}",
-                it.severity.word(),
-                it.line,
-                it.field,
-                it.rule
-            )
-        })
+        .map(|it| format!("{} {} {}: {}", it.severity.word(), it.line, it.field, it.rule))
         .collect()
 }
 
@@ -58,10 +44,7 @@ fn a_run_that_is_allowed_has_nothing_said_about_it() {
 
 #[test]
 fn what_is_denied_is_told_where_it_is_written() {
-    let text = with(
-        AGENT,
-        &run("  agentRef: a\n  task: hello\n  env:\n    OK: x\n    LD_PRELOAD: x\n    PATH: x"),
-    );
+    let text = with(AGENT, &run("  agentRef: a\n  task: hello\n  env:\n    OK: x\n    LD_PRELOAD: x\n    PATH: x"));
     let found = findings(&text);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].starts_with("denied 18 spec.env"), "{found:?}");
@@ -73,10 +56,7 @@ fn what_a_run_has_from_its_agent_is_told_there_and_once() {
     let agent = with(AGENT, "      env:\n        LD_PRELOAD: x\n");
     let alone = findings(&agent);
     assert_eq!(alone.len(), 1, "{alone:?}");
-    assert!(
-        alone[0].starts_with("denied 10 spec.agents.default.env"),
-        "{alone:?}"
-    );
+    assert!(alone[0].starts_with("denied 10 spec.agents.default.env"), "{alone:?}");
     let text = with(&agent, &run("  agentRef: a\n  task: hello"));
     assert_eq!(findings(&text), alone);
 }
@@ -86,10 +66,7 @@ fn an_agent_without_runs_is_judged_by_the_plainest_run() {
     let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: p}\nspec:\n  modelPolicy: {allowedModels: [other]}\n";
     let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: p\n");
     let found = findings(&with(policy, &agent));
-    assert_eq!(
-        found,
-        ["denied 15 spec.agents.default.model: model-not-allowed"]
-    );
+    assert_eq!(found, ["denied 15 spec.agents.default.model: model-not-allowed"]);
 }
 
 #[test]
@@ -101,69 +78,43 @@ fn the_policies_that_are_shipped_need_not_be_among_the_files() {
 
 #[test]
 fn the_packs_that_are_shipped_need_not_be_among_the_files() {
-    let run = |skills: &str| {
-        run(&format!(
-            "  agentRef: a\n  task: hello\n  skills: [{{skillPackRef: {skills}}}]"
-        ))
-    };
+    let run = |skills: &str| run(&format!("  agentRef: a\n  task: hello\n  skills: [{{skillPackRef: {skills}}}]"));
     assert_eq!(
         findings(&with(AGENT, &run("k8s-ops"))),
-        [
-            "warning 10 : cluster-rbac-consent",
-            "warning 16 spec.skills[0].skillPackRef: fetch-unrestricted",
-        ]
+        ["warning 10 : cluster-rbac-consent", "warning 16 spec.skills[0].skillPackRef: fetch-unrestricted",]
     );
     // What an exception is needed for, three times, and told once for each right.
     let found = findings(&with(AGENT, &run("k8s-ops-admin")));
     let denied = found.iter().filter(|it| it.starts_with("denied"));
-    assert!(
-        denied.clone().all(|it| it.ends_with(": rbac-escalation")),
-        "{found:?}"
-    );
+    assert!(denied.clone().all(|it| it.ends_with(": rbac-escalation")), "{found:?}");
     assert_eq!(denied.count(), 21, "{found:?}");
 
     // One of the files stands for it.
     let own = PACK.replace("{name: p}", "{name: k8s-ops-admin}");
-    assert_eq!(
-        findings(&format!("{own}{AGENT}{}", run("k8s-ops-admin"))),
-        [] as [&str; 0]
-    );
+    assert_eq!(findings(&format!("{own}{AGENT}{}", run("k8s-ops-admin"))), [] as [&str; 0]);
 }
 
 #[test]
 fn what_is_missing_leaves_the_rest_decided() {
-    let text = with(
-        AGENT,
-        &run(
-            "  agentRef: a\n  task: hello\n  skills:\n    - skillPackRef: nowhere\n  env:\n    PATH: x",
-        ),
-    );
+    let text =
+        with(AGENT, &run("  agentRef: a\n  task: hello\n  skills:\n    - skillPackRef: nowhere\n  env:\n    PATH: x"));
     let found = findings(&text);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("denied 19 spec.env"), "{found:?}");
     let without_policy = AGENT.replace("spec:\n", "spec:\n  policyRef: nowhere\n");
-    assert_eq!(
-        findings(&with(&without_policy, &run("  agentRef: a\n  task: hello"))),
-        [] as [&str; 0]
-    );
+    assert_eq!(findings(&with(&without_policy, &run("  agentRef: a\n  task: hello"))), [] as [&str; 0]);
 }
 
 #[test]
 fn of_a_run_without_its_agent_only_what_it_says_itself_is_judged() {
     let alone = run("  agentRef: nobody\n  task: hello");
     assert_eq!(findings(&alone), [] as [&str; 0]);
-    let found = findings(&run(
-        "  agentRef: nobody\n  task: hello\n  env:\n    PATH: x",
-    ));
+    let found = findings(&run("  agentRef: nobody\n  task: hello\n  env:\n    PATH: x"));
     assert_eq!(found, ["denied 9 spec.env.PATH: env-denied"]);
     let mut session = Session::new("default");
     session.add("a.yaml".to_owned(), Ok(alone));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
-    assert!(
-        report
-            .summary()
-            .ends_with("; 1 run not decided for what is missing")
-    );
+    assert!(report.summary().ends_with("; 1 run not decided for what is missing"));
 }
 
 #[test]
@@ -172,20 +123,14 @@ fn packs_and_policies_are_judged_by_themselves() {
     let found = findings(pack);
     assert!(!found.is_empty());
     for finding in &found {
-        assert!(
-            finding.starts_with("denied 10 spec.sidecar.env[0].name"),
-            "{found:?}"
-        );
+        assert!(finding.starts_with("denied 10 spec.sidecar.env[0].name"), "{found:?}");
     }
 }
 
 #[test]
 fn the_floor_is_found_by_its_name() {
     let floor = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec:\n  modelPolicy: {allowedModels: [other]}\n";
-    assert_eq!(
-        findings(&with(AGENT, floor)),
-        ["denied 8 spec.agents.default.model: model-not-allowed"]
-    );
+    assert_eq!(findings(&with(AGENT, floor)), ["denied 8 spec.agents.default.model: model-not-allowed"]);
     let elsewhere = floor.replace("sympozium-system", "other");
     assert_eq!(findings(&with(AGENT, &elsewhere)), [] as [&str; 0]);
 }
@@ -228,10 +173,7 @@ fn what_an_unknown_policy_may_allow_is_a_warning() {
             "    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n",
             &["9 spec.sidecar.rbac[0]: rbac-escalation"],
         ),
-        (
-            "    egress: [{host: 10.0.0.1}]\n",
-            &["9 spec.sidecar.egress[0].host: egress-not-allowed"],
-        ),
+        ("    egress: [{host: 10.0.0.1}]\n", &["9 spec.sidecar.egress[0].host: egress-not-allowed"]),
     ] {
         let text = with_unknown_policy(of_pack);
         let mut found = findings(&text);
@@ -255,10 +197,7 @@ fn what_an_unknown_policy_may_allow_is_a_warning() {
 #[test]
 fn what_no_policy_can_allow_is_denied_without_it() {
     let text = with_unknown_policy("    env: [{name: LD_PRELOAD, value: x}]\n");
-    assert_eq!(
-        findings(&text),
-        ["denied 9 spec.sidecar.env[0].name: env-denied"]
-    );
+    assert_eq!(findings(&text), ["denied 9 spec.sidecar.env[0].name: env-denied"]);
 }
 
 #[test]
@@ -266,10 +205,7 @@ fn of_a_run_without_its_agent_nobody_knows_the_policy() {
     let text = run(
         "  agentRef: nobody\n  task: hello\n  lifecycle:\n    preRun: [{name: h, image: 'example.com/h:1'}]\n    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]",
     );
-    assert_eq!(
-        findings(&text),
-        ["warning 10 spec.lifecycle.rbac[0]: rbac-escalation"]
-    );
+    assert_eq!(findings(&text), ["warning 10 spec.lifecycle.rbac[0]: rbac-escalation"]);
 }
 
 #[test]
@@ -282,14 +218,7 @@ fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
         let all = report.findings().iter();
         let found = all.filter(|it| it.rule == "cluster-rbac-consent");
         found
-            .map(|it| {
-                format!(
-                    "{}: {} ({})",
-                    it.severity.word(),
-                    it.message,
-                    it.hint.as_deref().unwrap_or_default()
-                )
-            })
+            .map(|it| format!("{}: {} ({})", it.severity.word(), it.message, it.hint.as_deref().unwrap_or_default()))
             .collect()
     };
     let message = "grants in the whole cluster need the floor's consent for namespace `default`";
@@ -307,10 +236,7 @@ fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
     let of_team = denied[0].replace("`default`", "`team`");
     assert_eq!(consent(&elsewhere, Completeness::Complete), [of_team]);
     let floor = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec: {}\n";
-    assert_eq!(
-        consent(&format!("{text}{floor}"), Completeness::Partial),
-        denied
-    );
+    assert_eq!(consent(&format!("{text}{floor}"), Completeness::Partial), denied);
 }
 
 #[test]
@@ -323,14 +249,8 @@ fn a_runtime_class_may_come_from_the_cluster() {
         found.retain(|it| it.ends_with("isolation-kernel"));
         found
     };
-    assert_eq!(
-        kernel(""),
-        ["denied 20 spec.agentSandbox: isolation-kernel"]
-    );
-    assert_eq!(
-        kernel("\n  agentSandbox: {enabled: true}"),
-        ["warning 23 spec.agentSandbox: isolation-kernel"]
-    );
+    assert_eq!(kernel(""), ["denied 20 spec.agentSandbox: isolation-kernel"]);
+    assert_eq!(kernel("\n  agentSandbox: {enabled: true}"), ["warning 23 spec.agentSandbox: isolation-kernel"]);
 }
 
 #[test]
@@ -338,20 +258,13 @@ fn an_object_with_an_error_is_judged_where_it_can_be_read() {
     let told = |text: &str| -> Vec<String> {
         let report = report(text, Completeness::Partial);
         let all = report.findings().iter();
-        all.map(|it| format!("{} {}: {}", it.severity.word(), it.field, it.rule))
-            .collect()
+        all.map(|it| format!("{} {}: {}", it.severity.word(), it.field, it.rule)).collect()
     };
     let with_error = "  agentRef: a\n  task: hello\n  colour: red\n  env:\n    PATH: x";
     assert_eq!(
         told(&with(AGENT, &run(with_error))),
-        [
-            "error spec.colour: unknown-field",
-            "denied spec.env.PATH: env-denied"
-        ]
+        ["error spec.colour: unknown-field", "denied spec.env.PATH: env-denied"]
     );
     let unreadable = "  agentRef: a\n  task: hello\n  cancel: [1]\n  env:\n    PATH: x";
-    assert_eq!(
-        told(&with(AGENT, &run(unreadable))),
-        ["error spec.cancel: type"]
-    );
+    assert_eq!(told(&with(AGENT, &run(unreadable))), ["error spec.cancel: type"]);
 }

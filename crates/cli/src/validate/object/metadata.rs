@@ -31,18 +31,12 @@ pub fn check(object: &Node, sink: &mut Sink<'_>) {
     let path = Path::Root.field("metadata");
     let Some(entry) = object.entry("metadata") else {
         let problem = Problem::error("required", object.at, "`metadata` is missing");
-        return sink(
-            path,
-            problem.hint("an object needs at least `metadata.name`"),
-        );
+        return sink(path, problem.hint("an object needs at least `metadata.name`"));
     };
     let Value::Map(entries) = &entry.node.value else {
         let message = format!("must be an object, not {}", entry.node.value.kind());
         let problem = Problem::error("type", entry.node.at, message);
-        return sink(
-            path,
-            problem.hint("write its fields below it, such as `name: code-review`"),
-        );
+        return sink(path, problem.hint("write its fields below it, such as `name: code-review`"));
     };
     for field in entries {
         let inner = path.field(&field.key);
@@ -60,10 +54,7 @@ pub fn check(object: &Node, sink: &mut Sink<'_>) {
     let has = |field: &str| entry.node.get(field).is_some();
     if !has("name") && !has("generateName") {
         let problem = Problem::error("required", entry.node.at, "`name` is missing");
-        sink(
-            path.field("name"),
-            problem.hint("add `name:` with a name of the object, such as \"code-review\""),
-        );
+        sink(path.field("name"), problem.hint("add `name:` with a name of the object, such as \"code-review\""));
     }
 }
 
@@ -87,8 +78,7 @@ fn check_namespace(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
         let message = format!("{} cannot be the name of a namespace", quoted(name));
         sink(
             path,
-            Problem::error("name", node.at, message)
-                .hint("use lower-case letters, digits and `-`, at most 63 of them"),
+            Problem::error("name", node.at, message).hint("use lower-case letters, digits and `-`, at most 63 of them"),
         );
     }
 }
@@ -104,10 +94,7 @@ fn check_texts(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
         other => {
             let message = format!("must be an object of strings, not {}", other.kind());
             let problem = Problem::error("type", node.at, message);
-            sink(
-                path,
-                problem.hint("write them below it, as `key: \"text\"`"),
-            );
+            sink(path, problem.hint("write them below it, as `key: \"text\"`"));
         }
     }
 }

@@ -20,29 +20,16 @@ fn findings(text: &str, completeness: Completeness) -> Vec<String> {
         sorter.sort(document);
     }
     let mut findings = Findings::default();
-    check(
-        &objects,
-        &["a.yaml".to_owned()],
-        completeness,
-        &mut findings,
-    );
+    check(&objects, &["a.yaml".to_owned()], completeness, &mut findings);
     let shown = |it: &Finding| {
         let hint = it.hint.as_deref().unwrap_or("");
-        format!(
-            "{} {} {}: {} [{hint}]",
-            it.severity.word(),
-            it.line,
-            it.field,
-            it.message
-        )
+        format!("{} {} {}: {} [{hint}]", it.severity.word(), it.line, it.field, it.message)
     };
     findings.all().iter().map(shown).collect()
 }
 
 fn object(kind: &str, name: &str, spec: &str) -> String {
-    format!(
-        "---\napiVersion: sympozium.ai/v1alpha1\nkind: {kind}\nmetadata: {name}\nspec: {spec}\n"
-    )
+    format!("---\napiVersion: sympozium.ai/v1alpha1\nkind: {kind}\nmetadata: {name}\nspec: {spec}\n")
 }
 
 fn foreign(kind: &str, name: &str) -> String {
@@ -52,11 +39,7 @@ fn foreign(kind: &str, name: &str) -> String {
 #[test]
 fn what_is_among_the_files_is_found() {
     let text = [
-        object(
-            "AgentRun",
-            "{name: r}",
-            "{agentRef: a, instanceRef: i, model: {modelRef: other/m, authSecretRef: s}}",
-        ),
+        object("AgentRun", "{name: r}", "{agentRef: a, instanceRef: i, model: {modelRef: other/m, authSecretRef: s}}"),
         object(
             "Agent",
             "{name: a}",
@@ -64,39 +47,24 @@ fn what_is_among_the_files_is_found() {
         ),
         object("SympoziumInstance", "{name: i}", "{policyRef: in-system}"),
         object("SympoziumPolicy", "{name: p}", "{}"),
-        object(
-            "SympoziumPolicy",
-            "{name: in-system, namespace: sympozium-system}",
-            "{}",
-        ),
+        object("SympoziumPolicy", "{name: in-system, namespace: sympozium-system}", "{}"),
         object("SkillPack", "{name: k}", "{sidecar: {secretRef: s}}"),
         object("Model", "{name: m, namespace: other}", "{}"),
         foreign("Secret", "s"),
         foreign("ConfigMap", "c"),
     ];
-    assert_eq!(
-        findings(&text.concat(), Completeness::Complete),
-        [] as [&str; 0]
-    );
+    assert_eq!(findings(&text.concat(), Completeness::Complete), [] as [&str; 0]);
 }
 
 #[test]
 fn what_an_installation_ships_is_taken_for_there() {
-    let text = object(
-        "Agent",
-        "{name: a}",
-        "{policyRef: hardened, skills: [{skillPackRef: k8s-ops}]}",
-    );
+    let text = object("Agent", "{name: a}", "{policyRef: hardened, skills: [{skillPackRef: k8s-ops}]}");
     assert_eq!(findings(&text, Completeness::Complete), [] as [&str; 0]);
 }
 
 #[test]
 fn what_is_not_there_is_a_warning_or_an_error() {
-    let text = object(
-        "AgentRun",
-        "{name: r}",
-        "{agentRef: nobody, imagePullSecrets: [{name: pull}]}",
-    );
+    let text = object("AgentRun", "{name: r}", "{agentRef: nobody, imagePullSecrets: [{name: pull}]}");
     assert_eq!(
         findings(&text, Completeness::Partial),
         [
@@ -118,11 +86,7 @@ fn a_slip_and_another_namespace_are_pointed_out() {
     let text = [
         object("SympoziumSchedule", "{name: s}", "{agentRef: my-agnet}"),
         object("AgentRun", "{name: r}", "{agentRef: elsewhere}"),
-        object(
-            "Agent",
-            "{name: my-agent}",
-            "{policyRef: restrictve, skills: [{skillPackRef: k8sops}]}",
-        ),
+        object("Agent", "{name: my-agent}", "{policyRef: restrictve, skills: [{skillPackRef: k8sops}]}"),
         object("Agent", "{name: elsewhere, namespace: other}", "{}"),
     ];
     let hints: Vec<String> = findings(&text.concat(), Completeness::Partial)
@@ -171,15 +135,8 @@ fn one_name_is_one_object() {
 #[test]
 fn every_field_that_looks_like_a_reference_is_looked_up() {
     /// In open or outside objects, in the status, or resolved by somebody else.
-    const ELSEWHERE: &[&str] = &[
-        "valueFrom",
-        "envFrom",
-        "status",
-        "runtimeClass",
-        "warmPoolRef",
-        "storageClass",
-        "volumes",
-    ];
+    const ELSEWHERE: &[&str] =
+        &["valueFrom", "envFrom", "status", "runtimeClass", "warmPoolRef", "storageClass", "volumes"];
     fn walk(schema: &serde_json::Value, path: String, found: &mut Vec<String>) {
         for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
             if ELSEWHERE.contains(&name.as_str()) {
@@ -206,9 +163,7 @@ fn every_field_that_looks_like_a_reference_is_looked_up() {
         let mut found = Vec::new();
         walk(&of_kind, String::new(), &mut found);
         for field in found {
-            let is_listed = FIELDS
-                .iter()
-                .any(|(kinds, listed, _)| *listed == field && kinds.contains(kind));
+            let is_listed = FIELDS.iter().any(|(kinds, listed, _)| *listed == field && kinds.contains(kind));
             assert!(is_listed, "{} {field}", kind.name());
         }
     }

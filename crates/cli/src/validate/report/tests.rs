@@ -12,11 +12,7 @@ fn finding(severity: Verdict, file: &str, line: u32) -> Finding {
         file: file.to_owned(),
         line,
         column: 2,
-        object: Some(ObjectName {
-            kind: "Agent".to_owned(),
-            namespace: "default".to_owned(),
-            name: "a".to_owned(),
-        }),
+        object: Some(ObjectName { kind: "Agent".to_owned(), namespace: "default".to_owned(), name: "a".to_owned() }),
         field: "spec.x".to_owned(),
         message: "is wrong".to_owned(),
         hint: (line == 1).then(|| "mend it".to_owned()),
@@ -28,21 +24,13 @@ fn report(all: &[(Verdict, &str, u32)]) -> Report {
     for (severity, file, line) in all {
         findings.add(finding(*severity, file, *line));
     }
-    Report::new(
-        vec!["b.yaml".to_owned(), "a.yaml".to_owned()],
-        &[],
-        0,
-        findings,
-    )
+    Report::new(vec!["b.yaml".to_owned(), "a.yaml".to_owned()], &[], 0, findings)
 }
 
 #[test]
 fn findings_come_in_the_order_of_files_and_lines() {
-    let report = report(&[
-        (Verdict::Warning, "a.yaml", 1),
-        (Verdict::Error, "b.yaml", 10),
-        (Verdict::Denied, "b.yaml", 9),
-    ]);
+    let report =
+        report(&[(Verdict::Warning, "a.yaml", 1), (Verdict::Error, "b.yaml", 10), (Verdict::Denied, "b.yaml", 9)]);
     assert_eq!(
         report.text(),
         "b.yaml:9:2: denied[rule]: spec.x: is wrong\n\
@@ -50,10 +38,7 @@ fn findings_come_in_the_order_of_files_and_lines() {
          \n\
          a.yaml:1:2: warning[rule]: spec.x: is wrong\n  hint: mend it\n"
     );
-    assert_eq!(
-        report.summary(),
-        "failed: 1 error, 1 denial, 1 warning; 0 objects in 2 files"
-    );
+    assert_eq!(report.summary(), "failed: 1 error, 1 denial, 1 warning; 0 objects in 2 files");
     assert_eq!(report.conclusion(), Conclusion::Broken);
 }
 
@@ -64,10 +49,7 @@ fn only_what_stands_against_it_decides() {
     let warned = report(&[(Verdict::Warning, "a.yaml", 1)]);
     assert_eq!(warned.conclusion(), Conclusion::Well);
     assert_eq!(warned.summary(), "ok: 1 warning; 0 objects in 2 files");
-    let denied = report(&[
-        (Verdict::Denied, "a.yaml", 1),
-        (Verdict::Warning, "a.yaml", 1),
-    ]);
+    let denied = report(&[(Verdict::Denied, "a.yaml", 1), (Verdict::Warning, "a.yaml", 1)]);
     assert_eq!(denied.conclusion(), Conclusion::Denied);
 }
 
@@ -76,10 +58,7 @@ fn what_is_not_shown_is_counted() {
     let many = vec![(Verdict::Error, "a.yaml", 3); MAX_FINDINGS + 5];
     let report = report(&many);
     assert_eq!(report.findings.len(), MAX_FINDINGS);
-    assert_eq!(
-        report.summary(),
-        "failed: 1005 errors; 0 objects in 2 files; 5 findings not shown"
-    );
+    assert_eq!(report.summary(), "failed: 1005 errors; 0 objects in 2 files; 5 findings not shown");
 }
 
 #[test]

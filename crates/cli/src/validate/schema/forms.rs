@@ -3,8 +3,8 @@
 use regex_lite::Regex;
 use sympozium_api::duration::DurationText;
 use sympozium_api::names::{
-    Digest, EnvName, HostPattern, ImageRef, LabelName, ModelRef, MountPath, ObjectName,
-    OptionalSecretName, SkillFilePath, SkillName, ToolName, ToolPattern, Uid,
+    Digest, EnvName, HostPattern, ImageRef, LabelName, ModelRef, MountPath, ObjectName, OptionalSecretName,
+    SkillFilePath, SkillName, ToolName, ToolPattern, Uid,
 };
 use sympozium_api::quantity::Quantity;
 
@@ -24,52 +24,27 @@ pub struct Form {
     pub example: &'static str,
 }
 
-const fn form(
-    pattern: &'static str,
-    what: &'static str,
-    how: &'static str,
-    example: &'static str,
-) -> Form {
-    Form {
-        pattern,
-        what,
-        how,
-        example,
-    }
+const fn form(pattern: &'static str, what: &'static str, how: &'static str, example: &'static str) -> Form {
+    Form { pattern, what, how, example }
 }
 
 /// Every pattern that a schema of ours has; a test compares.
 pub const FORMS: &[Form] = &[
-    form(
-        DurationText::PATTERN,
-        "a duration",
-        "write numbers with units (ms, s, m, h)",
-        "1h30m",
-    ),
+    form(DurationText::PATTERN, "a duration", "write numbers with units (ms, s, m, h)", "1h30m"),
     form(
         Quantity::PATTERN,
         "a quantity",
         "write a number, with m, k, M, G, Ki, Mi or Gi behind it where needed",
         "500m",
     ),
-    form(
-        ObjectName::PATTERN,
-        "a name of an object",
-        "use lower-case letters, digits, `-` and `.`",
-        "code-review",
-    ),
+    form(ObjectName::PATTERN, "a name of an object", "use lower-case letters, digits, `-` and `.`", "code-review"),
     form(
         OptionalSecretName::PATTERN,
         "a name of a Secret",
         "use lower-case letters, digits, `-` and `.`",
         "anthropic-key",
     ),
-    form(
-        LabelName::PATTERN,
-        "a name without dots",
-        "use lower-case letters, digits and `-`",
-        "work-dir",
-    ),
+    form(LabelName::PATTERN, "a name without dots", "use lower-case letters, digits and `-`", "work-dir"),
     form(
         ModelRef::PATTERN,
         "a name of a model",
@@ -94,12 +69,7 @@ pub const FORMS: &[Form] = &[
         "use lower-case letters, digits and `_`, and start with a letter",
         "list_pods",
     ),
-    form(
-        ToolPattern::PATTERN,
-        "a tool",
-        "write `tool`, `pack/tool`, `pack/*` or `*`",
-        "k8s-ops/*",
-    ),
+    form(ToolPattern::PATTERN, "a tool", "write `tool`, `pack/tool`, `pack/*` or `*`", "k8s-ops/*"),
     form(
         ImageRef::PATTERN,
         "an image reference",
@@ -118,18 +88,8 @@ pub const FORMS: &[Form] = &[
         "use letters, digits, `_`, `-` and `.`, and do not start with a digit",
         "LOG_LEVEL",
     ),
-    form(
-        MountPath::PATTERN,
-        "an absolute path",
-        "start with `/`, and use no `:`",
-        "/var/cache",
-    ),
-    form(
-        Uid::PATTERN,
-        "a UID",
-        "use letters, digits and `-`",
-        "6d1c8f5e-0000-4000-8000-000000000000",
-    ),
+    form(MountPath::PATTERN, "an absolute path", "start with `/`, and use no `:`", "/var/cache"),
+    form(Uid::PATTERN, "a UID", "use letters, digits and `-`", "6d1c8f5e-0000-4000-8000-000000000000"),
     form(
         Digest::PATTERN,
         "a digest",
@@ -154,12 +114,7 @@ pub const FORMS: &[Form] = &[
         "use letters, digits, `.`, `_` and `-`, without directories",
         "model.gguf",
     ),
-    form(
-        r"^(0(\.[0-9]+)?|1(\.0+)?)$",
-        "a share",
-        "write a number from 0 to 1, in quotes",
-        "0.25",
-    ),
+    form(r"^(0(\.[0-9]+)?|1(\.0+)?)$", "a share", "write a number from 0 to 1, in quotes", "0.25"),
     form(
         r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
         "a reason",
@@ -194,18 +149,12 @@ impl Form {
         let lower = typed.trim().to_lowercase();
         // A number alone is mostly seconds.
         let seconds = (self.pattern == DurationText::PATTERN).then(|| format!("{lower}s"));
-        [
-            Some(typed.to_owned()),
-            Some(typed.trim().to_owned()),
-            seconds,
-            Some(lower.replace('_', "-")),
-            Some(lower),
-        ]
-        .into_iter()
-        .flatten()
-        .find(|text| {
-            let length = text.chars().count();
-            (1..=LONGEST_GUESS).contains(&length) && pattern.is_match(text)
-        })
+        [Some(typed.to_owned()), Some(typed.trim().to_owned()), seconds, Some(lower.replace('_', "-")), Some(lower)]
+            .into_iter()
+            .flatten()
+            .find(|text| {
+                let length = text.chars().count();
+                (1..=LONGEST_GUESS).contains(&length) && pattern.is_match(text)
+            })
     }
 }

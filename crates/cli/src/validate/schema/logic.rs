@@ -58,10 +58,7 @@ fn way_out(branches: &[Schema]) -> String {
     if fields_of(branches).is_some() {
         return "set one of these".to_owned();
     }
-    let types: Option<Vec<&str>> = branches
-        .iter()
-        .map(|branch| branch.type_.map(words::of_type))
-        .collect();
+    let types: Option<Vec<&str>> = branches.iter().map(|branch| branch.type_.map(words::of_type)).collect();
     match types {
         Some(types) => format!("write {}", types.join(" or ")),
         None => LOOK_UP.to_owned(),

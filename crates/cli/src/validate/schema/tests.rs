@@ -11,19 +11,11 @@ fn problems(schema: Json, text: &str) -> Vec<String> {
     let loaded = load(text, &mut Budget::default());
     assert_eq!(loaded.problems.kept, [], "{text}");
     let mut found = Vec::new();
-    check(
-        &loaded.documents[0],
-        &schema,
-        Path::Root,
-        &mut |path, problem| {
-            let hint = problem.hint.map(|hint| format!(" [{hint}]"));
-            let Problem { rule, message, .. } = problem;
-            found.push(format!(
-                "{path}: {rule}: {message}{}",
-                hint.unwrap_or_default()
-            ));
-        },
-    );
+    check(&loaded.documents[0], &schema, Path::Root, &mut |path, problem| {
+        let hint = problem.hint.map(|hint| format!(" [{hint}]"));
+        let Problem { rule, message, .. } = problem;
+        found.push(format!("{path}: {rule}: {message}{}", hint.unwrap_or_default()));
+    });
     found
 }
 
@@ -31,20 +23,13 @@ fn problems(schema: Json, text: &str) -> Vec<String> {
 fn value_problems(schema: Json, value: &str) -> Vec<String> {
     let schema = json!({"type": "object", "properties": {"x": schema}});
     let found = problems(schema, &format!("x: {value}"));
-    found
-        .into_iter()
-        .map(|it| it.strip_prefix("x: ").unwrap_or(&it).to_owned())
-        .collect()
+    found.into_iter().map(|it| it.strip_prefix("x: ").unwrap_or(&it).to_owned()).collect()
 }
 
 #[track_caller]
 fn accepts(schema: &Json, values: &[&str]) {
     for value in values {
-        assert_eq!(
-            value_problems(schema.clone(), value),
-            [] as [&str; 0],
-            "{value}"
-        );
+        assert_eq!(value_problems(schema.clone(), value), [] as [&str; 0], "{value}");
     }
 }
 
@@ -56,72 +41,17 @@ fn rejects(schema: &Json, value: &str, expected: &str) {
 #[test]
 fn types() {
     for (name, good, bad, message) in [
-        (
-            "string",
-            "a",
-            "1",
-            "type: must be a string, not an integer `1` [put it in quotes]",
-        ),
-        (
-            "string",
-            "'1'",
-            "true",
-            "type: must be a string, not a boolean `true` [put it in quotes]",
-        ),
-        (
-            "string",
-            "''",
-            "[a]",
-            "type: must be a string, not a list [write one text in its place]",
-        ),
-        (
-            "boolean",
-            "true",
-            "'yes'",
-            "type: must be true or false, not a string `yes` [write true, without quotes]",
-        ),
-        (
-            "boolean",
-            "false",
-            "0",
-            "type: must be true or false, not an integer `0` [write true or false]",
-        ),
-        (
-            "integer",
-            "3",
-            "3.5",
-            "type: must be an integer, not a number `3.5` [write a whole number, without quotes]",
-        ),
-        (
-            "integer",
-            "2.0",
-            "'3'",
-            "type: must be an integer, not a string `3` [write 3 without quotes]",
-        ),
-        (
-            "number",
-            "3",
-            "'x'",
-            "type: must be a number, not a string `x` [write a number, without quotes]",
-        ),
-        (
-            "number",
-            "2.5",
-            "{}",
-            "type: must be a number, not an object [write a number, without quotes]",
-        ),
-        (
-            "array",
-            "[]",
-            "a",
-            "type: must be a list, not a string `a` [write it as a list, even of one element: [ … ]]",
-        ),
-        (
-            "array",
-            "[1]",
-            "{a: 1}",
-            "type: must be a list, not an object [start each element with a dash]",
-        ),
+        ("string", "a", "1", "type: must be a string, not an integer `1` [put it in quotes]"),
+        ("string", "'1'", "true", "type: must be a string, not a boolean `true` [put it in quotes]"),
+        ("string", "''", "[a]", "type: must be a string, not a list [write one text in its place]"),
+        ("boolean", "true", "'yes'", "type: must be true or false, not a string `yes` [write true, without quotes]"),
+        ("boolean", "false", "0", "type: must be true or false, not an integer `0` [write true or false]"),
+        ("integer", "3", "3.5", "type: must be an integer, not a number `3.5` [write a whole number, without quotes]"),
+        ("integer", "2.0", "'3'", "type: must be an integer, not a string `3` [write 3 without quotes]"),
+        ("number", "3", "'x'", "type: must be a number, not a string `x` [write a number, without quotes]"),
+        ("number", "2.5", "{}", "type: must be a number, not an object [write a number, without quotes]"),
+        ("array", "[]", "a", "type: must be a list, not a string `a` [write it as a list, even of one element: [ … ]]"),
+        ("array", "[1]", "{a: 1}", "type: must be a list, not an object [start each element with a dash]"),
         (
             "object",
             "{}",
@@ -162,27 +92,15 @@ fn integers_or_strings() {
         "1.5",
         "type: must be an integer or a string, not a number `1.5` [write a whole number, or a text]",
     );
-    rejects(
-        &schema,
-        "[]",
-        "type: must be an integer or a string, not a list [write a whole number, or a text]",
-    );
+    rejects(&schema, "[]", "type: must be an integer or a string, not a list [write a whole number, or a text]");
 }
 
 #[test]
 fn enums() {
     let schema = json!({"type": "string", "enum": ["delete", "keep"]});
     accepts(&schema, &["delete", "keep"]);
-    rejects(
-        &schema,
-        "Delete",
-        "enum: `Delete` is not one of `delete` and `keep` [did you mean `delete`?]",
-    );
-    rejects(
-        &schema,
-        "later",
-        "enum: `later` is not one of `delete` and `keep` [write one of these]",
-    );
+    rejects(&schema, "Delete", "enum: `Delete` is not one of `delete` and `keep` [did you mean `delete`?]");
+    rejects(&schema, "later", "enum: `later` is not one of `delete` and `keep` [write one of these]");
 }
 
 #[test]
@@ -199,56 +117,25 @@ fn texts() {
         "''",
         "length: must not be empty [write a longer text, or leave the field out if nothing needs it]",
     );
-    rejects(
-        &schema,
-        "abcd",
-        "length: must have 3 characters or fewer, not 4 [shorten it by 1 character]",
-    );
-    rejects(
-        &schema,
-        "AB",
-        "pattern: `AB` does not match the pattern [the pattern is ^[a-zä]+$]",
-    );
+    rejects(&schema, "abcd", "length: must have 3 characters or fewer, not 4 [shorten it by 1 character]");
+    rejects(&schema, "AB", "pattern: `AB` does not match the pattern [the pattern is ^[a-zä]+$]");
 }
 
 #[test]
 fn numbers() {
     let schema = json!({"type": "integer", "minimum": 1, "maximum": 10, "multipleOf": 2});
     accepts(&schema, &["2", "10"]);
-    rejects(
-        &schema,
-        "0",
-        "range: must be 1 or more, not 0 [choose a number from 1 to 10]",
-    );
-    rejects(
-        &schema,
-        "12",
-        "range: must be 10 or less, not 12 [choose a number from 1 to 10]",
-    );
-    rejects(
-        &schema,
-        "3",
-        "range: must be a multiple of 2, not 3 [the nearest is 4]",
-    );
-    let schema = json!({"type": "number", "minimum": 0, "exclusiveMinimum": true, "maximum": 1, "exclusiveMaximum": true});
+    rejects(&schema, "0", "range: must be 1 or more, not 0 [choose a number from 1 to 10]");
+    rejects(&schema, "12", "range: must be 10 or less, not 12 [choose a number from 1 to 10]");
+    rejects(&schema, "3", "range: must be a multiple of 2, not 3 [the nearest is 4]");
+    let schema =
+        json!({"type": "number", "minimum": 0, "exclusiveMinimum": true, "maximum": 1, "exclusiveMaximum": true});
     accepts(&schema, &["0.5"]);
-    rejects(
-        &schema,
-        "0",
-        "range: must be more than 0, not 0 [choose a number between 0 and 1]",
-    );
-    rejects(
-        &schema,
-        "1",
-        "range: must be less than 1, not 1 [choose a number between 0 and 1]",
-    );
+    rejects(&schema, "0", "range: must be more than 0, not 0 [choose a number between 0 and 1]");
+    rejects(&schema, "1", "range: must be less than 1, not 1 [choose a number between 0 and 1]");
     let schema = json!({"type": "integer", "format": "int32"});
     accepts(&schema, &["2147483647", "-2147483648"]);
-    rejects(
-        &schema,
-        "2147483648",
-        "range: 2147483648 is too large for the field [choose a smaller number]",
-    );
+    rejects(&schema, "2147483648", "range: 2147483648 is too large for the field [choose a smaller number]");
     let schema = json!({"type": "integer", "format": "int64"});
     accepts(&schema, &["9223372036854775807"]);
     rejects(
@@ -260,19 +147,10 @@ fn numbers() {
 
 #[test]
 fn lists() {
-    let schema =
-        json!({"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}});
+    let schema = json!({"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}});
     accepts(&schema, &["[a]", "[a, b]"]);
-    rejects(
-        &schema,
-        "[]",
-        "count: must have 1 element or more, not 0 [add 1 element]",
-    );
-    rejects(
-        &schema,
-        "[a, b, c]",
-        "count: must have 2 elements or fewer, not 3 [remove 1 element]",
-    );
+    rejects(&schema, "[]", "count: must have 1 element or more, not 0 [add 1 element]");
+    rejects(&schema, "[a, b, c]", "count: must have 2 elements or fewer, not 3 [remove 1 element]");
     assert_eq!(
         value_problems(schema, "[1, a, 2]"),
         [
@@ -285,24 +163,16 @@ fn lists() {
 
 #[test]
 fn sets_and_lists_with_keys() {
-    let set =
-        json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"});
+    let set = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"});
     accepts(&set, &["[a, b]"]);
-    rejects(
-        &set,
-        "[a, b, a]",
-        "x[2]: duplicate: `a` is in the list already [keep one of the two]",
-    );
+    rejects(&set, "[a, b, a]", "x[2]: duplicate: `a` is in the list already [keep one of the two]");
     let by_name = json!({
         "type": "array",
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["name", "port"],
         "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
     });
-    accepts(
-        &by_name,
-        &["[{name: a, port: 1}, {name: a, port: 2}]", "[{}, {}]"],
-    );
+    accepts(&by_name, &["[{name: a, port: 1}, {name: a, port: 2}]", "[{}, {}]"]);
     rejects(
         &by_name,
         "[{name: a, port: 1}, {port: 1, name: a, z: 1}]",
@@ -317,25 +187,10 @@ fn objects() {
         "properties": {"name": {"type": "string"}, "size": {"type": "integer", "default": 1}},
         "required": ["name", "size"],
     });
-    accepts(
-        &schema,
-        &["{name: a}", "{name: a, size: 2}", "{name: a, size: null}"],
-    );
-    rejects(
-        &schema,
-        "{}",
-        "x.name: required: `name` is missing [add `name:` with a string]",
-    );
-    rejects(
-        &schema,
-        "{name: null}",
-        "x.name: required: `name` is missing [add `name:` with a string]",
-    );
-    rejects(
-        &schema,
-        "{name: a, nmae: b}",
-        "x.nmae: unknown-field: no field is called `nmae` [did you mean `name`?]",
-    );
+    accepts(&schema, &["{name: a}", "{name: a, size: 2}", "{name: a, size: null}"]);
+    rejects(&schema, "{}", "x.name: required: `name` is missing [add `name:` with a string]");
+    rejects(&schema, "{name: null}", "x.name: required: `name` is missing [add `name:` with a string]");
+    rejects(&schema, "{name: a, nmae: b}", "x.nmae: unknown-field: no field is called `nmae` [did you mean `name`?]");
     rejects(
         &schema,
         "{name: a, other: b}",
@@ -350,27 +205,13 @@ fn objects() {
 
 #[test]
 fn maps() {
-    let schema = json!({"type": "object", "minProperties": 1, "maxProperties": 2, "additionalProperties": {"type": "string"}});
+    let schema =
+        json!({"type": "object", "minProperties": 1, "maxProperties": 2, "additionalProperties": {"type": "string"}});
     accepts(&schema, &["{a: b}", "{a: b, c: d}"]);
-    rejects(
-        &schema,
-        "{}",
-        "count: must have 1 entry or more, not 0 [add 1 entry]",
-    );
-    rejects(
-        &schema,
-        "{a: b, c: d, e: f}",
-        "count: must have 2 entries or fewer, not 3 [remove 1 entry]",
-    );
-    rejects(
-        &schema,
-        "{a.b/c: 1}",
-        "x[a.b/c]: type: must be a string, not an integer `1` [put it in quotes]",
-    );
-    accepts(
-        &json!({"type": "object", "additionalProperties": true}),
-        &["{a: [1]}"],
-    );
+    rejects(&schema, "{}", "count: must have 1 entry or more, not 0 [add 1 entry]");
+    rejects(&schema, "{a: b, c: d, e: f}", "count: must have 2 entries or fewer, not 3 [remove 1 entry]");
+    rejects(&schema, "{a.b/c: 1}", "x[a.b/c]: type: must be a string, not an integer `1` [put it in quotes]");
+    accepts(&json!({"type": "object", "additionalProperties": true}), &["{a: [1]}"]);
 }
 
 #[test]
@@ -398,39 +239,24 @@ fn conditions_on_fields() {
         })
     };
     accepts(&object("oneOf"), &["{a: x}", "{b: x}"]);
-    rejects(
-        &object("oneOf"),
-        "{}",
-        "form: needs exactly one of `a` and `b`, and has none [set one of these]",
-    );
+    rejects(&object("oneOf"), "{}", "form: needs exactly one of `a` and `b`, and has none [set one of these]");
     rejects(
         &object("oneOf"),
         "{a: x, b: z}",
         "form: needs exactly one of `a` and `b`, and has several [keep one of these, and remove the others]",
     );
     accepts(&object("anyOf"), &["{a: x}", "{a: x, b: z}"]);
-    rejects(
-        &object("anyOf"),
-        "{}",
-        "form: needs at least one of `a` and `b` [set one of these]",
-    );
+    rejects(&object("anyOf"), "{}", "form: needs at least one of `a` and `b` [set one of these]");
     accepts(&object("allOf"), &["{a: x, b: z}"]);
-    rejects(
-        &object("allOf"),
-        "{a: x}",
-        "x.b: required: `b` is missing [add `b:`]",
-    );
+    rejects(&object("allOf"), "{a: x}", "x.b: required: `b` is missing [add `b:`]");
 }
 
 #[test]
 fn conditions_on_values() {
-    let schema = json!({"anyOf": [{"type": "string"}, {"type": "object"}], "x-kubernetes-preserve-unknown-fields": true});
+    let schema =
+        json!({"anyOf": [{"type": "string"}, {"type": "object"}], "x-kubernetes-preserve-unknown-fields": true});
     accepts(&schema, &["a", "{}"]);
-    rejects(
-        &schema,
-        "1",
-        "form: fits none of the forms that are allowed here [write a string or an object]",
-    );
+    rejects(&schema, "1", "form: fits none of the forms that are allowed here [write a string or an object]");
     let schema = json!({"type": "integer", "oneOf": [{"minimum": 1}, {"minimum": 5}]});
     accepts(&schema, &["2"]);
     rejects(
@@ -445,17 +271,9 @@ fn conditions_on_values() {
     );
     let schema = json!({"type": "string", "not": {"enum": ["root"]}});
     accepts(&schema, &["user"]);
-    rejects(
-        &schema,
-        "root",
-        "form: has a form that is not allowed here [remove it, or choose another value]",
-    );
+    rejects(&schema, "root", "form: has a form that is not allowed here [remove it, or choose another value]");
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}, "not": {"required": ["a"]}});
-    rejects(
-        &schema,
-        "{a: x}",
-        "form: must not have `a` [remove it, or choose another value]",
-    );
+    rejects(&schema, "{a: x}", "form: must not have `a` [remove it, or choose another value]");
 }
 
 /// Every pattern of every schema has words, and its example is right.
@@ -464,12 +282,7 @@ fn every_pattern_has_words() {
     fn patterns(schema: &Json, found: &mut std::collections::BTreeSet<String>) {
         match schema {
             Json::Object(fields) => {
-                found.extend(
-                    fields
-                        .get("pattern")
-                        .and_then(Json::as_str)
-                        .map(str::to_owned),
-                );
+                found.extend(fields.get("pattern").and_then(Json::as_str).map(str::to_owned));
                 fields.values().for_each(|it| patterns(it, found));
             }
             Json::Array(all) => all.iter().for_each(|it| patterns(it, found)),
@@ -481,10 +294,7 @@ fn every_pattern_has_words() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
         patterns(&serde_json::from_str(&text).unwrap(), &mut found);
     }
-    let known: std::collections::BTreeSet<String> = forms::FORMS
-        .iter()
-        .map(|form| form.pattern.to_owned())
-        .collect();
+    let known: std::collections::BTreeSet<String> = forms::FORMS.iter().map(|form| form.pattern.to_owned()).collect();
     assert_eq!(found, known);
     for form in forms::FORMS {
         let pattern = Regex::new(form.pattern).unwrap();
@@ -498,16 +308,8 @@ fn what_is_offered_for_a_text_is_accepted() {
     use sympozium_api::duration::DurationText;
     use sympozium_api::names::{ImageRef, ObjectName};
     for (pattern, typed, message) in [
-        (
-            DurationText::PATTERN,
-            "300",
-            "type: must be a string, not an integer `300` [did you mean \"300s\"?]",
-        ),
-        (
-            DurationText::PATTERN,
-            "'300'",
-            "pattern: `300` is not a duration [did you mean \"300s\"?]",
-        ),
+        (DurationText::PATTERN, "300", "type: must be a string, not an integer `300` [did you mean \"300s\"?]"),
+        (DurationText::PATTERN, "'300'", "pattern: `300` is not a duration [did you mean \"300s\"?]"),
         (
             DurationText::PATTERN,
             "soon",
@@ -518,11 +320,7 @@ fn what_is_offered_for_a_text_is_accepted() {
             "Echo_Demo",
             "pattern: `Echo_Demo` is not a name of an object [did you mean \"echo-demo\"?]",
         ),
-        (
-            ObjectName::PATTERN,
-            "42",
-            "type: must be a string, not an integer `42` [did you mean \"42\"?]",
-        ),
+        (ObjectName::PATTERN, "42", "type: must be a string, not an integer `42` [did you mean \"42\"?]"),
         (
             ImageRef::PATTERN,
             "'a b'",

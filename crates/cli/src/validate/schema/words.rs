@@ -59,9 +59,7 @@ pub fn type_hint(value: &Value, wanted: Type) -> String {
         (_, Type::Number) => "write a number, without quotes".to_owned(),
         (Value::Map(_), Type::Array) => "start each element with a dash".to_owned(),
         (_, Type::Array) => "write it as a list, even of one element: [ … ]".to_owned(),
-        (Value::List(_), Type::Object) => {
-            "write its fields as `name: value`, without dashes".to_owned()
-        }
+        (Value::List(_), Type::Object) => "write its fields as `name: value`, without dashes".to_owned(),
         (_, Type::Object) => "write its fields below it, as `name: value`".to_owned(),
     }
 }

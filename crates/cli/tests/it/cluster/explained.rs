@@ -28,31 +28,16 @@ fn a_stored_plan_is_explained_and_a_replaced_one_is_not_believed() {
     world.kubectl.run(&["delete", "configmap", &name]).unwrap();
     let gone = world.says(&["explain", "nightly", "--cluster"]);
     assert_eq!(gone.status.code(), Some(1));
-    assert!(
-        stderr(&gone).contains("the stored plan of run `nightly` is gone"),
-        "{}",
-        stderr(&gone)
-    );
+    assert!(stderr(&gone).contains("the stored plan of run `nightly` is gone"), "{}", stderr(&gone));
     map["metadata"] = json!({"name": name});
-    let text = map["data"]["plan.json"]
-        .as_str()
-        .unwrap()
-        .replace("gpt-4o", "gpt-5");
+    let text = map["data"]["plan.json"].as_str().unwrap().replace("gpt-4o", "gpt-5");
     map["data"]["plan.json"] = json!(text);
     world.namespace.create(&map).unwrap();
     let replaced = world.says(&["explain", "nightly", "--cluster"]);
     assert_eq!(replaced.status.code(), Some(1));
-    assert!(
-        stderr(&replaced).contains("is not the run's"),
-        "{}",
-        stderr(&replaced)
-    );
+    assert!(stderr(&replaced).contains("is not the run's"), "{}", stderr(&replaced));
     let audit = world.says(&["audit", "verify", "nightly", "--cluster"]);
-    assert!(
-        stdout(&audit).contains("the stored plan is not the run's"),
-        "{}",
-        stdout(&audit)
-    );
+    assert!(stdout(&audit).contains("the stored plan is not the run's"), "{}", stdout(&audit));
 }
 
 #[test]
@@ -81,12 +66,7 @@ spec: {agentRef: reader, task: Read., model: {provider: openai, model: gpt-4o, a
     world.namespace.create(&policy).unwrap();
     world.namespace.create(&agent).unwrap();
     let explained = world.says(&["explain", "run.yaml", "--cluster"]);
-    assert_eq!(
-        explained.status.code(),
-        Some(0),
-        "{}",
-        crate::shown(&explained)
-    );
+    assert_eq!(explained.status.code(), Some(0), "{}", crate::shown(&explained));
     let text = stdout(&explained);
     assert!(text.contains("later") && text.contains("reader"), "{text}");
     let tools = world.says(&["explain", "run.yaml", "--cluster", "-o", "json"]);
@@ -95,11 +75,7 @@ spec: {agentRef: reader, task: Read., model: {provider: openai, model: gpt-4o, a
         let mut all = tools["runs"][0]["tools"].as_array().unwrap().iter();
         all.find(|it| it["tool"] == name).unwrap()["gate"].clone()
     };
-    assert_eq!(
-        (gate("read_file"), gate("fetch_url")),
-        (json!("allow"), json!("deny")),
-        "{tools}"
-    );
+    assert_eq!((gate("read_file"), gate("fetch_url")), (json!("allow"), json!("deny")), "{tools}");
     // A policy that the agent names and the cluster does not have is missing, whatever an installation would bring.
     let missing = agent["spec"].clone();
     let mut other = agent;
@@ -110,9 +86,5 @@ spec: {agentRef: reader, task: Read., model: {provider: openai, model: gpt-4o, a
     std::fs::write(world.path("other.yaml"), run.replace("reader", "other")).unwrap();
     let missing = world.says(&["explain", "other.yaml", "--cluster"]);
     assert_eq!(missing.status.code(), Some(1), "{}", crate::shown(&missing));
-    assert!(
-        stderr(&missing).contains("restrictive"),
-        "{}",
-        stderr(&missing)
-    );
+    assert!(stderr(&missing).contains("restrictive"), "{}", stderr(&missing));
 }

@@ -15,18 +15,10 @@ fn play(world: &World, played: &mut Played) {
     let call = json!({"kind": "answer", "round": 1, "text": "I look.", "message": {"role": "assistant", "content": "I look.",
         "tool_calls": [{"id": "a", "type": "function",
             "function": {"name": "execute_command", "arguments": arguments.to_string()}}]}});
-    played.report(
-        &[json!({"kind": "task", "task": "Look around."}), call],
-        vec![modelled(0)],
-        "working",
-    );
+    played.report(&[json!({"kind": "task", "task": "Look around."}), call], vec![modelled(0)], "working");
     let mut receipts = acted(1);
     receipts.push(over());
-    played.report(
-        &[json!({"kind": "end", "answer": "Done."})],
-        receipts,
-        "ended",
-    );
+    played.report(&[json!({"kind": "end", "answer": "Done."})], receipts, "ended");
     played.end(json!({"phase": "Succeeded", "result": "Done."}));
 }
 
@@ -40,11 +32,7 @@ fn a_run_is_followed_to_its_answer_and_kept() {
     play(&world, &mut played);
     let code = run.ended();
     let said = world.read("stderr");
-    assert_eq!(
-        (code, world.read("stdout").as_str()),
-        (0, "Done.\n"),
-        "{said}"
-    );
+    assert_eq!((code, world.read("stdout").as_str()), (0, "Done.\n"), "{said}");
     for line in [
         "created SympoziumPolicy ",
         "created Secret ",
@@ -53,10 +41,7 @@ fn a_run_is_followed_to_its_answer_and_kept() {
         "  > I look.",
         "succeeded after ",
         "1 model request, 30 tokens in, 4 out, 1 tool call",
-        &format!(
-            "sympozium show nightly --cluster -n {}",
-            world.namespace.name()
-        ),
+        &format!("sympozium show nightly --cluster -n {}", world.namespace.name()),
     ] {
         assert!(said.contains(line), "{line:?} is not in:\n{said}");
     }
@@ -64,32 +49,21 @@ fn a_run_is_followed_to_its_answer_and_kept() {
     // A second run of the same name is none; what is the same is left alone.
     let again = world.says(&["run", "files.yaml", "--cluster"]);
     assert_eq!(again.status.code(), Some(1));
-    assert!(
-        stderr(&again)
-            .contains("error: there is a run `nightly` already\nhint: give the run `generateName`")
-    );
+    assert!(stderr(&again).contains("error: there is a run `nightly` already\nhint: give the run `generateName`"));
     assert!(!stderr(&again).contains("created "), "{}", stderr(&again));
     // Something else under the same name is refused, and nothing of it is made.
     let other = super::MANIFESTS.replace("model: unused", "model: another");
-    let other = other
-        .replace("name: nightly", "generateName: later-")
-        .replace("name: key", "name: second");
+    let other = other.replace("name: nightly", "generateName: later-").replace("name: key", "name: second");
     std::fs::write(world.path("other.yaml"), other).unwrap();
     let refused = world.says(&["run", "other.yaml", "--cluster"]);
     assert_eq!(refused.status.code(), Some(1));
     let text = stderr(&refused);
     assert!(
-        text.contains(&format!(
-            "the cluster has another Agent {}/worker than the files",
-            world.namespace.name()
-        )),
+        text.contains(&format!("the cluster has another Agent {}/worker than the files", world.namespace.name())),
         "{text}"
     );
     assert!(text.contains("kubectl apply -f FILE"), "{text}");
-    let secrets = world
-        .kubectl
-        .run(&["get", "secrets", "-o", "name"])
-        .unwrap();
+    let secrets = world.kubectl.run(&["get", "secrets", "-o", "name"]).unwrap();
     assert_eq!(secrets.trim(), "secret/key");
 }
 
@@ -102,56 +76,23 @@ fn programs_get_the_same_events_and_the_same_object() {
     let mut played = world.created("nightly");
     play(&world, &mut played);
     assert_eq!(run.ended(), 0, "{}", world.read("stderr"));
-    let lines: Vec<Value> = (world.read("stdout").lines())
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<Value> = (world.read("stdout").lines()).map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |kind: &str| lines.iter().filter(|it| it["event"] == kind).count();
-    assert_eq!(
-        [
-            count("planned"),
-            count("receipt"),
-            count("transcript"),
-            count("ended")
-        ],
-        [1, 4, 3, 1]
-    );
-    assert_eq!(
-        lines.last().unwrap()["outcome"],
-        json!({"is": "succeeded", "answer": "Done."})
-    );
+    assert_eq!([count("planned"), count("receipt"), count("transcript"), count("ended")], [1, 4, 3, 1]);
+    assert_eq!(lines.last().unwrap()["outcome"], json!({"is": "succeeded", "answer": "Done."}));
     let head = played.chain.head().clone();
-    world
-        .kubectl
-        .run(&["delete", "agentrun", "nightly"])
-        .unwrap();
+    world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
 
-    let mut run = world.piped(&[
-        "run",
-        "files.yaml",
-        "--cluster",
-        "-o",
-        "json",
-        "-n",
-        world.namespace.name(),
-    ]);
+    let mut run = world.piped(&["run", "files.yaml", "--cluster", "-o", "json", "-n", world.namespace.name()]);
     let mut second = world.created("nightly");
     play(&world, &mut second);
     assert_eq!(run.ended(), 0, "{}", world.read("stderr"));
     let object: Value = serde_json::from_str(&world.read("stdout")).unwrap();
     assert_ne!(second.chain.head(), &head);
-    assert_eq!(
-        object["receipts"],
-        json!({"count": 4, "head": second.chain.head()})
-    );
+    assert_eq!(object["receipts"], json!({"count": 4, "head": second.chain.head()}));
     assert_eq!(object["plan"], json!(second.plan));
-    assert_eq!(
-        (&object["answer"], &object["exitCode"]),
-        (&json!("Done."), &json!(0))
-    );
-    assert_eq!(
-        (&object["directory"], &object["leftovers"]),
-        (&json!(null), &json!([]))
-    );
+    assert_eq!((&object["answer"], &object["exitCode"]), (&json!("Done."), &json!(0)));
+    assert_eq!((&object["directory"], &object["leftovers"]), (&json!(null), &json!([])));
 }
 
 #[test]
@@ -177,11 +118,7 @@ fn each_end_has_its_exit_code() {
             1,
             "refused after 0 ms: the cluster has no agent-sandbox",
         ),
-        (
-            json!({"phase": "Failed", "error": "the run's time is up"}),
-            5,
-            "timed out after 0 ms: its time was up",
-        ),
+        (json!({"phase": "Failed", "error": "the run's time is up"}), 5, "timed out after 0 ms: its time was up"),
         (
             json!({"phase": "Failed", "error": "an image cannot be pulled: \u{1b}[2Jx", "failedContainers":
                 [{"name": "agent", "reason": "ErrImagePull", "logTail": "last\u{9b}words"}]}),
@@ -191,23 +128,13 @@ fn each_end_has_its_exit_code() {
     ];
     for (status, code, said) in ends {
         let detached = world.says(&["run", "files.yaml", "--cluster", "--detach"]);
-        assert_eq!(
-            (detached.status.code(), stdout(&detached)),
-            (Some(0), "nightly\n")
-        );
+        assert_eq!((detached.status.code(), stdout(&detached)), (Some(0), "nightly\n"));
         // Followed by somebody who comes later: the same watch.
         let played = world.created("nightly");
         played.end(status.clone());
         let logs = world.says(&["logs", "-f", "nightly", "--cluster"]);
-        assert!(
-            stderr(&logs).contains("the run is over: "),
-            "{}",
-            crate::shown(&logs)
-        );
-        world
-            .kubectl
-            .run(&["delete", "agentrun", "nightly"])
-            .unwrap();
+        assert!(stderr(&logs).contains("the run is over: "), "{}", crate::shown(&logs));
+        world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
 
         let mut run = world.piped(&["run", "files.yaml", "--cluster"]);
         let played = world.created("nightly");
@@ -216,10 +143,7 @@ fn each_end_has_its_exit_code() {
         let text = world.read("stderr");
         assert!(text.contains(said), "{said:?} is not in {text}");
         assert_eq!(world.read("stdout"), "");
-        world
-            .kubectl
-            .run(&["delete", "agentrun", "nightly"])
-            .unwrap();
+        world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
     }
 }
 
@@ -252,10 +176,7 @@ fn a_person_is_asked_at_the_terminal_and_heard() {
     terminal.wait_for("[a]llow the identical action for the rest of this run");
     terminal.type_in("a\n").unwrap();
     let status = played.decided("q2");
-    assert_eq!(
-        (&status["decision"], &status["scope"]),
-        (&json!("approved"), &json!("run"))
-    );
+    assert_eq!((&status["decision"], &status["scope"]), (&json!("approved"), &json!("run")));
     // Answered from elsewhere.
     played.ask("q3", &digest('3'), "shell: echo three");
     terminal.wait_for("│ shell: echo three");
@@ -306,10 +227,7 @@ fn an_interrupt_cancels_and_a_second_one_leaves() {
     played.end(json!({"phase": "Cancelled", "error": "somebody cancelled it"}));
     assert_eq!(run.ended(), 130, "{}", terminal.screen());
     terminal.wait_for("cancelled after ");
-    world
-        .kubectl
-        .run(&["delete", "agentrun", "nightly"])
-        .unwrap();
+    world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
 
     let terminal = Terminal::new(40, 140).unwrap();
     let mut run = world.on(&terminal, &["run", "files.yaml", "--cluster"]);
@@ -336,28 +254,13 @@ fn what_is_in_the_way_of_the_start_is_said() {
     let waits = json!({"phase": "Pending", "conditions":
         [condition("Admitted", "Unknown", "Waiting", "SkillPack `shell` is not there yet")]});
     played.set(waits);
-    let is_said = || {
-        world
-            .read("stderr")
-            .contains("waits  SkillPack `shell` is not there yet")
-    };
+    let is_said = || world.read("stderr").contains("waits  SkillPack `shell` is not there yet");
     assert!(wait_until(PATIENCE, is_said), "{}", world.read("stderr"));
     let shown = world.says(&["show", "nightly", "--cluster"]);
     assert!(stdout(&shown).contains("WHAT IT WAITS FOR\n  SkillPack `shell` is not there yet\n"));
-    assert!(
-        stdout(&shown).contains("state      starting: it goes on\n"),
-        "{}",
-        stdout(&shown)
-    );
+    assert!(stdout(&shown).contains("state      starting: it goes on\n"), "{}", stdout(&shown));
     // Deleted by somebody: over.
-    world
-        .kubectl
-        .run(&["delete", "agentrun", "nightly"])
-        .unwrap();
+    world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
     assert_eq!(run.ended(), 130, "{}", world.read("stderr"));
-    assert!(
-        world
-            .read("stderr")
-            .contains("warning: the run was deleted in the cluster")
-    );
+    assert!(world.read("stderr").contains("warning: the run was deleted in the cluster"));
 }

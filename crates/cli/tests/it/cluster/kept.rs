@@ -8,11 +8,7 @@ use crate::{stderr, stdout};
 /// A run that is over, in two reports.
 fn ended(world: &World) -> Played {
     let mut played = world.planned();
-    played.report(
-        &[json!({"kind": "task", "task": "Look around."})],
-        vec![modelled(0)],
-        "working",
-    );
+    played.report(&[json!({"kind": "task", "task": "Look around."})], vec![modelled(0)], "working");
     let mut receipts = acted(1);
     receipts.push(over());
     let said = json!({"kind": "end", "answer": "Done\u{1b}[2J."});
@@ -34,16 +30,9 @@ fn a_run_that_is_over_is_shown_as_one_of_this_machine() {
     let listed = world.says(&["runs", "--cluster", "-o", "json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(listed[0]["name"], "nightly");
-    assert_eq!(
-        (&listed[0]["state"], &listed[0]["uid"]),
-        (&json!("succeeded"), &json!(played.uid))
-    );
+    assert_eq!((&listed[0]["state"], &listed[0]["uid"]), (&json!("succeeded"), &json!(played.uid)));
     let text = world.says(&["runs", "--cluster"]);
-    assert!(
-        stdout(&text).starts_with("NAME     UID       AGENT   MODEL          STATE      AGE"),
-        "{}",
-        stdout(&text)
-    );
+    assert!(stdout(&text).starts_with("NAME     UID       AGENT   MODEL          STATE      AGE"), "{}", stdout(&text));
 
     let shown = world.shown(&["show", &played.uid[..8], "--cluster"], &played);
     for line in [
@@ -61,14 +50,8 @@ fn a_run_that_is_over_is_shown_as_one_of_this_machine() {
     }
     let object = world.says(&["show", "nightly", "--cluster", "-o", "json"]);
     let object: Value = serde_json::from_slice(&object.stdout).unwrap();
-    assert_eq!(
-        object["outcome"],
-        json!({"is": "succeeded", "answer": "Done\u{1b}[2J."})
-    );
-    assert_eq!(
-        (&object["leftovers"], &object["plan"]),
-        (&json!([]), &json!(played.plan))
-    );
+    assert_eq!(object["outcome"], json!({"is": "succeeded", "answer": "Done\u{1b}[2J."}));
+    assert_eq!((&object["leftovers"], &object["plan"]), (&json!([]), &json!(played.plan)));
 
     let logs = world.shown(&["logs", "nightly", "--cluster"], &played);
     assert_eq!(
@@ -80,20 +63,13 @@ fn a_run_that_is_over_is_shown_as_one_of_this_machine() {
     assert_eq!(followed, logs);
     // The pod is gone: the ends of logs are in the status.
     assert_eq!(
-        world.shown(
-            &["logs", "nightly", "--part", "bridge", "--cluster"],
-            &played
-        ),
+        world.shown(&["logs", "nightly", "--part", "bridge", "--cluster"], &played),
         "exit code: 0\n----- stdout -----\none\ntwo\\u{9b}\n----- stderr -----\n\
          the pod is gone; this is the end of the log, as the run's status keeps it\n"
     );
     let other = world.says(&["logs", "nightly", "--part", "agent", "--cluster"]);
     assert_eq!(other.status.code(), Some(1));
-    assert!(
-        stderr(&other).contains("of part `agent` no log was kept; it was of ipc-bridge"),
-        "{}",
-        stderr(&other)
-    );
+    assert!(stderr(&other).contains("of part `agent` no log was kept; it was of ipc-bridge"), "{}", stderr(&other));
 }
 
 #[test]
@@ -113,12 +89,7 @@ fn receipts_are_verified_to_the_reported_head() {
         format!("exit code: 0\n----- stdout -----\n{whole}----- stderr -----\n")
     );
     let printed = world.says(&["audit", "nightly", "--cluster"]);
-    assert_eq!(
-        (printed.status.code(), stdout(&printed).lines().count()),
-        (Some(0), 4),
-        "{}",
-        crate::shown(&printed)
-    );
+    assert_eq!((printed.status.code(), stdout(&printed).lines().count()), (Some(0), 4), "{}", crate::shown(&printed));
     assert_eq!(world.plain(stderr(&printed), &played), whole);
     let lines = world.says(&["audit", "nightly", "--cluster", "-o", "jsonl"]);
     assert_eq!(stdout(&lines).lines().count(), 4);
@@ -135,10 +106,7 @@ fn receipts_are_verified_to_the_reported_head() {
     );
     // Another in its place, as somebody would have to make it: the chain does not hold.
     let mut forged = second;
-    let line = forged["spec"]["lines"][1]
-        .as_str()
-        .unwrap()
-        .replace("\"code\":0", "\"code\":1");
+    let line = forged["spec"]["lines"][1].as_str().unwrap().replace("\"code\":0", "\"code\":1");
     forged["spec"]["lines"][1] = json!(line);
     forged["metadata"] = played.metadata(&last);
     world.kubectl.create(&forged).unwrap();

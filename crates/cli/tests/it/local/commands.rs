@@ -39,57 +39,32 @@ fn floods_trees_and_daemons_end_with_their_command() {
         let mut scenario = Scenario::commands(&["probe"], &[]);
         scenario.turns = commands.iter().map(|it| call(PACK, it)).collect();
         // Those that stay are ended by their time.
-        for stays in [
-            "ignore-term 600",
-            "fork-tree 5 600 stay",
-            "spin 600",
-            "fork-bomb 2000 600",
-            "stop 600",
-        ] {
+        for stays in ["ignore-term 600", "fork-tree 5 600 stay", "spin 600", "fork-bomb 2000 600", "stop 600"] {
             let command = format!("probe do --marker {marker} {stays}");
             scenario.turns.push(json!({"call": [{"tool": "execute_command", "arguments": {"command": command, "target": PACK, "timeout": 1}}]}));
         }
-        scenario
-            .turns
-            .push(call(PACK, "probe attempt see-processes"));
+        scenario.turns.push(call(PACK, "probe attempt see-processes"));
         scenario.turns.push(call(PACK, AFTERWARDS));
         let run = home.run(&scenario);
         assert_goes_on(&run);
         assert_eq!(with_marker(&marker), Vec::<i32>::new());
         let results = run.results();
-        assert!(
-            results[0].contains("the command wrote more than"),
-            "{}",
-            results[0]
-        );
+        assert!(results[0].contains("the command wrote more than"), "{}", results[0]);
         for result in &results[commands.len()..commands.len() + 5] {
-            assert!(
-                result.contains("timed out") || result.contains("exit code"),
-                "{result}"
-            );
+            assert!(result.contains("timed out") || result.contains("exit code"), "{result}");
         }
         // Our own five, and nobody who was left by an earlier command.
         let seen = &results[results.len() - 2];
-        assert!(
-            seen.contains("[1, 2, 3, 4, 5]") || seen.contains("5 processes"),
-            "{seen}"
-        );
+        assert!(seen.contains("[1, 2, 3, 4, 5]") || seen.contains("5 processes"), "{seen}");
     });
 }
 
 #[test]
 fn scratch_space_and_processes_are_bounded() {
     as_everybody_with_probe(|home| {
-        let attempts = [
-            "fill-directory=/tmp:1G",
-            "fill-shared-memory=1G",
-            "make-processes=600",
-            "open-files=100000",
-        ];
-        let commands: Vec<String> = (attempts.iter())
-            .map(|it| format!("probe attempt {it}"))
-            .chain([AFTERWARDS.to_owned()])
-            .collect();
+        let attempts = ["fill-directory=/tmp:1G", "fill-shared-memory=1G", "make-processes=600", "open-files=100000"];
+        let commands: Vec<String> =
+            (attempts.iter()).map(|it| format!("probe attempt {it}")).chain([AFTERWARDS.to_owned()]).collect();
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let run = home.run(&Scenario::commands(&["probe"], &commands));
         assert_goes_on(&run);
@@ -155,18 +130,13 @@ fn hostile_arguments_are_refused_and_the_run_goes_on() {
         let turn = |arguments: &Value| json!({"call": [{"tool": "execute_command", "arguments": arguments}]});
         let mut scenario = Scenario::commands(&[], &[]);
         scenario.turns = hostile.iter().map(turn).collect();
-        scenario.turns.push(
-            json!({"call": [{"tool": "execute_command", "arguments": "{\"command\": \"echo ran"}]}),
-        );
+        scenario.turns.push(json!({"call": [{"tool": "execute_command", "arguments": "{\"command\": \"echo ran"}]}));
         scenario.turns.push(call(PACK, AFTERWARDS));
         let run = home.run(&scenario);
         assert_goes_on(&run);
         for (arguments, result) in hostile.iter().zip(run.results()) {
             // A variable nobody asked for may be left out; nothing of the rest may have run.
-            assert!(
-                result != "ran" || arguments.get("env").is_some(),
-                "{arguments}: {result}"
-            );
+            assert!(result != "ran" || arguments.get("env").is_some(), "{arguments}: {result}");
         }
     });
 }
@@ -183,7 +153,8 @@ fn secrets_of_one_skill_are_seen_by_no_other() {
         let programs = ["cat", "grep", "tr", "env", "ls"];
         let mut owner = pack(&programs);
         owner["sidecar"]["secretRef"] = json!("of-owner");
-        owner["sidecar"]["env"] = json!([{"name": "OWN_KEY", "valueFrom": {"secretKeyRef": {"name": "of-owner", "key": "key"}}}]);
+        owner["sidecar"]["env"] =
+            json!([{"name": "OWN_KEY", "valueFrom": {"secretKeyRef": {"name": "of-owner", "key": "key"}}}]);
         let scenario = Scenario {
             turns: vec![
                 call("owner", "cat /secrets/of-owner/key; echo; sleep 0"),
@@ -194,10 +165,7 @@ fn secrets_of_one_skill_are_seen_by_no_other() {
                 ]}),
                 call(PACK, AFTERWARDS),
             ],
-            packs: vec![
-                (PACK.to_owned(), pack(&programs)),
-                ("owner".to_owned(), owner),
-            ],
+            packs: vec![(PACK.to_owned(), pack(&programs)), ("owner".to_owned(), owner)],
             others: vec![
                 json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "of-owner"}, "stringData": {"key": "hidden-key-of-owner"}}),
             ],
@@ -228,11 +196,7 @@ fn the_models_key_is_seen_by_nobody() {
         let server = Settings::new().key(KEY).start().unwrap();
         let command = json!({"command": SEARCH, "target": PACK});
         server.push(Answer::text("I search.").tool(ToolCall::new("execute_command", &command)));
-        for path in [
-            "/proc/self/environ",
-            "/proc/1/environ",
-            "/run/sympozium/plan.json",
-        ] {
+        for path in ["/proc/self/environ", "/proc/1/environ", "/run/sympozium/plan.json"] {
             server.push(Answer::text("").tool(ToolCall::new("read_file", &json!({"path": path}))));
         }
         server.set_default(Reply::text("It is done."));
@@ -251,10 +215,7 @@ fn the_models_key_is_seen_by_nobody() {
         let results = run.results();
         assert_eq!(results.len(), 4, "{results:#?}");
         assert_eq!(results[0], "searched");
-        assert_eq!(
-            mentioning(&home.at("state"), "hidden-key-of-model"),
-            Vec::<String>::new()
-        );
+        assert_eq!(mentioning(&home.at("state"), "hidden-key-of-model"), Vec::<String>::new());
         let said = [run.output.stdout.as_slice(), &run.output.stderr].concat();
         assert!(!String::from_utf8_lossy(&said).contains("hidden-key"));
     });

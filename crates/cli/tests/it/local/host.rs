@@ -77,10 +77,7 @@ const OURS: std::ops::RangeInclusive<u32> = 1..=5;
 #[test]
 fn the_machine_is_out_of_reach() {
     as_everybody_with_probe(|home| {
-        let programs = [
-            home.at("bin/probe"),
-            PathBuf::from(env!("CARGO_BIN_EXE_sympozium")),
-        ];
+        let programs = [home.at("bin/probe"), PathBuf::from(env!("CARGO_BIN_EXE_sympozium"))];
         let before = programs.clone().map(|it| stamp(&it));
         let kernel = ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname"];
         let settings = kernel.map(|it| fs::read_to_string(it).unwrap());
@@ -104,14 +101,11 @@ fn stamp(path: &Path) -> (u64, u64, std::time::SystemTime) {
 #[test]
 fn our_own_processes_are_closed_to_commands() {
     as_everybody_with_probe(|home| {
-        let attempts: Vec<String> = OURS
-            .flat_map(|pid| TO_OTHERS.map(|name| format!("{name}={pid}")))
-            .collect();
+        let attempts: Vec<String> = OURS.flat_map(|pid| TO_OTHERS.map(|name| format!("{name}={pid}"))).collect();
         let attempts: Vec<&str> = attempts.iter().map(String::as_str).collect();
         // The results of one command are bounded.
-        let commands: Vec<String> = (attempts.chunks(TO_OTHERS.len()))
-            .map(|part| format!("probe attempt {}", part.join(" ")))
-            .collect();
+        let commands: Vec<String> =
+            (attempts.chunks(TO_OTHERS.len())).map(|part| format!("probe attempt {}", part.join(" "))).collect();
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let run = home.run(&Scenario::commands(&["probe"], &commands));
         run.assert_well();
@@ -144,10 +138,7 @@ impl Services {
         }
         // Where the machine's own are; only root may put some there.
         for place in ["/tmp", "/run", "/dev/shm"] {
-            if let Ok(directory) = tempfile::Builder::new()
-                .prefix(home.name())
-                .tempdir_in(place)
-            {
+            if let Ok(directory) = tempfile::Builder::new().prefix(home.name()).tempdir_in(place) {
                 services.bind(directory.path().join("service.sock"));
                 services._directories.push(directory);
             }
@@ -155,16 +146,12 @@ impl Services {
         for name in ["X11-unix-X7", "dbus"] {
             let name = format!("{}-{name}", home.name());
             let address = SocketAddr::from_abstract_name(&name).unwrap();
-            services
-                .streams
-                .push(UnixListener::bind_addr(&address).unwrap());
+            services.streams.push(UnixListener::bind_addr(&address).unwrap());
             services.abstracts.push(name);
         }
         let name = format!("{}-notify", home.name());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
-        services
-            .datagrams
-            .push(UnixDatagram::bind_addr(&address).unwrap());
+        services.datagrams.push(UnixDatagram::bind_addr(&address).unwrap());
         services.abstracts.push(name);
         services
     }
@@ -204,21 +191,12 @@ fn services_of_the_machine_and_its_users_are_out_of_reach() {
                 listener.accept().unwrap();
             }
         }
-        let mut attempts = [
-            "connect-docker",
-            "connect-dbus",
-            "connect-ssh-agent",
-            "connect-x11",
-            "connect-wayland",
-        ]
-        .map(str::to_owned)
-        .to_vec();
+        let mut attempts = ["connect-docker", "connect-dbus", "connect-ssh-agent", "connect-x11", "connect-wayland"]
+            .map(str::to_owned)
+            .to_vec();
         for path in &services.paths {
             attempts.push(format!("connect-socket-file={}", path.display()));
-            attempts.push(format!(
-                "connect-socket-file=/proc/1/root{}",
-                path.display()
-            ));
+            attempts.push(format!("connect-socket-file=/proc/1/root{}", path.display()));
         }
         for name in &services.abstracts {
             attempts.push(format!("abstract-connect={name}"));
@@ -226,34 +204,21 @@ fn services_of_the_machine_and_its_users_are_out_of_reach() {
         }
         let attempts: Vec<&str> = attempts.iter().map(String::as_str).collect();
         let mut scenario = Scenario::attempts(&attempts);
-        scenario
-            .turns
-            .push(super::call(super::PACK, "probe do print env"));
+        scenario.turns.push(super::call(super::PACK, "probe do print env"));
         let file = home.manifests(&scenario);
         let at = |name: &str| home.at(name).display().to_string();
         let variables = [
             ("SSH_AUTH_SOCK", at("agent.sock")),
             ("DOCKER_HOST", format!("unix://{}", at("docker.sock"))),
-            (
-                "DBUS_SESSION_BUS_ADDRESS",
-                format!("unix:path={}", at("bus")),
-            ),
+            ("DBUS_SESSION_BUS_ADDRESS", format!("unix:path={}", at("bus"))),
             ("WAYLAND_DISPLAY", at("wayland-0")),
             ("DISPLAY", ":7".to_owned()),
             ("XDG_RUNTIME_DIR", home.path().display().to_string()),
             ("AWS_SECRET_ACCESS_KEY", "of-the-user".to_owned()),
             ("LD_PRELOAD_OF_USER", "of-the-user".to_owned()),
         ];
-        let output = home
-            .sympozium(&["run", &file])
-            .envs(variables.clone())
-            .output()
-            .unwrap();
-        let run = super::Ended {
-            home,
-            output,
-            directory: home.directory_of(&scenario.name),
-        };
+        let output = home.sympozium(&["run", &file]).envs(variables.clone()).output().unwrap();
+        let run = super::Ended { home, output, directory: home.directory_of(&scenario.name) };
         run.assert_well();
         run.findings(0).assert_refused(attempts);
         services.assert_alone();

@@ -130,9 +130,7 @@ fn whoever_is_killed_the_run_ends_and_nothing_is_left() {
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some(case) =
-                    cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
-                {
+                while let Some(case) = cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
                     killed(*case);
                 }
             });
@@ -157,15 +155,11 @@ fn killed(case: Case) {
         all.retain(|(_, kind)| *kind == case.kind);
         all
     };
-    eventually("the victim was seen", || {
-        !victims().is_empty() || over(&mut child).is_some()
-    });
+    eventually("the victim was seen", || !victims().is_empty() || over(&mut child).is_some());
     std::thread::sleep(Duration::from_micros(case.microseconds));
     let before = processes_of(program);
     let victims = victims();
-    let victim = victims
-        .get(usize::try_from(case.which).unwrap() % victims.len().max(1))
-        .map(|(pid, _)| *pid);
+    let victim = victims.get(usize::try_from(case.which).unwrap() % victims.len().max(1)).map(|(pid, _)| *pid);
     if let Some(victim) = victim {
         let _ = kill_process(Pid::from_raw(victim).unwrap(), Signal::KILL);
     }
@@ -196,11 +190,7 @@ fn killed(case: Case) {
         (Kind::Keeper | Kind::Worker, Some(1)) => &[&["refused"]],
         _ => &[],
     };
-    assert!(
-        truth.contains(&states.as_slice()),
-        "{case:?}: code {code:?}, {states:?}: {}",
-        said()
-    );
+    assert!(truth.contains(&states.as_slice()), "{case:?}: code {code:?}, {states:?}: {}", said());
     assert_eq!(leftovers::of(&home), Vec::<String>::new(), "{case:?}");
 }
 

@@ -32,9 +32,7 @@ pub fn processes(home: &Home) -> Vec<String> {
         let Some(pid) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
             continue;
         };
-        let names = |file: &&str| {
-            fs::read(process.join(file)).is_ok_and(|text| mentions(&text, home.name()))
-        };
+        let names = |file: &&str| fs::read(process.join(file)).is_ok_and(|text| mentions(&text, home.name()));
         let leads = |link: &&str| {
             let target = fs::read_link(process.join(link)).ok();
             target.is_some_and(|it| mentions(it.as_os_str().as_encoded_bytes(), home.name()))
@@ -44,14 +42,8 @@ pub fn processes(home: &Home) -> Vec<String> {
         if fs::read_link(process.join("ns/mnt")).ok() != own {
             texts.push("mountinfo");
         }
-        let by = texts
-            .iter()
-            .find(|it| names(it))
-            .or(LINKS.iter().find(|it| leads(it)))
-            .copied();
-        let is_users = home
-            .user()
-            .is_some_and(|user| fs::metadata(&process).is_ok_and(|found| found.uid() == user));
+        let by = texts.iter().find(|it| names(it)).or(LINKS.iter().find(|it| leads(it))).copied();
+        let is_users = home.user().is_some_and(|user| fs::metadata(&process).is_ok_and(|found| found.uid() == user));
         let by = by.or(is_users.then_some("its user"));
         if let Some(by) = by.filter(|_| sympozium_testkit::processes::is_alive(pid)) {
             let line = fs::read(process.join("cmdline")).unwrap_or_default();

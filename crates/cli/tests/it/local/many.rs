@@ -39,9 +39,7 @@ fn runs_at_the_same_time_do_not_see_each_other() {
         for scenario in &scenarios {
             children.push(home.start(scenario));
             let workspace = || home.directory_of(&scenario.name).join("workspace");
-            eventually("a run has written its secret", || {
-                workspace().join("mine").exists()
-            });
+            eventually("a run has written its secret", || workspace().join("mine").exists());
             memory.push(children.iter().map(proportional).sum::<u64>());
         }
         let half = memory[count / 2 - 1] as f64;
@@ -60,9 +58,7 @@ fn runs_at_the_same_time_do_not_see_each_other() {
             };
             assert_eq!(run.results(), ["looked"], "run {number}");
         }
-        let states: Vec<String> = (home.runs().iter())
-            .map(|it| it["state"].as_str().unwrap().to_owned())
-            .collect();
+        let states: Vec<String> = (home.runs().iter()).map(|it| it["state"].as_str().unwrap().to_owned()).collect();
         assert_eq!(states, vec!["succeeded"; count]);
         assert_eq!(leftovers::of(&home), Vec::<String>::new());
         // Twice as many need twice as much, give or take what all of them share.

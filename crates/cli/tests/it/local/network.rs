@@ -33,9 +33,7 @@ impl Server {
                 let Ok(mut stream) = stream else { continue };
                 let _ = stream.read(&mut [0; MOST]);
                 let length = HELLO.len();
-                let answer = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{HELLO}"
-                );
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{HELLO}");
                 let _ = stream.write_all(answer.as_bytes());
             }
         });
@@ -99,10 +97,7 @@ fn commands_have_no_network() {
         let attempts: Vec<&str> = attempts.iter().map(String::as_str).collect();
         let mut scenario = Scenario::attempts(&attempts);
         let to_us = datagrams.local_addr().unwrap();
-        let more = [
-            format!("probe attempt udp-send={to_us}"),
-            "cat /proc/net/dev".to_owned(),
-        ];
+        let more = [format!("probe attempt udp-send={to_us}"), "cat /proc/net/dev".to_owned()];
         scenario.turns.extend(more.iter().map(|it| call(PACK, it)));
         scenario.packs = vec![(PACK.to_owned(), pack(&["probe", "cat"]))];
         let run = home.run(&scenario);
@@ -110,9 +105,8 @@ fn commands_have_no_network() {
         run.findings(0).assert_refused(attempts);
         // Two lines of headings, then an interface each.
         let listing = run.results()[2].clone();
-        let interfaces: Vec<&str> = (listing.lines().skip(2))
-            .filter_map(|line| Some(line.split_once(':')?.0.trim()))
-            .collect();
+        let interfaces: Vec<&str> =
+            (listing.lines().skip(2)).filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
         assert_eq!(interfaces, ["lo"], "{listing}");
         assert_eq!(server.came(), 0);
         datagrams.set_nonblocking(true).unwrap();
@@ -139,8 +133,7 @@ fn pages_of_this_machine_are_not_fetched() {
             "http://metadata.google.internal/".to_owned(),
             "file:///etc/passwd".to_owned(),
         ];
-        let fetch =
-            |url: &String| json!({"call": [{"tool": "fetch_url", "arguments": {"url": url}}]});
+        let fetch = |url: &String| json!({"call": [{"tool": "fetch_url", "arguments": {"url": url}}]});
         let scenario = Scenario {
             turns: addresses.iter().map(fetch).collect(),
             packs: Vec::new(),
@@ -190,10 +183,7 @@ fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
         };
         turns.push(call(PACK, &tunnel(&listed)));
         turns.push(call(PACK, &tunnel(&unlisted)));
-        let direct = format!(
-            "curl -sS -m 20 --noproxy '*' '{}'; echo \" code $?\"",
-            at(&listed)
-        );
+        let direct = format!("curl -sS -m 20 --noproxy '*' '{}'; echo \" code $?\"", at(&listed));
         turns.push(call(PACK, &direct));
         // A pack without a host has neither proxy nor credential; a foreign credential leads it nowhere.
         let hand = "echo $http_proxy > /workspace/credential";
@@ -206,14 +196,8 @@ fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
         let scenario = Scenario {
             turns,
             packs: vec![
-                (
-                    PACK.to_owned(),
-                    reaching(&["curl", "cat"], &egress(&listed)),
-                ),
-                (
-                    "another".to_owned(),
-                    reaching(&["curl"], &egress(&of_another)),
-                ),
+                (PACK.to_owned(), reaching(&["curl", "cat"], &egress(&listed))),
+                ("another".to_owned(), reaching(&["curl"], &egress(&of_another))),
                 ("closed".to_owned(), pack(&["curl", "cat"])),
             ],
             others: vec![policy(&allowed)],
@@ -256,24 +240,17 @@ fn programs_that_know_no_proxy_are_led_to_the_gateway() {
                     PACK,
                     "probe attempt tcp-connect=127.1.0.1:5432 tcp-connect=127.1.0.1:5433 tcp-connect=127.1.0.2:5432",
                 ),
-                call(
-                    PACK,
-                    "curl -sS -m 20 --noproxy '*' http://db.nowhere.invalid:5432/; echo \" code $?\"",
-                ),
+                call(PACK, "curl -sS -m 20 --noproxy '*' http://db.nowhere.invalid:5432/; echo \" code $?\""),
             ],
-            packs: vec![(
-                PACK.to_owned(),
-                reaching(&["probe", "cat", "curl"], &egress),
-            )],
+            packs: vec![(PACK.to_owned(), reaching(&["probe", "cat", "curl"], &egress))],
             others: vec![policy(&egress)],
             ..Scenario::commands(&[], &[])
         };
         let run = home.run(&scenario);
         run.assert_well();
         let results = run.results();
-        let mapped = (results[0].lines()).any(|line| {
-            line.split_ascii_whitespace().collect::<Vec<_>>() == ["127.1.0.1", "db.nowhere.invalid"]
-        });
+        let mapped = (results[0].lines())
+            .any(|line| line.split_ascii_whitespace().collect::<Vec<_>>() == ["127.1.0.1", "db.nowhere.invalid"]);
         assert!(mapped, "{}", results[0]);
         let findings = run.findings(1);
         findings.assert_possible(["tcp-connect=127.1.0.1:5432"]);

@@ -61,9 +61,7 @@ fn start_waiting(home: &Home) -> Child {
         .stderr(fs::File::create(home.at("stderr")).unwrap())
         .spawn()
         .unwrap();
-    eventually("the run is there", || {
-        home.directory_of("waiting").join("workspace").is_dir()
-    });
+    eventually("the run is there", || home.directory_of("waiting").join("workspace").is_dir());
     child
 }
 
@@ -138,16 +136,11 @@ spec: {toolGating: {defaultAction: deny}}
             runs.any(|it| it.join("workspace/ran").exists())
         };
         for (directory, mode) in [("config", 0o775), ("data", 0o777)] {
-            let open =
-                |mode| fs::set_permissions(home.at(directory), fs::Permissions::from_mode(mode));
+            let open = |mode| fs::set_permissions(home.at(directory), fs::Permissions::from_mode(mode));
             open(mode).unwrap();
             let run = home.run(&scenario);
             assert_eq!(run.output.status.code(), Some(1), "{}", said(&run.output));
-            assert!(
-                said(&run.output).contains("others may write to it"),
-                "{}",
-                said(&run.output)
-            );
+            assert!(said(&run.output).contains("others may write to it"), "{}", said(&run.output));
             open(0o700).unwrap();
         }
         assert!(!ran());
@@ -169,10 +162,7 @@ fn a_run_that_is_named_as_another_ones_uid_is_not_taken_for_it() {
         scenario.name = uid.clone();
         home.run(&scenario).assert_well();
         assert_eq!(home.runs().len(), 2);
-        let shown = home
-            .sympozium(&["show", &uid, "-o", "json"])
-            .output()
-            .unwrap();
+        let shown = home.sympozium(&["show", &uid, "-o", "json"]).output().unwrap();
         let told: Value = serde_json::from_slice(&shown.stdout).unwrap();
         assert_eq!(told["uid"], uid.as_str(), "{told}");
     });
@@ -200,12 +190,7 @@ fn the_demo_can_be_ended() {
         let held = home.at("held");
         fs::write(&held, "#!/bin/sh\nexec sleep 600\n").unwrap();
         home.install(&held, "grep");
-        let mut child = home
-            .sympozium(&["demo"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = home.sympozium(&["demo"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let parts = || home.directory_of("demo").join("live").exists();
         eventually("it works", parts);
         signal(&child, Signal::INT);

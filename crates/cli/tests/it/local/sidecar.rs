@@ -24,10 +24,7 @@ const ATTACKS: [(&str, &str); 12] = [
     ("a link to a device", "ln -s /dev/zero $result"),
     ("a pipe", "mkfifo $result"),
     ("a directory", "mkdir $result"),
-    (
-        "a giant",
-        "truncate -s 1073741824 /ipc/tools/x; mv /ipc/tools/x $result",
-    ),
+    ("a giant", "truncate -s 1073741824 /ipc/tools/x; mv /ipc/tools/x $result"),
     ("half a result", "printf '{\"id\":\"' > $result"),
     ("no JSON", "head -c 100000 /dev/urandom > $result"),
     (
@@ -55,9 +52,7 @@ fn image(home: &Home) -> Option<()> {
     fs::create_dir_all(&bin).unwrap();
     fs::copy(busybox, bin.join("busybox")).unwrap();
     fs::set_permissions(bin.join("busybox"), fs::Permissions::from_mode(0o755)).unwrap();
-    for program in [
-        "sh", "ln", "mkfifo", "mkdir", "truncate", "head", "rm", "mv", "sleep", "cat", "ls",
-    ] {
+    for program in ["sh", "ln", "mkfifo", "mkdir", "truncate", "head", "rm", "mv", "sleep", "cat", "ls"] {
         symlink("busybox", bin.join(program)).unwrap();
     }
     // Root's sandboxes are other users', who must get there.
@@ -88,18 +83,12 @@ fn a_hostile_sidecar_hurts_its_own_calls_alone() {
         if image(home).is_none() {
             sympozium_testkit::skip!("no static busybox");
         }
-        for (number, (name, script)) in cases::sample(ATTACKS.to_vec(), SAMPLE)
-            .into_iter()
-            .enumerate()
-        {
+        for (number, (name, script)) in cases::sample(ATTACKS.to_vec(), SAMPLE).into_iter().enumerate() {
             let mut turn = call(HOSTILE, "echo pong");
             turn["call"][0]["arguments"]["timeout"] = json!(1);
             let mut scenario = Scenario {
                 turns: vec![turn.clone(), call(PACK, "echo it goes on"), turn],
-                packs: vec![
-                    (PACK.to_owned(), pack(&[])),
-                    (HOSTILE.to_owned(), hostile(script)),
-                ],
+                packs: vec![(PACK.to_owned(), pack(&[])), (HOSTILE.to_owned(), hostile(script))],
                 ..Scenario::commands(&[], &[])
             };
             scenario.turns.push(call(PACK, "echo to its end"));
@@ -113,15 +102,9 @@ fn a_hostile_sidecar_hurts_its_own_calls_alone() {
                 String::from_utf8_lossy(&run.output.stderr)
             );
             run.assert_well();
-            assert_eq!(
-                (results[1].as_str(), results[3].as_str()),
-                ("it goes on", "to its end"),
-                "{name}"
-            );
+            assert_eq!((results[1].as_str(), results[3].as_str()), ("it goes on", "to its end"), "{name}");
             for result in [&results[0], &results[2]] {
-                let is_told = ["pong", "forged", "PATH=", "HOME="]
-                    .iter()
-                    .any(|it| result.contains(it));
+                let is_told = ["pong", "forged", "PATH=", "HOME="].iter().any(|it| result.contains(it));
                 assert!(!is_told && !result.is_empty(), "{name}: {result}");
             }
         }
@@ -138,14 +121,7 @@ fn commands_do_not_see_the_volume_of_their_executor() {
                 attempts.push(format!("write-file=/proc/{process}/{place}"));
             }
         }
-        for path in [
-            "/ipc",
-            "/ipc/",
-            "/ipc/tools",
-            "/ipc/done",
-            "/workspace/../ipc",
-            "//ipc//tools",
-        ] {
+        for path in ["/ipc", "/ipc/", "/ipc/tools", "/ipc/done", "/workspace/../ipc", "//ipc//tools"] {
             attempts.push(format!("list-directory={path}"));
             attempts.push(format!("write-file={path}"));
             attempts.push(format!("read-file={path}"));
@@ -154,17 +130,9 @@ fn commands_do_not_see_the_volume_of_their_executor() {
         let attempts: Vec<&str> = attempts.iter().map(String::as_str).collect();
         let command = format!("probe attempt {} > /workspace/found", attempts.join(" "));
         // To stand in a directory is not to see it.
-        let inside = [
-            "list-directory=.",
-            "write-file=.",
-            "write-file=done",
-            "list-directory=tools",
-            "write-file=tools",
-        ];
-        let command_inside = format!(
-            "probe attempt {} > /workspace/found-inside",
-            inside.join(" ")
-        );
+        let inside =
+            ["list-directory=.", "write-file=.", "write-file=done", "list-directory=tools", "write-file=tools"];
+        let command_inside = format!("probe attempt {} > /workspace/found-inside", inside.join(" "));
         let mut scenario = Scenario::commands(&["probe"], &[&command, &command_inside]);
         scenario.turns[1]["call"][0]["arguments"]["workdir"] = json!("/ipc");
         let run = home.run(&scenario);
@@ -184,15 +152,8 @@ fn a_command_that_closes_its_volume_closes_its_own_skill_alone() {
     as_everybody(|home| {
         let close = "chmod 000 /ipc/tools /ipc";
         let scenario = Scenario {
-            turns: vec![
-                call(HOSTILE, close),
-                call(HOSTILE, "echo asked"),
-                call(PACK, "echo it goes on"),
-            ],
-            packs: vec![
-                (PACK.to_owned(), pack(&[])),
-                (HOSTILE.to_owned(), pack(&["chmod"])),
-            ],
+            turns: vec![call(HOSTILE, close), call(HOSTILE, "echo asked"), call(PACK, "echo it goes on")],
+            packs: vec![(PACK.to_owned(), pack(&[])), (HOSTILE.to_owned(), pack(&["chmod"]))],
             ..Scenario::commands(&[], &[])
         };
         let run = home.run(&scenario);

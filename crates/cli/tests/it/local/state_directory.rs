@@ -23,15 +23,9 @@ fn other(home: &Home) -> Ended<'_> {
 }
 
 /// Starts a run that waits, tells it what to do once its directory is known, and waits for its end.
-fn run_with_order<'h>(
-    home: &'h Home,
-    scenario: &Scenario,
-    order: impl FnOnce(&Path) -> String,
-) -> Ended<'h> {
+fn run_with_order<'h>(home: &'h Home, scenario: &Scenario, order: impl FnOnce(&Path) -> String) -> Ended<'h> {
     let child = home.start(scenario);
-    eventually("the run has its workspace", || {
-        home.directory_of(&scenario.name).join("workspace").exists()
-    });
+    eventually("the run has its workspace", || home.directory_of(&scenario.name).join("workspace").exists());
     let directory = home.directory_of(&scenario.name);
     let order = order(&directory);
     let waiting = directory.join("workspace/.go");
@@ -41,11 +35,7 @@ fn run_with_order<'h>(
     fs::rename(&waiting, directory.join("workspace/go")).unwrap();
     let mut output = child.wait_with_output().unwrap();
     output.stderr = fs::read(home.at("stderr")).unwrap();
-    Ended {
-        home,
-        output,
-        directory,
-    }
+    Ended { home, output, directory }
 }
 
 /// Every way to write the path of something in this directory.
@@ -83,12 +73,7 @@ fn commands_do_not_see_where_runs_are_kept() {
             ] {
                 for directory in [own, &other.directory] {
                     let file = directory.join(name).display().to_string();
-                    for attempt in [
-                        "read-file",
-                        "write-file",
-                        "hard-link",
-                        "follow-planted-link",
-                    ] {
+                    for attempt in ["read-file", "write-file", "hard-link", "follow-planted-link"] {
                         attempts.push(format!("{attempt}={file}"));
                     }
                 }
@@ -113,8 +98,7 @@ fn file_tools_do_not_see_where_runs_are_kept() {
         let secret = other.directory.join("workspace/secret");
         let read = |path: &str| json!({"tool": "read_file", "arguments": {"path": path}});
         let list = |path: &str| json!({"tool": "list_directory", "arguments": {"path": path}});
-        let write =
-            |path: &str| json!({"tool": "write_file", "arguments": {"path": path, "content": "x"}});
+        let write = |path: &str| json!({"tool": "write_file", "arguments": {"path": path, "content": "x"}});
         let mut calls = Vec::new();
         for way in ways(&secret) {
             calls.push(read(&way));
@@ -206,10 +190,7 @@ fn changed_receipts_are_found() {
             ("without a line", joined(&without)),
             ("reordered", joined(&reordered)),
             ("with a line twice", joined(&doubled)),
-            (
-                "with another command",
-                text.replacen("allowed", "refused", 1),
-            ),
+            ("with another command", text.replacen("allowed", "refused", 1)),
             ("with a byte more", text.replacen("\":", "\": ", 1)),
         ];
         let uid = run.record()["uid"].as_str().unwrap().to_owned();

@@ -63,11 +63,7 @@ fn other_programs_end_it_as_a_person_does() {
     let world = World::new(SLEEPING);
     let (mut run, stdout, stderr) = world.piped(&[]);
     let text = || std::fs::read_to_string(&stderr).unwrap();
-    assert!(
-        wait_until(PATIENCE, || text().contains("I wait.")),
-        "{}",
-        text()
-    );
+    assert!(wait_until(PATIENCE, || text().contains("I wait.")), "{}", text());
     run.signal(Signal::TERM);
     assert_eq!(run.ended(), 130);
     assert!(text().contains("ending the run"), "{}", text());

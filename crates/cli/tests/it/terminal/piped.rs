@@ -24,18 +24,9 @@ fn the_answer_alone_is_on_stdout() {
     let told = fs::read_to_string(stderr).unwrap();
     assert!(!told.contains('\u{1b}') && !told.contains('\r'), "{told:?}");
     assert!(told.contains("--approve all says yes\n"), "{told}");
-    assert!(
-        told.contains(" approved by ") && !told.contains("by ada"),
-        "{told}"
-    );
-    assert!(
-        told.contains("  execute_command in shell  true\n"),
-        "{told}"
-    );
-    assert!(
-        told.contains("2 model requests, 90 tokens in, 5 out, 1 tool call\n"),
-        "{told}"
-    );
+    assert!(told.contains(" approved by ") && !told.contains("by ada"), "{told}");
+    assert!(told.contains("  execute_command in shell  true\n"), "{told}");
+    assert!(told.contains("2 model requests, 90 tokens in, 5 out, 1 tool call\n"), "{told}");
 }
 
 #[test]
@@ -63,8 +54,7 @@ fn one_object_says_what_came_of_it() {
     let directory = told["directory"].as_str().unwrap();
     let receipts = fs::read_to_string(format!("{directory}/receipts.jsonl")).unwrap();
     assert_eq!(told["receipts"]["count"], receipts.lines().count());
-    let report: Value =
-        serde_json::from_slice(&fs::read(format!("{directory}/report.json")).unwrap()).unwrap();
+    let report: Value = serde_json::from_slice(&fs::read(format!("{directory}/report.json")).unwrap()).unwrap();
     assert_eq!(told["receipts"]["head"], report["head"]);
     assert!(told["durations"]["totalMs"].as_u64() >= told["durations"]["startingMs"].as_u64());
 }
@@ -75,18 +65,9 @@ fn each_event_is_a_line() {
     let (mut run, stdout, _) = world.piped(&["-o", "jsonl"]);
     assert_eq!(run.ended(), 0);
     let text = fs::read_to_string(stdout).unwrap();
-    let lines: Vec<Value> = text
-        .lines()
-        .map(|it| serde_json::from_str(it).unwrap())
-        .collect();
-    let kinds: Vec<&str> = lines
-        .iter()
-        .map(|it| it["event"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        (kinds.first(), kinds.last()),
-        (Some(&"planned"), Some(&"ended"))
-    );
+    let lines: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let kinds: Vec<&str> = lines.iter().map(|it| it["event"].as_str().unwrap()).collect();
+    assert_eq!((kinds.first(), kinds.last()), (Some(&"planned"), Some(&"ended")));
     for kind in ["isolated", "phase", "receipt", "transcript", "usage"] {
         assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
     }
@@ -101,12 +82,7 @@ fn a_reader_who_has_seen_enough_does_not_end_the_run() {
         world.prepare(&mut program, &["-o", output]);
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let child = program
-            .stdin(Stdio::null())
-            .stdout(writer)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = program.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null()).spawn().unwrap();
         let mut run = Running { child, code: None };
         assert_eq!(run.ended(), 0, "{output}");
         assert_eq!(world.record()["outcome"]["is"], "succeeded", "{output}");

@@ -21,10 +21,7 @@ fn a_person_allows_refuses_and_looks_again() {
     let terminal = Terminal::new(60, 100).unwrap();
     let workspace = world.path("workspace");
     std::fs::create_dir(&workspace).unwrap();
-    let mut run = world.on(
-        &terminal,
-        &["--policy", "asking", "--workspace", "workspace"],
-    );
+    let mut run = world.on(&terminal, &["--policy", "asking", "--workspace", "workspace"]);
     wait_for_prompts(&terminal, 1);
     let shown = "│ shell: echo again >> /workspace/log";
     assert!(terminal.screen().contains(shown), "{}", terminal.screen());
@@ -52,11 +49,7 @@ fn a_person_allows_refuses_and_looks_again() {
     // The model was told why.
     let directory = world.record()["uid"].as_str().unwrap().to_owned();
     let transcript = world.path(&format!("state/runs/{directory}/transcript.jsonl"));
-    assert!(
-        std::fs::read_to_string(transcript)
-            .unwrap()
-            .contains("not that")
-    );
+    assert!(std::fs::read_to_string(transcript).unwrap().contains("not that"));
 }
 
 #[test]
@@ -84,10 +77,7 @@ fn a_question_is_answered_from_another_terminal() {
     wait_for_prompts(&terminal, 1);
     let mut deny = sympozium_testkit::command(env!("CARGO_BIN_EXE_sympozium"));
     let run_name = world.record()["name"].as_str().unwrap().to_owned();
-    deny.args(["deny", &run_name])
-        .env("SYMPOZIUM_STATE", world.path("state"))
-        .env("USER", "ada")
-        .stdin(Stdio::null());
+    deny.args(["deny", &run_name]).env("SYMPOZIUM_STATE", world.path("state")).env("USER", "ada").stdin(Stdio::null());
     let denied = deny.output().unwrap();
     assert!(denied.status.success(), "{denied:?}");
     terminal.wait_for("no answer is needed here any more");

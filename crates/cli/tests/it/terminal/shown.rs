@@ -30,10 +30,7 @@ fn steady(screen: &str) -> String {
     let screen = name.replace_all(&screen, "run-NAME");
     let screen = number.replace_all(&screen, "N s");
     let screen = space.replace_all(&screen, " N");
-    screen
-        .lines()
-        .map(|it| format!("{}\n", it.trim_end()))
-        .collect()
+    screen.lines().map(|it| format!("{}\n", it.trim_end())).collect()
 }
 
 #[test]
@@ -67,10 +64,7 @@ fn a_narrow_terminal_has_whole_rows() {
     assert_eq!(run.ended(), 0);
     terminal.wait_for("nothing else");
     let screen = terminal.screen();
-    let calls: Vec<&str> = screen
-        .lines()
-        .filter(|it| it.starts_with("  ok "))
-        .collect();
+    let calls: Vec<&str> = screen.lines().filter(|it| it.starts_with("  ok ")).collect();
     // Cut at the edge, not carried on in a row that looks like another.
     assert_eq!(calls.len(), 2, "{screen}");
     assert!(calls.iter().all(|it| it.ends_with('…')), "{screen}");
@@ -97,11 +91,9 @@ fn another_size_is_seen_at_once() {
 
 #[test]
 fn colours_are_not_needed() {
-    for (arguments, variable) in [
-        (&[][..], Some(("NO_COLOR", "1"))),
-        (&[], Some(("TERM", "dumb"))),
-        (&["--color", "never"], None),
-    ] {
+    for (arguments, variable) in
+        [(&[][..], Some(("NO_COLOR", "1"))), (&[], Some(("TERM", "dumb"))), (&["--color", "never"], None)]
+    {
         let world = World::new(TURNS);
         let terminal = Terminal::new(50, 100).unwrap();
         let mut run = world.on_with(&terminal, arguments, |program| {

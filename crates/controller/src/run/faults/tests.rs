@@ -13,50 +13,25 @@ fn container(name: &str, state: Value) -> Value {
 }
 
 fn waits(reason: &str, restarts: i32) -> Option<Fault> {
-    let mut status = container(
-        "skill-a",
-        json!({ "waiting": { "reason": reason, "message": "it says" } }),
-    );
+    let mut status = container("skill-a", json!({ "waiting": { "reason": reason, "message": "it says" } }));
     status["restartCount"] = json!(restarts);
-    status["lastState"] =
-        json!({ "terminated": { "exitCode": 2, "message": "line one\nline two\n" } });
+    status["lastState"] = json!({ "terminated": { "exitCode": 2, "message": "line one\nline two\n" } });
     look(&pod(json!({ "initContainerStatuses": [status] })))
 }
 
 #[test]
 fn containers_that_wait() {
-    let fault = |reason, message: &str, patience| {
-        Some(Fault {
-            reason,
-            message: message.to_owned(),
-            patience,
-        })
-    };
+    let fault = |reason, message: &str, patience| Some(Fault { reason, message: message.to_owned(), patience });
     let image = "the image `example.org/i:1` of container `skill-a` cannot be pulled: it says";
-    assert_eq!(
-        waits("ErrImagePull", 0),
-        fault("ImagePull", image, Patience::Some(IMAGE_PATIENCE))
-    );
-    assert_eq!(
-        waits("ImagePullBackOff", 0),
-        fault("ImagePull", image, Patience::Some(IMAGE_PATIENCE))
-    );
+    assert_eq!(waits("ErrImagePull", 0), fault("ImagePull", image, Patience::Some(IMAGE_PATIENCE)));
+    assert_eq!(waits("ImagePullBackOff", 0), fault("ImagePull", image, Patience::Some(IMAGE_PATIENCE)));
     let name = "the image `example.org/i:1` of container `skill-a` cannot be had: it says";
-    assert_eq!(
-        waits("InvalidImageName", 0),
-        fault("ImagePull", name, Patience::None)
-    );
+    assert_eq!(waits("InvalidImageName", 0), fault("ImagePull", name, Patience::None));
     let config = "container `skill-a` waits for what it reads: it says";
-    assert_eq!(
-        waits("CreateContainerConfigError", 0),
-        fault("MissingConfig", config, Patience::Start)
-    );
+    assert_eq!(waits("CreateContainerConfigError", 0), fault("MissingConfig", config, Patience::Start));
     assert_eq!(waits("CrashLoopBackOff", RESTARTS - 1), None);
     let crash = "container `skill-a` keeps crashing (3 times): exit code 2: line one\nline two";
-    assert_eq!(
-        waits("CrashLoopBackOff", RESTARTS),
-        fault("CrashLoop", crash, Patience::None)
-    );
+    assert_eq!(waits("CrashLoopBackOff", RESTARTS), fault("CrashLoop", crash, Patience::None));
     assert_eq!(waits("PodInitializing", 0), None);
     assert_eq!(look(&Pod::default()), None);
 }
@@ -75,8 +50,7 @@ fn a_pod_that_no_node_takes() {
 
 #[test]
 fn a_pod_that_its_node_does_not_make() {
-    let status =
-        json!({ "conditions": [{ "type": "PodReadyToStartContainers", "status": "False" }] });
+    let status = json!({ "conditions": [{ "type": "PodReadyToStartContainers", "status": "False" }] });
     assert_eq!(unmade(&pod(status.clone()), SANDBOX_PATIENCE / 2), None);
     let fault = unmade(&pod(status), SANDBOX_PATIENCE).map(|it| (it.reason, it.patience));
     assert_eq!(fault, Some(("PodSandbox", Patience::Start)));
@@ -91,10 +65,7 @@ fn how_a_pod_ended() {
             json!({ "phase": "Failed", "reason": "Evicted", "message": "low on memory" }),
             "the run's pod was evicted from its node: low on memory",
         ),
-        (
-            json!({ "phase": "Failed", "reason": "DeadlineExceeded" }),
-            "the run's time is up",
-        ),
+        (json!({ "phase": "Failed", "reason": "DeadlineExceeded" }), "the run's time is up"),
         (
             json!({ "phase": "Failed", "conditions": [{ "type": "DisruptionTarget", "status": "True", "message": "drained" }] }),
             "the run's pod was disrupted: drained",
@@ -107,10 +78,7 @@ fn how_a_pod_ended() {
             ended(json!({ "terminated": { "exitCode": 1, "message": "error: no\n" } })),
             "container `agent` failed: exit code 1: error: no",
         ),
-        (
-            ended(json!({ "terminated": { "exitCode": 0 } })),
-            "the run's pod ended, and nobody has said how the run did",
-        ),
+        (ended(json!({ "terminated": { "exitCode": 0 } })), "the run's pod ended, and nobody has said how the run did"),
         (
             json!({ "phase": "Failed", "initContainerStatuses": [container("check-network",
             json!({ "terminated": { "exitCode": 1, "message": "unenforced: the canary answers\n" } }))] }),
@@ -128,10 +96,7 @@ fn a_bridge_that_was_killed_is_named_before_the_agent_that_went_with_it() {
     let followed = json!({ "terminated": { "exitCode": 1 } });
     let status = json!({ "phase": "Failed", "containerStatuses":
         [container("agent", followed), container("ipc-bridge", killed)] });
-    assert_eq!(
-        end(&pod(status)),
-        "container `ipc-bridge` failed: ended by signal 9"
-    );
+    assert_eq!(end(&pod(status)), "container `ipc-bridge` failed: ended by signal 9");
 }
 
 #[test]
@@ -157,15 +122,10 @@ fn the_bridge_is_the_run() {
 fn what_the_check_of_the_network_found() {
     let said = |text: &str| {
         let state = json!({ "terminated": { "exitCode": 0, "message": text } });
-        network(&pod(
-            json!({ "initContainerStatuses": [container("check-network", state)] }),
-        ))
+        network(&pod(json!({ "initContainerStatuses": [container("check-network", state)] })))
     };
     assert_eq!(said("enforced\n"), Some(Ok(())));
-    assert_eq!(
-        said("unenforced: nothing holds it\n"),
-        Some(Err("nothing holds it".to_owned()))
-    );
+    assert_eq!(said("unenforced: nothing holds it\n"), Some(Err("nothing holds it".to_owned())));
     assert_eq!(said("something else"), None);
     assert_eq!(network(&Pod::default()), None);
 }
@@ -173,21 +133,9 @@ fn what_the_check_of_the_network_found() {
 #[test]
 fn what_the_api_server_refuses() {
     let cases = [
-        (
-            "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\"",
-            "PodSecurity",
-            Patience::None,
-        ),
-        (
-            "pods \"x\" is forbidden: exceeded quota: none, requested: pods=1",
-            "Quota",
-            Patience::Start,
-        ),
-        (
-            "maximum memory usage per Container is 1Mi, but limit is 1Gi",
-            "LimitRange",
-            Patience::None,
-        ),
+        ("pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\"", "PodSecurity", Patience::None),
+        ("pods \"x\" is forbidden: exceeded quota: none, requested: pods=1", "Quota", Patience::Start),
+        ("maximum memory usage per Container is 1Mi, but limit is 1Gi", "LimitRange", Patience::None),
         ("something else", "PodRefused", Patience::Start),
     ];
     for (said, reason, patience) in cases {

@@ -16,9 +16,7 @@ fn run(name: &str, status: serde_json::Value) -> AgentRun {
 
 /// At most two at a time.
 fn reserve(index: &Index, name: &str) -> Result<(), Turn> {
-    index.reserve(&run(name, json!({})), |active| {
-        (active.len() >= 2).then(|| Turn::OfCluster("full".to_owned()))
-    })
+    index.reserve(&run(name, json!({})), |active| (active.len() >= 2).then(|| Turn::OfCluster("full".to_owned())))
 }
 
 fn names(references: Vec<ObjectRef<AgentRun>>) -> Vec<String> {
@@ -53,11 +51,7 @@ fn of_many_that_come_at_once_as_many_begin_as_may() {
     // What is over is nobody's turn, and does not wait for anything.
     assert_eq!(names(index.waiting()), ["d"]);
     // It is not told twice that there is room.
-    assert!(
-        !index
-            .see(&run("a", json!({ "phase": "Succeeded" })))
-            .made_room
-    );
+    assert!(!index.see(&run("a", json!({ "phase": "Succeeded" }))).made_room);
 }
 
 #[test]
@@ -68,15 +62,9 @@ fn a_turn_that_cannot_be_used_is_given_back() {
     index.give_back("uid-a");
     assert_eq!(reserve(&index, "c"), Ok(()));
     // One that began for good does not give anything back by seeing it.
-    index.see(&run(
-        "b",
-        json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) }),
-    ));
+    index.see(&run("b", json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) })));
     index.give_back("uid-b");
-    index.see(&run(
-        "b",
-        json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) }),
-    ));
+    index.see(&run("b", json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) })));
     assert_eq!(names(index.active()), ["b", "c"]);
 }
 
@@ -97,9 +85,7 @@ fn those_of_a_tree_are_all_asked_again() {
     let index = Index::default();
     for name in ["a", "b"] {
         index.see(&run(name, json!({})));
-        let held = index.reserve(&run(name, json!({})), |_| {
-            Some(Turn::OfTree("full".to_owned()))
-        });
+        let held = index.reserve(&run(name, json!({})), |_| Some(Turn::OfTree("full".to_owned())));
         assert!(held.is_err());
     }
     assert_eq!(names(index.take_turns()), ["a", "b"]);

@@ -17,63 +17,40 @@ async fn an_answer() {
         return;
     };
     world.apply(&objects("one")).await;
-    let run = world
-        .until("one", "granted", |it| {
-            World::conditions(it).contains_key("Granted")
-        })
-        .await;
+    let run = world.until("one", "granted", |it| World::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
-    let run = world
-        .until("one", "a pod", |it| {
-            it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())
-        })
-        .await;
+    let run = world.until("one", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
     let status = run.status.as_ref().expect("a status");
     assert_eq!(status.pod_uid.as_ref().map(ToString::to_string), pod.uid());
     world.start_pod(&pod).await;
-    world
-        .until("one", "running", |it| phase(it) == Some(Phase::Running))
-        .await;
+    world.until("one", "running", |it| phase(it) == Some(Phase::Running)).await;
     let account = World::account(&run);
     assert!(world.may(&account, "list", "pods").await);
     assert!(world.may(&account, "list", "nodes").await);
     assert!(!world.may(&account, "list", "secrets").await);
 
     world.report("one", json!({ "finished": true, "ending": "answered", "result": "It is fine.", "reports": 1 })).await;
-    world
-        .until("one", "over", |it| phase(it) == Some(Phase::Succeeded))
-        .await;
+    world.until("one", "over", |it| phase(it) == Some(Phase::Succeeded)).await;
     assert!(!world.may(&account, "list", "pods").await);
     assert!(!world.may(&account, "list", "nodes").await);
     world.vanish(&pod).await;
     let run = world
-        .until("one", "revoked", |it| {
-            World::conditions(it)
-                .get("Revoked")
-                .is_some_and(|(status, _)| status == "True")
-        })
+        .until("one", "revoked", |it| World::conditions(it).get("Revoked").is_some_and(|(status, _)| status == "True"))
         .await;
     let status = run.status.as_ref().expect("a status");
     assert_eq!(status.result.as_deref(), Some("It is fine."));
     assert!(status.started_at.is_some() && status.completed_at.is_some());
     // What it was made of, so that nobody has to guess: kind, namespace, UID, and the digest of what it said.
-    let resolved: Vec<_> = status
-        .resolved
-        .iter()
-        .map(|it| format!("{} {} {}", it.kind, it.namespace, it.name))
-        .collect();
+    let resolved: Vec<_> =
+        status.resolved.iter().map(|it| format!("{} {} {}", it.kind, it.namespace, it.name)).collect();
     let (here, system) = (world.namespace.name(), world.system.name());
-    for expected in [
-        format!("Agent {here} helper"),
-        format!("SkillPack {here} reader"),
-        format!("SympoziumPolicy {system} floor"),
-    ] {
+    for expected in
+        [format!("Agent {here} helper"), format!("SkillPack {here} reader"), format!("SympoziumPolicy {system} floor")]
+    {
         assert!(resolved.contains(&expected), "{expected} in {resolved:?}");
     }
     assert!(status.granted_at.is_some() && status.revoked_at.is_some());
-    let run = world
-        .until("one", "let go", |it| it.finalizers().is_empty())
-        .await;
+    let run = world.until("one", "let go", |it| it.finalizers().is_empty()).await;
     let left = world.left(&run).await;
     assert!(left.iter().all(|it| it.ends_with("-plan")), "{left:?}");
     assert_eq!(left.len(), 1);
@@ -85,34 +62,20 @@ async fn hooks_begin_when_nothing_of_the_agent_is_at_work() {
         return;
     };
     let [agent, pack, mut run] = objects("hooked").try_into().expect("three objects");
-    run["spec"]["lifecycle"] = json!({ "postRun": [{ "name": "after", "image": "example.org/after:1", "command": ["true"] }] });
+    run["spec"]["lifecycle"] =
+        json!({ "postRun": [{ "name": "after", "image": "example.org/after:1", "command": ["true"] }] });
     world.apply(&[agent, pack, run]).await;
-    let run = world
-        .until("hooked", "a pod", |it| {
-            it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())
-        })
-        .await;
+    let run = world.until("hooked", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
     // It lingers: nothing ends it but the one who says so here.
     let lingers = |finalizers| json!({ "metadata": { "finalizers": finalizers } });
     let name = pod.name_any();
-    world
-        .patch_pod(&name, lingers(json!(["example.org/lingers"])))
-        .await;
+    world.patch_pod(&name, lingers(json!(["example.org/lingers"]))).await;
     let account = World::account(&run);
     assert!(world.may(&account, "list", "pods").await);
-    world
-        .report(
-            "hooked",
-            json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 }),
-        )
-        .await;
-    world
-        .until("hooked", "afterwards", |it| {
-            phase(it) == Some(Phase::PostRunning)
-        })
-        .await;
+    world.report("hooked", json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 })).await;
+    world.until("hooked", "afterwards", |it| phase(it) == Some(Phase::PostRunning)).await;
     assert!(!world.may(&account, "list", "pods").await);
     // It is told to go, and hooks wait until it has.
     world
@@ -123,11 +86,7 @@ async fn hooks_begin_when_nothing_of_the_agent_is_at_work() {
         .await;
     assert!(world.hooks_sleep(&run).await);
     world.patch_pod(&name, lingers(json!(null))).await;
-    world
-        .eventually("hooks begin", || async {
-            (!world.hooks_sleep(&run).await).then_some(())
-        })
-        .await;
+    world.eventually("hooks begin", || async { (!world.hooks_sleep(&run).await).then_some(()) }).await;
 }
 
 /// A pod that somebody makes look like a run's is not waited for, and not taken for its own.
@@ -137,11 +96,7 @@ async fn a_pod_of_somebody_else() {
         return;
     };
     world.apply(&objects("one")).await;
-    let run = world
-        .until("one", "a pod", |it| {
-            it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())
-        })
-        .await;
+    let run = world.until("one", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
     let pod = world.pod(&run, "agent-run").await;
     let mut forged = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "forged",
             "labels": pod.metadata.labels, "ownerReferences": pod.metadata.owner_references },
@@ -152,16 +107,9 @@ async fn a_pod_of_somebody_else() {
     forged["metadata"]["finalizers"] = json!(["example.org/stays"]);
     world.apply(&[forged]).await;
     world.start_pod(&pod).await;
-    world
-        .report(
-            "one",
-            json!({ "finished": true, "ending": "answered", "result": "Fine.", "reports": 1 }),
-        )
-        .await;
+    world.report("one", json!({ "finished": true, "ending": "answered", "result": "Fine.", "reports": 1 })).await;
     world.vanish(&pod).await;
-    let run = world
-        .until("one", "let go", |it| it.finalizers().is_empty())
-        .await;
+    let run = world.until("one", "let go", |it| it.finalizers().is_empty()).await;
     assert_eq!(phase(&run), Some(Phase::Succeeded));
     let patch = json!({ "metadata": { "finalizers": null } });
     world.patch_pod("forged", patch).await;
@@ -173,18 +121,10 @@ async fn deleted_in_the_middle() {
         return;
     };
     world.apply(&objects("gone")).await;
-    let run = world
-        .until("gone", "granted", |it| {
-            World::conditions(it).contains_key("Granted")
-        })
-        .await;
+    let run = world.until("gone", "granted", |it| World::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
-    world
-        .runs()
-        .delete("gone", &DeleteParams::default())
-        .await
-        .expect("deleted");
+    world.runs().delete("gone", &DeleteParams::default()).await.expect("deleted");
     // A kubelet would end it, and then say so by removing it.
     world.vanish(&pod).await;
     world
@@ -193,11 +133,7 @@ async fn deleted_in_the_middle() {
             found.is_none().then_some(())
         })
         .await;
-    world
-        .eventually("nothing is left", || async {
-            world.left(&run).await.is_empty().then_some(())
-        })
-        .await;
+    world.eventually("nothing is left", || async { world.left(&run).await.is_empty().then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,32 +142,17 @@ async fn cancelled() {
         return;
     };
     world.apply(&objects("stop")).await;
-    let run = world
-        .until("stop", "granted", |it| {
-            World::conditions(it).contains_key("Granted")
-        })
-        .await;
+    let run = world.until("stop", "granted", |it| World::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
-    world
-        .until("stop", "running", |it| phase(it) == Some(Phase::Running))
-        .await;
+    world.until("stop", "running", |it| phase(it) == Some(Phase::Running)).await;
     let patch = json!({ "spec": { "cancel": true } });
-    let patched = world
-        .runs()
-        .patch("stop", &PatchParams::default(), &Patch::Merge(&patch))
-        .await;
+    let patched = world.runs().patch("stop", &PatchParams::default(), &Patch::Merge(&patch)).await;
     patched.expect("cancelled");
     world.vanish(&pod).await;
-    let run = world
-        .until("stop", "cancelled", |it| {
-            phase(it) == Some(Phase::Cancelled)
-        })
-        .await;
+    let run = world.until("stop", "cancelled", |it| phase(it) == Some(Phase::Cancelled)).await;
     assert_eq!(run.status.as_ref().and_then(|it| it.error.clone()), None);
-    let run = world
-        .until("stop", "let go", |it| it.finalizers().is_empty())
-        .await;
+    let run = world.until("stop", "let go", |it| it.finalizers().is_empty()).await;
     let left = world.left(&run).await;
     assert!(left.iter().all(|it| it.ends_with("-plan")), "{left:?}");
 }
@@ -242,28 +163,15 @@ async fn a_bridge_that_was_killed() {
         return;
     };
     world.apply(&objects("crash")).await;
-    let run = world
-        .until("crash", "granted", |it| {
-            World::conditions(it).contains_key("Granted")
-        })
-        .await;
+    let run = world.until("crash", "granted", |it| World::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
-    world
-        .until("crash", "running", |it| phase(it) == Some(Phase::Running))
-        .await;
+    world.until("crash", "running", |it| phase(it) == Some(Phase::Running)).await;
     world.end_pod(&pod, 137).await;
-    let run = world
-        .until("crash", "failed", |it| phase(it) == Some(Phase::Failed))
-        .await;
+    let run = world.until("crash", "failed", |it| phase(it) == Some(Phase::Failed)).await;
     let error = run.status.as_ref().and_then(|it| it.error.clone());
-    assert_eq!(
-        error.as_deref(),
-        Some("container `ipc-bridge` failed: ended by signal 9")
-    );
-    world
-        .until("crash", "let go", |it| it.finalizers().is_empty())
-        .await;
+    assert_eq!(error.as_deref(), Some("container `ipc-bridge` failed: ended by signal 9"));
+    world.until("crash", "let go", |it| it.finalizers().is_empty()).await;
 }
 
 /// Whoever may patch and delete runs cannot keep their rights: not with a finalizer of their own in the place of ours.
@@ -273,8 +181,7 @@ async fn deleted_under_a_finalizer_of_somebody_else() {
         return;
     };
     world.apply(&objects("held")).await;
-    let has_pod =
-        |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
+    let has_pod = |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
     let run = world.until("held", "a pod", has_pod).await;
     let account = World::account(&run);
     assert!(world.may(&account, "list", "nodes").await);
@@ -293,9 +200,7 @@ async fn deleted_under_a_finalizer_of_somebody_else() {
     let deleted = world.runs().delete("held", &parameters).await;
     deleted.expect("it is deleted");
     world
-        .eventually("rights are taken", || async {
-            (!world.may(&account, "list", "nodes").await).then_some(())
-        })
+        .eventually("rights are taken", || async { (!world.may(&account, "list", "nodes").await).then_some(()) })
         .await;
     world.vanish(&pod).await;
     world
@@ -316,8 +221,7 @@ async fn rights_that_somebody_else_gave() {
     };
     let [agent, pack, _] = objects("x").try_into().expect("three objects");
     world.apply(&[agent, pack]).await;
-    let has_pod =
-        |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
+    let has_pod = |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
     for name in ["told", "gone"] {
         world.apply(&[super::world::a_run(name)]).await;
         let run = world.until(name, "a pod", has_pod).await;
@@ -329,20 +233,15 @@ async fn rights_that_somebody_else_gave() {
         world.apply(&[binding]).await;
         let pod = world.pod(&run, "agent-run").await;
         world.start_pod(&pod).await;
-        let report =
-            json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
+        let report = json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
         world.report(name, report).await;
         world.vanish(&pod).await;
         let remaining = ("False".to_owned(), "Remaining".to_owned());
-        let told =
-            |it: &sympozium_api::AgentRun| World::conditions(it).get("Revoked") == Some(&remaining);
+        let told = |it: &sympozium_api::AgentRun| World::conditions(it).get("Revoked") == Some(&remaining);
         let run = world.until(name, "told of what is left", told).await;
         let check = run.status.as_ref().and_then(|it| it.revocation.clone());
         let left: Vec<_> = check.expect("a check").remaining;
-        let left: Vec<_> = left
-            .iter()
-            .map(|it| (it.kind.as_str(), it.name.as_str()))
-            .collect();
+        let left: Vec<_> = left.iter().map(|it| (it.kind.as_str(), it.name.as_str())).collect();
         assert_eq!(left, [("ServiceAccount", account.as_str())]);
         let kubectl = world.namespace.kubectl().clone();
         if name == "told" {

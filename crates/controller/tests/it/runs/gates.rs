@@ -48,48 +48,15 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
     let failed = format!("{held}container `post-judge` failed: exit code 3");
     let late = format!("{held}its hooks took too long");
     for (name, gate, expected, verdict, result, error) in [
-        (
-            "yes",
-            Gate::Ends(0),
-            Phase::Succeeded,
-            Some(GateVerdict::Approved),
-            Some("Done."),
-            None,
-        ),
-        (
-            "no",
-            Gate::Ends(3),
-            Phase::Failed,
-            Some(GateVerdict::Rejected),
-            None,
-            Some(failed),
-        ),
-        (
-            "late",
-            Gate::TakesTooLong,
-            Phase::Failed,
-            Some(GateVerdict::Timeout),
-            None,
-            Some(late),
-        ),
-        (
-            "unwanted",
-            Gate::IsNotWaitedFor,
-            Phase::Cancelled,
-            None,
-            None,
-            None,
-        ),
+        ("yes", Gate::Ends(0), Phase::Succeeded, Some(GateVerdict::Approved), Some("Done."), None),
+        ("no", Gate::Ends(3), Phase::Failed, Some(GateVerdict::Rejected), None, Some(failed)),
+        ("late", Gate::TakesTooLong, Phase::Failed, Some(GateVerdict::Timeout), None, Some(late)),
+        ("unwanted", Gate::IsNotWaitedFor, Phase::Cancelled, None, None, None),
     ] {
         let (run, judge) = answered(&world, name).await;
         let now = world.runs().get(name).await.expect("it is there");
         assert_eq!(phase(&now), Some(Phase::PostRunning));
-        assert_eq!(
-            World::conditions(&now)
-                .get("AgentEnded")
-                .map(|it| it.0.as_str()),
-            Some("True")
-        );
+        assert_eq!(World::conditions(&now).get("AgentEnded").map(|it| it.0.as_str()), Some("True"));
         let enforced = World::conditions(&now).get("NetworkEnforced").cloned();
         assert_eq!(enforced.map(|it| it.0).as_deref(), Some("True"), "{name}");
         match gate {
@@ -100,12 +67,7 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
                         "state": { "terminated": { "exitCode": code } } })
                 };
                 let spec = judge.spec.as_ref().expect("a spec");
-                let before: Vec<_> = spec
-                    .init_containers
-                    .iter()
-                    .flatten()
-                    .map(container)
-                    .collect();
+                let before: Vec<_> = spec.init_containers.iter().flatten().map(container).collect();
                 let containers: Vec<_> = spec.containers.iter().map(container).collect();
                 let phase = if code == 0 { "Succeeded" } else { "Failed" };
                 let status = json!({ "phase": phase, "initContainerStatuses": before,
@@ -113,10 +75,7 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
                 world.say(&judge, status).await;
             }
             Gate::TakesTooLong => {
-                let job = run
-                    .status
-                    .as_ref()
-                    .and_then(|it| it.post_run_job_name.clone());
+                let job = run.status.as_ref().and_then(|it| it.post_run_job_name.clone());
                 let job = job.expect("hooks").as_str().to_owned();
                 let patch = r#"{"spec":{"activeDeadlineSeconds":1}}"#;
                 let words = ["patch", "job", &job, "--type=merge", "-p", patch];

@@ -26,33 +26,15 @@ async fn an_image_and_a_crash_loop() {
         return;
     };
     world.apply(&objects("pull")).await;
-    let run = world
-        .until("pull", "granted", |it| {
-            World::conditions(it).contains_key("Granted")
-        })
-        .await;
+    let run = world.until("pull", "granted", |it| World::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
-    let status = waiting(
-        "skill-reader",
-        "ImagePullBackOff",
-        "Back-off pulling image",
-        0,
-    );
-    world
-        .say(
-            &pod,
-            json!({ "phase": "Pending", "initContainerStatuses": [status] }),
-        )
-        .await;
+    let status = waiting("skill-reader", "ImagePullBackOff", "Back-off pulling image", 0);
+    world.say(&pod, json!({ "phase": "Pending", "initContainerStatuses": [status] })).await;
     let said = ("False".to_owned(), "ImagePull".to_owned());
-    world
-        .until("pull", "hindered", |it| started(it).as_ref() == Some(&said))
-        .await;
+    world.until("pull", "hindered", |it| started(it).as_ref() == Some(&said)).await;
 
     let status = waiting("skill-reader", "CrashLoopBackOff", "back-off", 4);
-    world
-        .say(&pod, json!({ "initContainerStatuses": [status] }))
-        .await;
+    world.say(&pod, json!({ "initContainerStatuses": [status] })).await;
     world.until("pull", "without rights", without_rights).await;
     world.vanish(&pod).await;
     let run = world.until("pull", "failed", failed).await;
@@ -79,18 +61,8 @@ async fn out_of_memory_and_evicted() {
     world.apply(&objects("greedy")[..2]).await;
     let crashed = json!({ "finished": true, "ending": "crashed", "reports": 1 });
     for (name, says, report, expected) in [
-        (
-            "greedy",
-            too_much,
-            Some(crashed),
-            "container `agent` failed: it ran out of memory",
-        ),
-        (
-            "evicted",
-            evicted,
-            None,
-            "the run's pod was evicted from its node: The node was low on resource: memory.",
-        ),
+        ("greedy", too_much, Some(crashed), "container `agent` failed: it ran out of memory"),
+        ("evicted", evicted, None, "the run's pod was evicted from its node: The node was low on resource: memory."),
     ] {
         world.apply(&[a_run(name)]).await;
         let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
@@ -99,8 +71,7 @@ async fn out_of_memory_and_evicted() {
         assert!(world.may(&account, "list", "pods").await, "{name}");
         let pod = world.pod(&run, "agent-run").await;
         world.start_pod(&pod).await;
-        let runs =
-            |it: &AgentRun| it.status.as_ref().and_then(|it| it.phase) == Some(Phase::Running);
+        let runs = |it: &AgentRun| it.status.as_ref().and_then(|it| it.phase) == Some(Phase::Running);
         world.until(name, "running", runs).await;
         // The bridge is faster than the kubelet. Rights do not wait for either.
         if let Some(mut report) = report {
@@ -116,17 +87,12 @@ async fn out_of_memory_and_evicted() {
         assert!(!world.may(&account, "list", "pods").await, "{name}");
         world.vanish(&pod).await;
         let run = world.until(name, "failed", failed).await;
-        assert_eq!(
-            run.status.and_then(|it| it.error).as_deref(),
-            Some(expected)
-        );
+        assert_eq!(run.status.and_then(|it| it.error).as_deref(), Some(expected));
     }
 }
 
 fn without_rights(run: &AgentRun) -> bool {
-    World::conditions(run)
-        .get("Granted")
-        .is_some_and(|(status, _)| status == "False")
+    World::conditions(run).get("Granted").is_some_and(|(status, _)| status == "False")
 }
 
 fn failed(run: &AgentRun) -> bool {
@@ -141,13 +107,7 @@ async fn pod_security() {
     };
     let kubectl = world.namespace.kubectl().clone();
     let level = "pod-security.kubernetes.io/enforce=baseline";
-    let words = [
-        "label",
-        "namespace",
-        world.namespace.name(),
-        level,
-        "--overwrite",
-    ];
+    let words = ["label", "namespace", world.namespace.name(), level, "--overwrite"];
     kubectl.run(&words).expect("a level");
     let allowed = json!({ "packs": ["reader"], "hostNetwork": true });
     let allowed = json!({ "spec": { "hostAccessPolicy": allowed } });
@@ -172,10 +132,7 @@ async fn pod_security() {
         "{error}"
     );
     let left = world.left(&run).await;
-    assert!(
-        left.iter().all(|it| it.ends_with("-plan")),
-        "only the plan stays: {left:?}"
-    );
+    assert!(left.iter().all(|it| it.ends_with("-plan")), "only the plan stays: {left:?}");
 }
 
 /// Nobody on a node that is lost can take rights back; the API server can.
@@ -185,11 +142,7 @@ async fn a_node_that_does_not_answer() {
         return;
     };
     world.apply(&objects("far")).await;
-    let run = world
-        .until("far", "granted", |it| {
-            World::conditions(it).contains_key("Granted")
-        })
-        .await;
+    let run = world.until("far", "granted", |it| World::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
     let node = Node::start(&world).await;
     node.takes(&pod).await;
@@ -204,10 +157,7 @@ async fn a_node_that_does_not_answer() {
     let run = world.until("far", "failed", failed).await;
     let said = run.status.and_then(|it| it.error).unwrap_or_default();
     let name = &node.name;
-    assert_eq!(
-        said,
-        format!("node `{name}` does not answer; the run's rights were taken back")
-    );
+    assert_eq!(said, format!("node `{name}` does not answer; the run's rights were taken back"));
     node.remove().await;
 }
 
@@ -246,10 +196,7 @@ impl Node {
         let patch = json!({ "status": { "conditions": [condition] } });
         let patch = Patch::Strategic(&patch);
         let parameters = PatchParams::default();
-        let said = self
-            .api()
-            .patch_status(&self.name, &parameters, &patch)
-            .await;
+        let said = self.api().patch_status(&self.name, &parameters, &patch).await;
         said.expect("its status");
     }
 
@@ -258,9 +205,8 @@ impl Node {
         let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod.name_any() },
             "target": { "apiVersion": "v1", "kind": "Node", "name": self.name } });
         let pods: Api<Pod> = Api::namespaced(self.world.clone(), &self.namespace);
-        let bound: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status, _> = pods
-            .create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding)
-            .await;
+        let bound: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status, _> =
+            pods.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
         bound.expect("it is placed");
     }
 
@@ -277,26 +223,16 @@ async fn a_quota() {
         return;
     };
     world
-        .apply(&[
-            json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none" },
-            "spec": { "hard": { "pods": "0" } } }),
-        ])
+        .apply(&[json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none" },
+            "spec": { "hard": { "pods": "0" } } })])
         .await;
     world.apply(&objects("much")).await;
     let said = ("False".to_owned(), "Quota".to_owned());
-    let run = world
-        .until("much", "hindered", |it| started(it).as_ref() == Some(&said))
-        .await;
+    let run = world.until("much", "hindered", |it| started(it).as_ref() == Some(&said)).await;
     let conditions = run.status.map(|it| it.conditions).unwrap_or_default();
-    let message = conditions
-        .iter()
-        .find(|it| it.type_ == "Started")
-        .map(|it| it.message.clone());
+    let message = conditions.iter().find(|it| it.type_ == "Started").map(|it| it.message.clone());
     let message = message.unwrap_or_default();
-    assert!(
-        message.starts_with("the namespace's quota has no room for the run's pod"),
-        "{message}"
-    );
+    assert!(message.starts_with("the namespace's quota has no room for the run's pod"), "{message}");
 }
 
 /// Somebody's webhook is down, and no binding can be made: the run says so, and does not wait for ever with half of its rights.
@@ -305,9 +241,7 @@ async fn a_webhook_that_does_not_answer() {
     let Some(mut world) = World::start().await else {
         return;
     };
-    world
-        .restart(|it| it.patience = std::time::Duration::from_secs(15))
-        .await;
+    world.restart(|it| it.patience = std::time::Duration::from_secs(15)).await;
     let namespace = world.namespace.name().to_owned();
     let webhook = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -319,23 +253,16 @@ async fn a_webhook_that_does_not_answer() {
                 "resources": ["rolebindings"], "operations": ["CREATE"] }] }],
     });
     let kubectl = world.namespace.kubectl().clone();
-    let applied = kubectl
-        .feed(&["apply", "-f", "-"], &webhook)
-        .expect("kubectl starts");
+    let applied = kubectl.feed(&["apply", "-f", "-"], &webhook).expect("kubectl starts");
     assert!(applied.success, "{}", applied.stderr);
     world.apply(&objects("stuck")).await;
     let said = ("False".to_owned(), "NotMade".to_owned());
-    world
-        .until("stuck", "told", |it| {
-            started(it).as_ref() == Some(&said) || failed(it)
-        })
-        .await;
+    world.until("stuck", "told", |it| started(it).as_ref() == Some(&said) || failed(it)).await;
     let run = world.until("stuck", "failed", failed).await;
     let error = run.status.as_ref().and_then(|it| it.error.clone());
     let error = error.unwrap_or_default();
     assert!(
-        error.starts_with("the run cannot be made: cannot create RoleBinding")
-            && error.contains("down.example.org"),
+        error.starts_with("the run cannot be made: cannot create RoleBinding") && error.contains("down.example.org"),
         "{error}"
     );
     world

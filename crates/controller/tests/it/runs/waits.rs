@@ -38,18 +38,10 @@ async fn waiting_has_an_end() {
     let Some(mut world) = World::start().await else {
         return;
     };
-    world
-        .restart(|it| it.patience = std::time::Duration::from_secs(2))
-        .await;
+    world.restart(|it| it.patience = std::time::Duration::from_secs(2)).await;
     world.apply(&[a_run("never")]).await;
-    let run = world
-        .until("never", "denied", |it| phase(it) == Some(Phase::Failed))
-        .await;
-    assert!(
-        error(&run).contains("denied[agent-missing]"),
-        "{}",
-        error(&run)
-    );
+    let run = world.until("never", "denied", |it| phase(it) == Some(Phase::Failed)).await;
+    assert!(error(&run).contains("denied[agent-missing]"), "{}", error(&run));
     assert_eq!(world.left(&run).await, Vec::<String>::new());
 }
 
@@ -65,12 +57,7 @@ async fn a_sandbox_that_cannot_be_had() {
     let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
     let run = world.until("boxed", "over", over).await;
     let said = ("False".to_owned(), "Impossible".to_owned());
-    assert_eq!(
-        World::conditions(&run).get("Admitted"),
-        Some(&said),
-        "{}",
-        error(&run)
-    );
+    assert_eq!(World::conditions(&run).get("Admitted"), Some(&said), "{}", error(&run));
     assert_eq!(world.left(&run).await, Vec::<String>::new());
 }
 
@@ -83,9 +70,7 @@ async fn a_pack_of_nobody_gets_no_rights() {
     let patch = json!({ "spec": { "rbacPolicy": { "clusterRBACNamespaces": [] } } });
     world.patch_floor(&floor, patch).await;
     world.apply(&objects("strange")).await;
-    let run = world
-        .until("strange", "denied", |it| phase(it) == Some(Phase::Failed))
-        .await;
+    let run = world.until("strange", "denied", |it| phase(it) == Some(Phase::Failed)).await;
     let error = error(&run);
     assert!(error.contains("the pack's author"), "{error}");
     assert_eq!(world.left(&run).await, Vec::<String>::new());
@@ -97,31 +82,18 @@ async fn a_controller_that_comes_back_goes_on() {
         return;
     };
     world.apply(&objects("kept")).await;
-    let run = world
-        .until("kept", "a pod", |it| {
-            it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())
-        })
-        .await;
+    let run = world.until("kept", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
     let pod = world.pod(&run, "agent-run").await;
     world.restart(|_| ()).await;
     world.start_pod(&pod).await;
-    world
-        .until("kept", "running", |it| phase(it) == Some(Phase::Running))
-        .await;
+    world.until("kept", "running", |it| phase(it) == Some(Phase::Running)).await;
     world.restart(|_| ()).await;
-    let report =
-        json!({ "finished": true, "ending": "failed", "error": "I cannot.", "reports": 1 });
+    let report = json!({ "finished": true, "ending": "failed", "error": "I cannot.", "reports": 1 });
     world.report("kept", report).await;
-    let run = world
-        .until("kept", "failed", |it| phase(it) == Some(Phase::Failed))
-        .await;
+    let run = world.until("kept", "failed", |it| phase(it) == Some(Phase::Failed)).await;
     assert_eq!(error(&run), "I cannot.");
     world.vanish(&pod).await;
-    let revoked = |it: &AgentRun| {
-        World::conditions(it)
-            .get("Revoked")
-            .is_some_and(|(status, _)| status == "True")
-    };
+    let revoked = |it: &AgentRun| World::conditions(it).get("Revoked").is_some_and(|(status, _)| status == "True");
     world.until("kept", "revoked", revoked).await;
 }
 
@@ -203,11 +175,7 @@ async fn a_skill_that_is_toggled_is_for_the_next_run() {
         let name = format!("next-{number}");
         world.apply(&[a_run(&name)]).await;
         let next = world.until(&name, "a pod", has_pod).await;
-        let has_skill = next
-            .status
-            .iter()
-            .flat_map(|it| &it.grants)
-            .any(|it| it.skill.is_some());
+        let has_skill = next.status.iter().flat_map(|it| &it.grants).any(|it| it.skill.is_some());
         let cancelled = world.runs().patch(&name, &Default::default(), &patch).await;
         cancelled.expect("cancelled");
         // Watches of different kinds do not wait for each other: one run may come too early.
@@ -238,16 +206,10 @@ async fn finished_runs_have_their_time() {
     let Some(mut world) = World::start().await else {
         return;
     };
-    world
-        .restart(|it| it.patience = std::time::Duration::from_secs(1))
-        .await;
+    world.restart(|it| it.patience = std::time::Duration::from_secs(1)).await;
     world.apply(&[a_run("brief")]).await;
-    world
-        .until("brief", "denied", |it| phase(it) == Some(Phase::Failed))
-        .await;
-    world
-        .restart(|it| it.keep = Some(std::time::Duration::from_secs(1)))
-        .await;
+    world.until("brief", "denied", |it| phase(it) == Some(Phase::Failed)).await;
+    world.restart(|it| it.keep = Some(std::time::Duration::from_secs(1))).await;
     world
         .eventually("it is gone", || async {
             let found = world.runs().get_opt("brief").await.ok()?;
@@ -272,18 +234,14 @@ async fn old_runs_go() {
         world
             .eventually("it is over", || async {
                 let run = world.runs().get_opt(&name).await.ok()?;
-                run.is_none_or(|it| phase(&it) == Some(Phase::Failed))
-                    .then_some(())
+                run.is_none_or(|it| phase(&it) == Some(Phase::Failed)).then_some(())
             })
             .await;
     }
     world
         .eventually("two are left", || async {
             let runs = world.runs().list(&Default::default()).await.ok()?;
-            let names: Vec<_> = runs
-                .iter()
-                .filter_map(|it| it.metadata.name.clone())
-                .collect();
+            let names: Vec<_> = runs.iter().filter_map(|it| it.metadata.name.clone()).collect();
             (names == ["old-2", "old-3"]).then_some(())
         })
         .await;

@@ -56,11 +56,7 @@ impl World {
             let cluster = cluster()?;
             let namespace = cluster.namespace("runs", Security::Restricted);
             let system = cluster.namespace("system", Security::Restricted);
-            Some((
-                cluster.kubeconfig().to_owned(),
-                namespace.expect("a namespace"),
-                system.expect("a namespace"),
-            ))
+            Some((cluster.kubeconfig().to_owned(), namespace.expect("a namespace"), system.expect("a namespace")))
         });
         let (kubeconfig, namespace, system) = found?;
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -68,19 +64,9 @@ impl World {
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let client = Client::try_from(config.expect("a configuration")).expect("a client");
-        let mut settings = Settings {
-            system_namespace: system.name().to_owned(),
-            ..Settings::default()
-        };
+        let mut settings = Settings { system_namespace: system.name().to_owned(), ..Settings::default() };
         settings.admission.system_namespace = system.name().to_owned();
-        let mut world = Self {
-            client,
-            namespace,
-            system,
-            controller: None,
-            settings,
-            _alone: alone,
-        };
+        let mut world = Self { client, namespace, system, controller: None, settings, _alone: alone };
         world.trust().await;
         world.begin();
         Some(world)
@@ -112,9 +98,7 @@ impl World {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("floors-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         patch["spec"]["lifecyclePolicy"] = json!({ "deniedResources": [mark] });
-        let patched = floor
-            .patch("floor", &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
+        let patched = floor.patch("floor", &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.expect("the floor");
         let agent = json!({ "apiVersion": "sympozium.ai/v1alpha1", "kind": "Agent", "metadata": { "name": "asks" },
             "spec": { "agents": { "default": { "model": "m" } } } });
@@ -142,10 +126,7 @@ impl World {
     pub fn begin(&mut self) {
         let surroundings = Surroundings {
             // As in a cluster without agent-sandbox.
-            render: RenderSettings {
-                sandbox_version: None,
-                ..RenderSettings::default()
-            },
+            render: RenderSettings { sandbox_version: None, ..RenderSettings::default() },
             gateway_authority: "the gateway's".to_owned(),
             api_server_authority: "the API server's".to_owned(),
             keys: Arc::new(KeyRing::single("k1", [7; KEY_BYTES]).expect("a key")),
@@ -200,19 +181,13 @@ impl World {
         object["metadata"]["namespace"] = json!(namespace);
         let kind: kube::api::DynamicObject = serde_json::from_value(object).expect("an object");
         let types = kind.types.clone().expect("a kind");
-        let (group, version) = types
-            .api_version
-            .split_once('/')
-            .unwrap_or(("", &types.api_version));
+        let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
         let gvk = kube::api::GroupVersionKind::gvk(group, version, &types.kind);
         let resource = match types.kind.as_str() {
-            "SympoziumPolicy" => {
-                kube::api::ApiResource::from_gvk_with_plural(&gvk, "sympoziumpolicies")
-            }
+            "SympoziumPolicy" => kube::api::ApiResource::from_gvk_with_plural(&gvk, "sympoziumpolicies"),
             _ => kube::api::ApiResource::from_gvk(&gvk),
         };
-        let api: Api<kube::api::DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let made = api.create(&PostParams::default(), &kind).await;
         serde_json::to_value(made.expect("it is created")).expect("JSON")
     }
@@ -247,10 +222,8 @@ impl World {
 
     /// Waits for a pod of the run.
     pub async fn pod(&self, run: &AgentRun, component: &str) -> Pod {
-        let selector = format!(
-            "sympozium.ai/run-uid={},sympozium.ai/component={component}",
-            run.uid().unwrap_or_default()
-        );
+        let selector =
+            format!("sympozium.ai/run-uid={},sympozium.ai/component={component}", run.uid().unwrap_or_default());
         let parameters = ListParams::default().labels(&selector);
         self.eventually("a pod", || async {
             let pods = self.pods().list(&parameters).await.ok()?;
@@ -260,11 +233,7 @@ impl World {
     }
 
     /// Waits until there is something.
-    pub async fn eventually<T, F: Future<Output = Option<T>>>(
-        &self,
-        what: &str,
-        mut ask: impl FnMut() -> F,
-    ) -> T {
+    pub async fn eventually<T, F: Future<Output = Option<T>>>(&self, what: &str, mut ask: impl FnMut() -> F) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(found) = ask().await {
@@ -278,14 +247,7 @@ impl World {
     /// What a kubelet would say about a pod.
     pub async fn say(&self, pod: &Pod, status: Value) {
         let patch = json!({ "status": status });
-        let patched = self
-            .pods()
-            .patch_status(
-                &pod.name_any(),
-                &PatchParams::default(),
-                &Patch::Merge(&patch),
-            )
-            .await;
+        let patched = self.pods().patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.expect("the pod's status");
     }
 
@@ -309,8 +271,7 @@ impl World {
             "state": { "terminated": { "exitCode": code } } })
         };
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        let status =
-            json!({ "phase": phase, "containerStatuses": [ended("agent"), ended("ipc-bridge")] });
+        let status = json!({ "phase": phase, "containerStatuses": [ended("agent"), ended("ipc-bridge")] });
         self.say(pod, status).await;
     }
 
@@ -322,10 +283,7 @@ impl World {
             report["reportedAt"] = json!("2026-11-16T00:00:00Z");
         }
         let patch = json!({ "status": { "report": report } });
-        let patched = self
-            .runs()
-            .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
+        let patched = self.runs().patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.expect("the report");
     }
 
@@ -341,10 +299,7 @@ impl World {
     /// Changes a pod.
     pub async fn patch_pod(&self, name: &str, patch: Value) {
         let parameters = PatchParams::default();
-        let _ = self
-            .pods()
-            .patch(name, &parameters, &Patch::Merge(&patch))
-            .await;
+        let _ = self.pods().patch(name, &parameters, &Patch::Merge(&patch)).await;
     }
 
     /// Removes a pod as a kubelet does whose containers have ended.
@@ -376,10 +331,7 @@ impl World {
         let review: SubjectAccessReview = serde_json::from_value(review).expect("a review");
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let answer = reviews.create(&PostParams::default(), &review).await;
-        answer
-            .expect("an answer")
-            .status
-            .is_some_and(|it| it.allowed)
+        answer.expect("an answer").status.is_some_and(|it| it.allowed)
     }
 
     /// What there is of a run, by kind and name, without its pods and what stays.
@@ -400,9 +352,7 @@ impl World {
     /// The conditions of a run, by type.
     pub fn conditions(run: &AgentRun) -> BTreeMap<String, (String, String)> {
         let conditions = run.status.iter().flat_map(|it| &it.conditions);
-        conditions
-            .map(|it| (it.type_.clone(), (it.status.clone(), it.reason.clone())))
-            .collect()
+        conditions.map(|it| (it.type_.clone(), (it.status.clone(), it.reason.clone()))).collect()
     }
 }
 

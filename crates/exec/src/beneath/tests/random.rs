@@ -26,11 +26,7 @@ fn component() -> impl Strategy<Value = String> {
 
 fn path() -> impl Strategy<Value = String> {
     let parts = proptest::collection::vec(component(), 0..7);
-    (
-        prop_oneof![4 => Just(""), 1 => Just("/")],
-        parts,
-        prop_oneof![4 => Just(""), 1 => Just("/")],
-    )
+    (prop_oneof![4 => Just(""), 1 => Just("/")], parts, prop_oneof![4 => Just(""), 1 => Just("/")])
         .prop_map(|(start, parts, end)| format!("{start}{}{end}", parts.join("/")))
 }
 

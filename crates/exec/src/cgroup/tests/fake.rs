@@ -8,11 +8,7 @@ use tempfile::TempDir;
 use crate::cgroup::{Cgroup, CgroupError, Layout, Limits};
 use crate::guarantee::Layer;
 
-const LIMITS: Limits = Limits {
-    memory_bytes: Some(64 << 20),
-    pids: Some(32),
-    cpu_millis: Some(1500),
-};
+const LIMITS: Limits = Limits { memory_bytes: Some(64 << 20), pids: Some(32), cpu_millis: Some(1500) };
 
 struct FakeTree {
     directory: TempDir,
@@ -22,10 +18,7 @@ struct FakeTree {
 impl FakeTree {
     /// A cgroup2 mount whose root offers all controllers; this process is in `own`.
     fn new(own: &'static str) -> Self {
-        let tree = Self {
-            directory: TempDir::new().unwrap(),
-            own,
-        };
+        let tree = Self { directory: TempDir::new().unwrap(), own };
         tree.cgroup("", "cpu memory pids", "");
         fs::remove_file(tree.path("").join("cgroup.type")).unwrap();
         tree
@@ -64,21 +57,14 @@ impl FakeTree {
             }
         };
         let (cgroup, applied) = Cgroup::create_in(&self.layout(), &LIMITS, "test", &fill).unwrap();
-        let applied = applied
-            .into_iter()
-            .map(|(layer, detail)| format!("{layer}: {detail}"))
-            .collect();
+        let applied = applied.into_iter().map(|(layer, detail)| format!("{layer}: {detail}")).collect();
         (cgroup, applied)
     }
 
     /// The reasons, with this tree's own path taken out.
     fn reasons(&self, cgroup: &Cgroup) -> Vec<String> {
         let root = self.directory.path().to_str().unwrap();
-        cgroup
-            .not_applied()
-            .iter()
-            .map(|(layer, why)| format!("{layer}: {}", why.replace(root, "")))
-            .collect()
+        cgroup.not_applied().iter().map(|(layer, why)| format!("{layer}: {}", why.replace(root, ""))).collect()
     }
 }
 
@@ -104,8 +90,7 @@ fn the_nearest_cgroup_that_passes_the_controllers_on_is_used() {
     assert_eq!(tree.reasons(&cgroup), [""; 0]);
     let directory = cgroup.v2_directory().unwrap();
     assert_eq!(directory.parent().unwrap(), tree.path("user/app"));
-    let written =
-        ["memory.max", "memory.swap.max", "pids.max", "cpu.max"].map(|file| read(directory, file));
+    let written = ["memory.max", "memory.swap.max", "pids.max", "cpu.max"].map(|file| read(directory, file));
     assert_eq!(written, ["67108864", "0", "32", "150000 100000"]);
 }
 
@@ -129,13 +114,7 @@ fn a_limit_nobody_passes_on_is_told_and_the_others_hold() {
     tree.cgroup("user", "memory pids", "memory pids");
     tree.cgroup("user/app", "memory pids", "");
     let (cgroup, applied) = tree.create();
-    assert_eq!(
-        applied,
-        [
-            "cgroup-memory: v2: 67108864 bytes, no swap",
-            "cgroup-pids: v2: 32 processes",
-        ]
-    );
+    assert_eq!(applied, ["cgroup-memory: v2: 67108864 bytes, no swap", "cgroup-pids: v2: 32 processes",]);
     assert_eq!(
         tree.reasons(&cgroup),
         [
@@ -179,15 +158,11 @@ fn without_a_place_every_limit_says_why() {
         ))
     );
 
-    let (cgroup, applied) =
-        Cgroup::create_in(&Layout::default(), &LIMITS, "test", &|_| ()).unwrap();
+    let (cgroup, applied) = Cgroup::create_in(&Layout::default(), &LIMITS, "test", &|_| ()).unwrap();
     assert!(applied.is_empty());
     assert_eq!(
         cgroup.not_applied()[0],
-        (
-            Layer::CgroupMemory,
-            "no mounted cgroup hierarchy has the memory controller".to_owned()
-        )
+        (Layer::CgroupMemory, "no mounted cgroup hierarchy has the memory controller".to_owned())
     );
     cgroup.kill().unwrap();
     cgroup.remove().unwrap();
@@ -195,17 +170,9 @@ fn without_a_place_every_limit_says_why() {
 
 #[test]
 fn a_limit_of_zero_is_refused() {
-    let limits = Limits {
-        pids: Some(0),
-        ..Limits::default()
-    };
+    let limits = Limits { pids: Some(0), ..Limits::default() };
     let outcome = Cgroup::create_in(&Layout::default(), &limits, "test", &|_| ());
-    assert!(matches!(
-        outcome,
-        Err(CgroupError::ZeroLimit {
-            layer: Layer::CgroupPids
-        })
-    ));
+    assert!(matches!(outcome, Err(CgroupError::ZeroLimit { layer: Layer::CgroupPids })));
 }
 
 #[test]
@@ -216,11 +183,7 @@ fn kernel_kills_are_counted_from_memory_events() {
     let (cgroup, _) = tree.create();
     assert_eq!(cgroup.oom_kills(), 0);
     let events = cgroup.v2_directory().unwrap().join("memory.events");
-    fs::write(
-        events,
-        "low 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 7\n",
-    )
-    .unwrap();
+    fs::write(events, "low 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 7\n").unwrap();
     assert_eq!(cgroup.oom_kills(), 2);
 }
 

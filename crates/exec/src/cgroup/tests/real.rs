@@ -33,10 +33,7 @@ fn group(layout: &Layout, limits: Limits) -> Option<Cgroup> {
 
 /// Starts `script` inside `cgroup`: the shell waits for its first line until it has been moved.
 fn start(cgroup: &Cgroup, script: &str) -> Child {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the executor is not what is tested here"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the executor is not what is tested here")]
     let mut child = Command::new("/bin/sh")
         .args(["-c", &format!("read -r go; {script}")])
         .stdin(Stdio::piped())
@@ -81,10 +78,7 @@ fn remove(cgroup: Cgroup) {
 
 #[test]
 fn a_memory_hog_is_killed_by_the_kernel_and_counted() {
-    let limits = Limits {
-        memory_bytes: Some(32 << 20),
-        ..Limits::default()
-    };
+    let limits = Limits { memory_bytes: Some(32 << 20), ..Limits::default() };
     let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
         return;
     };
@@ -101,17 +95,12 @@ fn a_memory_hog_is_killed_by_the_kernel_and_counted() {
 #[test]
 fn a_fork_bomb_stops_at_the_limit_and_all_of_it_is_killed() {
     const PIDS: u32 = 24;
-    let limits = Limits {
-        pids: Some(PIDS),
-        ..Limits::default()
-    };
+    let limits = Limits { pids: Some(PIDS), ..Limits::default() };
     let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
         return;
     };
     let bomb = start(&cgroup, "while :; do setsid sleep 1000 & done");
-    wait_for("the limit to be hit", || {
-        counter(&cgroup, Controller::Pids, "pids.events", "max ") > 0
-    });
+    wait_for("the limit to be hit", || counter(&cgroup, Controller::Pids, "pids.events", "max ") > 0);
     assert!(population(&cgroup) <= PIDS as usize);
     cgroup.kill().unwrap();
     assert_eq!(population(&cgroup), 0);
@@ -121,17 +110,12 @@ fn a_fork_bomb_stops_at_the_limit_and_all_of_it_is_killed() {
 
 #[test]
 fn a_busy_loop_is_throttled() {
-    let limits = Limits {
-        cpu_millis: Some(100),
-        ..Limits::default()
-    };
+    let limits = Limits { cpu_millis: Some(100), ..Limits::default() };
     let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
         return;
     };
     let loops = start(&cgroup, "while :; do :; done");
-    wait_for("throttling", || {
-        counter(&cgroup, Controller::Cpu, "cpu.stat", "nr_throttled ") >= 2
-    });
+    wait_for("throttling", || counter(&cgroup, Controller::Cpu, "cpu.stat", "nr_throttled ") >= 2);
     cgroup.kill().unwrap();
     wait(loops);
     remove(cgroup);
@@ -140,11 +124,7 @@ fn a_busy_loop_is_throttled() {
 #[test]
 fn v2_limits_are_live() {
     let layout = Layout::read().unwrap();
-    let limits = Limits {
-        memory_bytes: Some(64 << 20),
-        pids: Some(32),
-        cpu_millis: Some(500),
-    };
+    let limits = Limits { memory_bytes: Some(64 << 20), pids: Some(32), cpu_millis: Some(500) };
     let (cgroup, applied) = Cgroup::create_in(&layout, &limits, "test", &|_| ()).unwrap();
     if applied.len() < 3 || !applied.values().all(|detail| detail.starts_with("v2: ")) {
         sympozium_testkit::skip!("no cgroup v2 controllers");
@@ -167,10 +147,8 @@ fn cgroup_kill_ends_descendants_that_left_session_and_parent() {
     if !kill_file.is_some_and(|file| file.exists()) {
         sympozium_testkit::skip!("no cgroup.kill");
     }
-    let shell = start(
-        &cgroup,
-        "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' &) ; exit 0",
-    );
+    let shell =
+        start(&cgroup, "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' &) ; exit 0");
     assert!(wait(shell).success());
     wait_for("the orphans", || population(&cgroup) == 3);
     cgroup.kill().unwrap();
@@ -180,14 +158,8 @@ fn cgroup_kill_ends_descendants_that_left_session_and_parent() {
 
 #[test]
 fn without_cgroup_kill_a_tree_that_keeps_forking_is_ended_one_by_one() {
-    let v1_only = Layout {
-        v2: None,
-        ..Layout::read().unwrap()
-    };
-    let limits = Limits {
-        pids: Some(64),
-        ..Limits::default()
-    };
+    let v1_only = Layout { v2: None, ..Layout::read().unwrap() };
+    let limits = Limits { pids: Some(64), ..Limits::default() };
     let Some(cgroup) = group(&v1_only, limits) else {
         return;
     };
@@ -206,10 +178,7 @@ fn without_cgroup_kill_a_tree_that_keeps_forking_is_ended_one_by_one() {
 
 #[test]
 fn dropping_a_group_ends_it() {
-    let limits = Limits {
-        pids: Some(16),
-        ..Limits::default()
-    };
+    let limits = Limits { pids: Some(16), ..Limits::default() };
     let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
         return;
     };
@@ -235,19 +204,13 @@ fn a_group_that_lives_is_not_removed() {
 
 #[test]
 fn a_helper_enters_by_descriptor() {
-    let limits = Limits {
-        pids: Some(16),
-        ..Limits::default()
-    };
+    let limits = Limits { pids: Some(16), ..Limits::default() };
     let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
         return;
     };
     let mut doors = cgroup.open_doors().unwrap().into_iter().map(Stdio::from);
     let script = "echo 0 >&0; echo 0 >&1; exec sleep 1000";
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the executor is not what is tested here"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the executor is not what is tested here")]
     let mut helper = Command::new("/bin/sh")
         .args(["-c", script])
         .stdin(doors.next().unwrap())
@@ -256,10 +219,7 @@ fn a_helper_enters_by_descriptor() {
         .unwrap();
     let helper_pid = Pid::from_child(&helper);
     wait_for("the helper to enter", || {
-        cgroup
-            .directories
-            .iter()
-            .all(|directory| members(directory).unwrap().contains(&helper_pid))
+        cgroup.directories.iter().all(|directory| members(directory).unwrap().contains(&helper_pid))
     });
     cgroup.kill().unwrap();
     helper.wait().unwrap();
@@ -291,20 +251,13 @@ fn a_sweep_removes_what_dead_owners_left_and_nothing_else() {
     };
     let here = alive.directories[0].parent().unwrap();
     let owner = Owner::current().unwrap();
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the executor is not what is tested here"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the executor is not what is tested here")]
     let mut dead = Command::new("/bin/true").spawn().unwrap();
     let dead_pid = dead.id();
     dead.wait().unwrap();
 
     let name = owner.new_name("stale");
-    let stale_name = name.replacen(
-        &format!("-{}-", std::process::id()),
-        &format!("-{dead_pid}-"),
-        1,
-    );
+    let stale_name = name.replacen(&format!("-{}-", std::process::id()), &format!("-{dead_pid}-"), 1);
     let stale = Leftover::make(here, &stale_name);
     let foreign = Leftover::make(here, &format!("not-{stale_name}"));
     // One inside another cgroup than ours, as when the owner lived elsewhere.
@@ -322,19 +275,12 @@ fn a_sweep_removes_what_dead_owners_left_and_nothing_else() {
 
 #[test]
 fn every_limit_asked_for_is_applied_or_explained() {
-    let limits = Limits {
-        memory_bytes: Some(64 << 20),
-        pids: Some(8),
-        cpu_millis: Some(1),
-    };
+    let limits = Limits { memory_bytes: Some(64 << 20), pids: Some(8), cpu_millis: Some(1) };
     let (cgroup, applied) = Cgroup::create(&limits, "test").unwrap();
     let mut told: Vec<_> = applied.keys().copied().collect();
     told.extend(cgroup.not_applied().iter().map(|(layer, _)| *layer));
     told.sort();
-    assert_eq!(
-        told,
-        [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu]
-    );
+    assert_eq!(told, [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu]);
     if let Some(detail) = applied.get(&Layer::CgroupCpu) {
         assert!(detail.ends_with(" 10 millicores"), "{detail}");
     }

@@ -5,11 +5,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// The Landlock ABI. `ENOSYS`: not in this kernel; `EOPNOTSUPP`: switched off at boot; see landlock(7).
@@ -18,12 +14,7 @@ pub(in crate::features) fn landlock_abi() -> io::Result<i32> {
     let none: libc::c_long = 0;
     // SAFETY: with this flag the kernel wants a null pointer and a size of zero, and only answers.
     let abi = checked(unsafe {
-        libc::syscall(
-            libc::SYS_landlock_create_ruleset,
-            none,
-            none,
-            LANDLOCK_CREATE_RULESET_VERSION,
-        )
+        libc::syscall(libc::SYS_landlock_create_ruleset, none, none, LANDLOCK_CREATE_RULESET_VERSION)
     })?;
     i32::try_from(abi).map_err(io::Error::other)
 }
@@ -58,10 +49,7 @@ pub(in crate::features) fn clone3() -> io::Result<()> {
 }
 
 /// Maps the owners of files in the detached mount `tree` by a user namespace.
-pub(in crate::features) fn map_owners(
-    tree: BorrowedFd<'_>,
-    user_namespace: BorrowedFd<'_>,
-) -> io::Result<()> {
+pub(in crate::features) fn map_owners(tree: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     /// `struct mount_attr` of mount_setattr(2).
     #[repr(C)]
     struct MountAttributes {
@@ -72,12 +60,7 @@ pub(in crate::features) fn map_owners(
     }
     const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
     let fd = u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?;
-    let attributes = MountAttributes {
-        set: MOUNT_ATTR_IDMAP,
-        clear: 0,
-        propagation: 0,
-        user_namespace: fd,
-    };
+    let attributes = MountAttributes { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, user_namespace: fd };
     // SAFETY: the path is a constant, the structure is as large as said, and both outlive the call.
     checked(unsafe {
         libc::syscall(

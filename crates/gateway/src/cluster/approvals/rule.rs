@@ -55,10 +55,7 @@ fn disqualified(rule: &ApprovalPlan, author: Option<&str>, word: &Word<'_>) -> O
     if let Some(named) = &rule.approvers
         && !named.iter().any(|it| is_named(it.kind, &it.name))
     {
-        return Some(format!(
-            "{} said yes, and the policy of this run does not name them as an approver",
-            word.by
-        ));
+        return Some(format!("{} said yes, and the policy of this run does not name them as an approver", word.by));
     }
     // Whoever may make accounts may make as many as votes are wanted: one counts when somebody has named it.
     let named = rule.approvers.as_deref().unwrap_or_default();
@@ -84,21 +81,11 @@ pub(super) fn is_decidable(rule: &ApprovalPlan, author: Option<&str>) -> bool {
 }
 
 /// What has been decided.
-pub(super) fn judge(
-    rule: &ApprovalPlan,
-    author: Option<&str>,
-    status: &ToolApprovalStatus,
-) -> Outcome {
+pub(super) fn judge(rule: &ApprovalPlan, author: Option<&str>, status: &ToolApprovalStatus) -> Outcome {
     let words: Vec<Word<'_>> = words(status);
     // One no is enough, whoever may write it: it opens nothing.
-    if let Some(no) = words
-        .iter()
-        .find(|it| it.decision == ApprovalDecision::Denied)
-    {
-        return Outcome::No {
-            by: Some(no.by.to_owned()),
-            reason: no.reason.map(str::to_owned),
-        };
+    if let Some(no) = words.iter().find(|it| it.decision == ApprovalDecision::Denied) {
+        return Outcome::No { by: Some(no.by.to_owned()), reason: no.reason.map(str::to_owned) };
     }
     let mut by = BTreeSet::new();
     let (mut for_the_run, mut reason) = (true, None);
@@ -106,10 +93,7 @@ pub(super) fn judge(
         if let Some(why) = disqualified(rule, author, word) {
             // Everybody who looks sees a yes that nobody can take back: better a no at once than one by waiting.
             if word.is_final {
-                return Outcome::No {
-                    by: None,
-                    reason: Some(why),
-                };
+                return Outcome::No { by: None, reason: Some(why) };
             }
             continue;
         }

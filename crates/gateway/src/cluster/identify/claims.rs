@@ -57,9 +57,7 @@ impl Claims {
     /// When it is not the token of a pod for our audience.
     pub(super) fn read(token: &str) -> Result<Self, &'static str> {
         let mut parts = token.split('.');
-        let (Some(_), Some(payload), Some(_), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
+        let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
             return Err("it has not the form of a token");
         };
         if token.len() > MAX_TOKEN {
@@ -67,8 +65,7 @@ impl Claims {
         }
         let payload = URL_SAFE_NO_PAD.decode(payload);
         let payload = payload.map_err(|_| "it has not the form of a token")?;
-        let payload: Payload =
-            serde_json::from_slice(&payload).map_err(|_| "it does not say that it is a pod's")?;
+        let payload: Payload = serde_json::from_slice(&payload).map_err(|_| "it does not say that it is a pod's")?;
         let is_ours = match &payload.aud {
             Audiences::One(audience) => audience == AUDIENCE,
             Audiences::Several(audiences) => audiences.iter().any(|it| it == AUDIENCE),

@@ -18,11 +18,7 @@ pub(super) struct Memory<V> {
 
 impl<V: Clone> Memory<V> {
     pub(super) fn new(most: usize, life: Duration) -> Self {
-        Self {
-            most,
-            life,
-            answers: Mutex::default(),
-        }
+        Self { most, life, answers: Mutex::default() }
     }
 
     pub(super) fn get(&self, key: &Digest) -> Option<V> {

@@ -28,15 +28,12 @@ fn says(account: &str, pod: &str) -> Value {
 }
 
 /// Tokens where one run is known, by its pod `known`.
-async fn tokens(
-    review: impl Fn(&str) -> Answer + Send + Sync + 'static,
-) -> (Arc<PodTokens>, Count) {
-    let (client, count) =
-        fake_api::serve(move |asked| match asked.body["spec"]["token"].as_str() {
-            Some(token) => review(token),
-            None => fake_api::not_found(),
-        })
-        .await;
+async fn tokens(review: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (Arc<PodTokens>, Count) {
+    let (client, count) = fake_api::serve(move |asked| match asked.body["spec"]["token"].as_str() {
+        Some(token) => review(token),
+        None => fake_api::not_found(),
+    })
+    .await;
     let runs = Runs::new(client.clone(), Arc::default());
     runs.sees("uid", json!({ "phase": "Running", "podUID": "known" }));
     runs.listed();
@@ -134,25 +131,16 @@ async fn tokens_that_are_made_up_keep_no_known_pod_waiting() {
         let token = token(&says(account, &pod), &format!("x{number}"));
         tokio::spawn(async move { tokens.identify(&token).await })
     };
-    let strange: Vec<_> = (0..2 * MAX_REVIEWS)
-        .map(|number| ask(STRANGE, format!("pod-{number}"), number))
-        .collect();
-    let of_one_pod: Vec<_> = (0..2 * MAX_REVIEWS)
-        .map(|number| ask("default", "other".to_owned(), number))
-        .collect();
-    tokens
-        .runs
-        .sees("other", json!({ "phase": "Running", "podUID": "other" }));
+    let strange: Vec<_> = (0..2 * MAX_REVIEWS).map(|number| ask(STRANGE, format!("pod-{number}"), number)).collect();
+    let of_one_pod: Vec<_> = (0..2 * MAX_REVIEWS).map(|number| ask("default", "other".to_owned(), number)).collect();
+    tokens.runs.sees("other", json!({ "phase": "Running", "podUID": "other" }));
     let asked = MAX_REVIEWS_OF_UNKNOWN + MAX_REVIEWS_OF_POD;
     while count.get() < asked {
         tokio::task::yield_now().await;
     }
     let good = token(&says("default", "known"), "good");
     let answer = timeout(REQUEST_DEADLINE / 2, tokens.identify(&good)).await;
-    assert!(
-        matches!(answer, Ok(Err(Unidentified::Nobody(_)))),
-        "{answer:?}"
-    );
+    assert!(matches!(answer, Ok(Err(Unidentified::Nobody(_)))), "{answer:?}");
     assert_eq!(count.get(), asked + 1);
     for waiting in strange.into_iter().chain(of_one_pod) {
         waiting.abort();
@@ -165,10 +153,7 @@ fn good() -> TokenReviewStatus {
         authenticated: Some(true),
         error: None,
         user: Some(UserInfo {
-            extra: Some(BTreeMap::from([(
-                POD_UID.to_owned(),
-                vec!["pod".to_owned()],
-            )])),
+            extra: Some(BTreeMap::from([(POD_UID.to_owned(), vec!["pod".to_owned()])])),
             username: Some("system:serviceaccount:team:name".to_owned()),
             ..UserInfo::default()
         }),
@@ -183,11 +168,7 @@ fn without(change: impl FnOnce(&mut TokenReviewStatus)) -> Result<Bearer, String
 
 #[test]
 fn a_review_names_one_pod_for_our_audience_or_nothing() {
-    let bearer = Bearer {
-        namespace: "team".to_owned(),
-        account: "name".to_owned(),
-        pod: "pod".to_owned(),
-    };
+    let bearer = Bearer { namespace: "team".to_owned(), account: "name".to_owned(), pod: "pod".to_owned() };
     assert_eq!(without(|_| {}), Ok(bearer));
     for change in [
         (|it: &mut TokenReviewStatus| it.authenticated = None) as fn(&mut TokenReviewStatus),

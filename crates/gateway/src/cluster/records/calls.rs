@@ -23,12 +23,7 @@ pub(super) struct Calls {
 
 impl Calls {
     /// Takes the next receipt, and what it says about isolation.
-    pub fn follow(
-        &mut self,
-        facts: &RunFacts,
-        receipt: &Receipt,
-        isolation: &mut Vec<IsolationRecord>,
-    ) {
+    pub fn follow(&mut self, facts: &RunFacts, receipt: &Receipt, isolation: &mut Vec<IsolationRecord>) {
         match &receipt.event {
             Event::Called { call, pack, .. } => {
                 self.called.insert(*call, pack.clone());
@@ -39,12 +34,7 @@ impl Calls {
             Event::Answered { call, .. } => {
                 self.asked.remove(call);
             }
-            Event::Acted {
-                call,
-                by,
-                isolation: seen,
-                ..
-            } => {
+            Event::Acted { call, by, isolation: seen, .. } => {
                 let pack = self.called.remove(call).flatten();
                 self.asked.remove(call);
                 if let Some(seen) = seen
@@ -71,20 +61,15 @@ impl Calls {
 
 /// One record for each part and profile. Of several commands only what was around all of them counts.
 fn merge(isolation: &mut Vec<IsolationRecord>, part: &str, seen: &IsolationSeen) {
-    let is_named =
-        |guarantee: &Guarantee| seen.guarantees.iter().any(|it| it == guarantee.as_str());
+    let is_named = |guarantee: &Guarantee| seen.guarantees.iter().any(|it| it == guarantee.as_str());
     let guarantees: Vec<Guarantee> = Guarantee::ALL.into_iter().filter(is_named).collect();
     let same = |it: &IsolationRecord| it.part == part && it.profile == seen.profile;
     let count = isolation.len();
     match isolation.iter().position(same) {
-        Some(place) => isolation[place]
-            .guarantees
-            .retain(|it| guarantees.contains(it)),
-        None if count < CONTAINERS => isolation.push(IsolationRecord {
-            part: part.to_owned(),
-            profile: seen.profile.clone(),
-            guarantees,
-        }),
+        Some(place) => isolation[place].guarantees.retain(|it| guarantees.contains(it)),
+        None if count < CONTAINERS => {
+            isolation.push(IsolationRecord { part: part.to_owned(), profile: seen.profile.clone(), guarantees })
+        }
         None => {}
     }
 }
@@ -97,12 +82,7 @@ mod tests {
     use super::*;
 
     fn receipt(event: Event) -> Receipt {
-        Receipt {
-            number: 0,
-            previous: Digest::default(),
-            at_ms: 0,
-            event,
-        }
+        Receipt { number: 0, previous: Digest::default(), at_ms: 0, event }
     }
 
     fn called(call: u64, pack: Option<&str>) -> Event {
@@ -153,10 +133,7 @@ mod tests {
             profile: "container".to_owned(),
             guarantees: guarantees.to_vec(),
         };
-        let expected = [
-            part("skill-cluster", &[Guarantee::Network]),
-            part("agent", &[Guarantee::Syscalls]),
-        ];
+        let expected = [part("skill-cluster", &[Guarantee::Network]), part("agent", &[Guarantee::Syscalls])];
         assert_eq!(isolation, expected);
         assert_eq!(calls, Calls::default());
     }
@@ -165,17 +142,9 @@ mod tests {
     fn questions_wait_until_they_are_answered() {
         let facts = RunFacts::example(|_| {});
         let mut calls = Calls::default();
-        let asked = |call, approval: &str| Event::Asked {
-            call,
-            action: Digest::default(),
-            approval: approval.to_owned(),
-        };
-        let answered = Event::Answered {
-            call: 1,
-            action: Digest::default(),
-            decided: Decided::Allowed,
-            by: None,
-        };
+        let asked =
+            |call, approval: &str| Event::Asked { call, action: Digest::default(), approval: approval.to_owned() };
+        let answered = Event::Answered { call: 1, action: Digest::default(), decided: Decided::Allowed, by: None };
         for event in [asked(1, "a"), asked(2, "b"), answered] {
             calls.follow(&facts, &receipt(event), &mut Vec::new());
         }

@@ -123,11 +123,7 @@ pub(super) fn transcript(place: Place, lines: &[String], room: u64) -> Result<Tr
         head = digest(TRANSCRIPT, &(&head, &line))?;
         hashed.push((line, head.clone()));
     }
-    Ok(Transcript {
-        segments: pieces(place, hashed),
-        bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
-        cut,
-    })
+    Ok(Transcript { segments: pieces(place, hashed), bytes: i64::try_from(bytes).unwrap_or(i64::MAX), cut })
 }
 
 /// A line of JSON that an object can hold: itself, or its beginning as a text in an object that says so.
@@ -172,12 +168,7 @@ mod tests {
     use super::*;
 
     fn place(kind: RecordKind) -> Place {
-        Place {
-            kind,
-            segments: 0,
-            lines: 0,
-            head: Digest::new("sha256:00"),
-        }
+        Place { kind, segments: 0, lines: 0, head: Digest::new("sha256:00") }
     }
 
     fn chain(count: u64) -> (Vec<String>, Digest) {
@@ -194,30 +185,16 @@ mod tests {
     fn pieces_follow_from_each_other_and_hold_every_line_once() {
         let (lines, head) = chain(600);
         let all = receipts(place(RecordKind::Receipts), &lines).unwrap();
-        assert_eq!(
-            all.iter().map(|it| it.lines.len()).collect::<Vec<_>>(),
-            [256, 256, 88]
-        );
-        assert_eq!(
-            all.iter().map(|it| it.first_line).collect::<Vec<_>>(),
-            [0, 256, 512]
-        );
+        assert_eq!(all.iter().map(|it| it.lines.len()).collect::<Vec<_>>(), [256, 256, 88]);
+        assert_eq!(all.iter().map(|it| it.first_line).collect::<Vec<_>>(), [0, 256, 512]);
         let joined: Vec<String> = all.iter().flat_map(|it| it.lines.clone()).collect();
         assert_eq!(joined, lines);
         let heads: Vec<_> = all.iter().map(|it| it.previous_head.clone()).collect();
-        assert_eq!(
-            heads,
-            [None, Some(all[0].head.clone()), Some(all[1].head.clone())]
-        );
+        assert_eq!(heads, [None, Some(all[0].head.clone()), Some(all[1].head.clone())]);
         assert_eq!(all[2].head, head);
         // In two reports they are other pieces of the same chain.
         let first = receipts(place(RecordKind::Receipts), &lines[..100]).unwrap();
-        let next = Place {
-            segments: 1,
-            lines: 100,
-            head: first[0].head.clone(),
-            ..place(RecordKind::Receipts)
-        };
+        let next = Place { segments: 1, lines: 100, head: first[0].head.clone(), ..place(RecordKind::Receipts) };
         let second = receipts(next.clone(), &lines[100..200]).unwrap();
         assert_eq!((second[0].number, second[0].first_line), (1, 100));
         assert_eq!(second[0].previous_head.as_ref(), Some(&first[0].head));
@@ -248,10 +225,7 @@ mod tests {
             assert!(short.chars().count() <= RECORD_LINE, "{filling}");
             let read: serde_json::Value = serde_json::from_str(&short).unwrap();
             let beginning = read["cut"].as_str().unwrap();
-            assert!(
-                line.starts_with(beginning) && beginning.len() > 1000,
-                "{filling}"
-            );
+            assert!(line.starts_with(beginning) && beginning.len() > 1000, "{filling}");
             assert_eq!(read["bytes"], line.len());
         }
     }

@@ -40,14 +40,11 @@ pub(super) fn report(report: &Report, around: Around<'_>) -> RunReport {
     let before_or = |read: fn(&RunReport) -> Option<i64>| before.and_then(read).unwrap_or(0);
     let (ending, result, error) = report.ending.as_ref().map_or((None, None, None), ended);
     let usage = &report.usage;
-    let duration = around.started_at.map_or(0, |started| {
-        (around.now.0.as_millisecond() - started.0.as_millisecond()).max(0)
-    });
+    let duration =
+        around.started_at.map_or(0, |started| (around.now.0.as_millisecond() - started.0.as_millisecond()).max(0));
     let waiting = around.calls.waiting().take(NAMES);
     let waiting_for = match report.phase {
-        Phase::Waiting => waiting
-            .map(|it| ObjectName::new(approval_name(around.run, it)))
-            .collect(),
+        Phase::Waiting => waiting.map(|it| ObjectName::new(approval_name(around.run, it))).collect(),
         Phase::Starting | Phase::Working | Phase::Ended => Vec::new(),
     };
     let new_segments = i64::try_from(around.transcript.segments.len()).unwrap_or(i64::MAX);
@@ -104,9 +101,7 @@ pub(super) fn kept(report: &RunReport, plan: &sympozium_api::names::Digest) -> K
 fn ended(ending: &Ending) -> (Option<ReportedEnding>, Option<String>, Option<String>) {
     let text = |text: &str, most| Some(shortened(text, most));
     match ending {
-        Ending::Answered { text: it } => {
-            (Some(ReportedEnding::Answered), text(it, LONG_TEXT), None)
-        }
+        Ending::Answered { text: it } => (Some(ReportedEnding::Answered), text(it, LONG_TEXT), None),
         Ending::Failed { error } => (Some(ReportedEnding::Failed), None, text(error, VALUE)),
         Ending::Crashed { known } => (Some(ReportedEnding::Crashed), None, text(known, VALUE)),
         Ending::NeverCame => (Some(ReportedEnding::NeverCame), None, None),
@@ -154,16 +149,10 @@ mod tests {
     fn texts_are_cut_where_they_must_be_and_say_so() {
         assert_eq!(shortened("abc", 100), "abc");
         assert_eq!(shortened(&"é".repeat(100), 100), "é".repeat(100));
-        assert_eq!(
-            shortened(&"é".repeat(101), 100),
-            format!("{}{CUT}", "é".repeat(93))
-        );
+        assert_eq!(shortened(&"é".repeat(101), 100), format!("{}{CUT}", "é".repeat(93)));
         let long = shortened(&"\u{1}".repeat(LONG_TEXT), LONG_TEXT);
         let bytes: usize = long.chars().map(stored_character).sum();
-        assert!(
-            bytes <= MAX_STORED_TEXT && bytes > MAX_STORED_TEXT - 32,
-            "{bytes}"
-        );
+        assert!(bytes <= MAX_STORED_TEXT && bytes > MAX_STORED_TEXT - 32, "{bytes}");
         assert!(long.ends_with(CUT));
         let whole = "x".repeat(LONG_TEXT);
         assert_eq!(shortened(&whole, LONG_TEXT), whole);

@@ -71,22 +71,14 @@ impl Runs {
                 self.fetched(uid, Fetched::Never);
                 return;
             }
-            tracing::warn!(
-                run = uid,
-                error = text,
-                attempt,
-                "a plan is asked for again"
-            );
+            tracing::warn!(run = uid, error = text, attempt, "a plan is asked for again");
             sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
             if !self.lock().runs.contains_key(uid) {
                 return;
             }
         }
-        tracing::error!(
-            run = uid,
-            "a plan is not asked for any more until its run changes"
-        );
+        tracing::error!(run = uid, "a plan is not asked for any more until its run changes");
         self.fetched(uid, Fetched::No);
     }
 
@@ -104,9 +96,7 @@ impl Runs {
         let text = text.ok_or(NoPlan::Absent(name))?;
         let plan = RunPlan::read_expected(text.as_bytes(), digest);
         let plan = plan.map_err(|error| NoPlan::Another(Box::new(error)))?;
-        let is_its = plan.run.uid == run.uid
-            && plan.run.name == run.name
-            && plan.run.namespace == run.namespace;
+        let is_its = plan.run.uid == run.uid && plan.run.name == run.name && plan.run.namespace == run.namespace;
         if !is_its {
             return Err(NoPlan::AnotherRun);
         }

@@ -43,10 +43,7 @@ impl Stem {
             uid.push(this);
             digits = rest;
         }
-        digits.is_empty().then(|| Self {
-            text: text.to_owned(),
-            uid: uid.join("-"),
-        })
+        digits.is_empty().then(|| Self { text: text.to_owned(), uid: uid.join("-") })
     }
 }
 
@@ -64,12 +61,7 @@ struct NamedRun {
 impl Runs {
     /// Whose a pod of this service account is, of which nobody knew. The API server is asked, and not more often than the
     /// answer can change: what is known of the run decides where it does.
-    pub(in crate::cluster) async fn look(
-        self: &Arc<Self>,
-        namespace: &str,
-        account: &str,
-        pod: &str,
-    ) -> PodOf {
+    pub(in crate::cluster) async fn look(self: &Arc<Self>, namespace: &str, account: &str, pod: &str) -> PodOf {
         let nobody = PodOf::Nobody("the pod is no run's that is under way");
         let Some(stem) = Stem::of(account) else {
             return nobody;
@@ -110,10 +102,7 @@ impl Runs {
         let plan = asked(plans.get_opt(&format!("{}-{PLAN}", stem.text))).await?;
         let plan = plan.and_then(|it| it.data?.remove(key::PLAN));
         let named = plan.and_then(|it| serde_json::from_str::<Named>(&it).ok());
-        let Some(Named {
-            run: NamedRun { name },
-        }) = named
-        else {
+        let Some(Named { run: NamedRun { name } }) = named else {
             return Ok(None);
         };
         let is_its = Names::new(&identity(namespace, &name, &stem.uid)).workload() == stem.text;

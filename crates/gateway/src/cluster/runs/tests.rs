@@ -43,25 +43,16 @@ fn a_run_is_over_when_it_has_ended_is_revoked_or_goes() {
         (json!({}), false),
         (json!({ "phase": "Pending" }), false),
         (json!({ "phase": "PostRunning" }), false),
-        (
-            json!({ "phase": "Running", "report": { "finished": true } }),
-            false,
-        ),
+        (json!({ "phase": "Running", "report": { "finished": true } }), false),
         (json!({ "phase": "Succeeded" }), true),
         (json!({ "phase": "Cancelled" }), true),
-        (
-            json!({ "phase": "Running", "revokedAt": "2026-01-01T00:00:00Z" }),
-            true,
-        ),
+        (json!({ "phase": "Running", "revokedAt": "2026-01-01T00:00:00Z" }), true),
         (json!({ "phase": "Levitating" }), true),
     ] {
         assert_eq!(is_over(&seen(status.clone())).is_some(), over, "{status}");
     }
     let mut going = seen(json!({ "phase": "Running" }));
-    going.metadata = ObjectMeta {
-        deletion_timestamp: Some(now()),
-        ..going.metadata
-    };
+    going.metadata = ObjectMeta { deletion_timestamp: Some(now()), ..going.metadata };
     assert!(is_over(&going).is_some());
 }
 
@@ -82,9 +73,7 @@ async fn nothing_is_kept_of_runs_that_are_over() {
 #[tokio::test]
 async fn a_pod_is_a_runs_a_waiting_runs_or_nobodys() {
     let runs = runs();
-    let (digest, nobody) = (format!("sha256:{}", "0".repeat(64)), |found| {
-        matches!(found, PodOf::Nobody(_))
-    });
+    let (digest, nobody) = (format!("sha256:{}", "0".repeat(64)), |found| matches!(found, PodOf::Nobody(_)));
     let later = |found| matches!(found, PodOf::Later(_));
     assert!(later(runs.pod("team", "pod")));
     runs.ready.send_replace(true);
@@ -94,19 +83,13 @@ async fn a_pod_is_a_runs_a_waiting_runs_or_nobodys() {
     runs.sees("uid", json!({ "phase": "Pending", "planDigest": digest }));
     assert!(later(runs.pod("team", "pod")));
     assert_eq!(runs.pod("another", "pod"), PodOf::Unknown);
-    runs.sees(
-        "uid",
-        json!({ "phase": "Running", "planDigest": digest, "podUID": "pod" }),
-    );
+    runs.sees("uid", json!({ "phase": "Running", "planDigest": digest, "podUID": "pod" }));
     assert!(later(runs.pod("team", "pod")));
     runs.fetched("uid", Fetched::Yes);
     assert_eq!(runs.pod("team", "pod"), PodOf::Run("uid".to_owned()));
     assert!(nobody(runs.pod("another", "pod")));
     // Another pod of the run is not served.
-    runs.sees(
-        "uid",
-        json!({ "phase": "Running", "planDigest": digest, "podUID": "second" }),
-    );
+    runs.sees("uid", json!({ "phase": "Running", "planDigest": digest, "podUID": "second" }));
     assert_eq!(runs.pod("team", "second"), PodOf::Unknown);
     assert_eq!(runs.pod("team", "pod"), PodOf::Run("uid".to_owned()));
     runs.fetched("uid", Fetched::Never);

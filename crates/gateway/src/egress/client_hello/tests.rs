@@ -6,19 +6,9 @@ fn message(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
         let length = u16::try_from(bytes.len()).unwrap();
         [&length.to_be_bytes()[..], bytes].concat()
     };
-    let listed = extensions
-        .iter()
-        .flat_map(|(kind, value)| [&kind.to_be_bytes()[..], &long(value)].concat());
+    let listed = extensions.iter().flat_map(|(kind, value)| [&kind.to_be_bytes()[..], &long(value)].concat());
     let listed: Vec<u8> = listed.collect();
-    let body = [
-        &[3, 3][..],
-        &[7; 32],
-        &[0],
-        &long(&[0x13, 0x01]),
-        &[1, 0],
-        &long(&listed),
-    ]
-    .concat();
+    let body = [&[3, 3][..], &[7; 32], &[0], &long(&[0x13, 0x01]), &[1, 0], &long(&listed)].concat();
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&[1][..], &length[1..], &body].concat()
 }
@@ -44,11 +34,7 @@ fn records(message: &[u8], size: usize) -> Vec<u8> {
 }
 
 fn named(name: &str) -> Vec<u8> {
-    message(&[
-        (0x2b, vec![2, 3, 4]),
-        server_name_extension(&[(0, name.as_bytes())]),
-        (0xfe0d, vec![0; 40]),
-    ])
+    message(&[(0x2b, vec![2, 3, 4]), server_name_extension(&[(0, name.as_bytes())]), (0xfe0d, vec![0; 40])])
 }
 
 #[test]
@@ -63,10 +49,7 @@ fn the_name_is_found_in_any_records_and_pieces() {
         }
         assert_eq!(read(&wire), Ok(expected.clone()), "{size}");
         // Early data may follow, in records of its own.
-        assert_eq!(
-            read(&[&wire[..], &[23, 3, 3, 0, 1, 0]].concat()),
-            Ok(expected.clone())
-        );
+        assert_eq!(read(&[&wire[..], &[23, 3, 3, 0, 1, 0]].concat()), Ok(expected.clone()));
     }
     let without = records(&self::message(&[(0x2b, vec![2, 3, 4])]), 1000);
     assert_eq!(read(&without), Ok(Hello::Complete(None)));
@@ -85,13 +68,7 @@ fn what_is_not_exactly_one_hello_is_refused() {
     for (what, wire) in [
         (
             "two extensions",
-            records(
-                &message(&[
-                    server_name_extension(&[(0, b"a")]),
-                    server_name_extension(&[(0, b"a")]),
-                ]),
-                1000,
-            ),
+            records(&message(&[server_name_extension(&[(0, b"a")]), server_name_extension(&[(0, b"a")])]), 1000),
         ),
         ("two names", records(&name(&[(0, b"a"), (0, b"b")]), 1000)),
         ("no name", records(&name(&[]), 1000)),
@@ -101,22 +78,13 @@ fn what_is_not_exactly_one_hello_is_refused() {
         ("more in the record", records(&longer, 1000)),
         ("another message", records(&other_message, 1000)),
         ("a huge message", records(&huge, 1000)),
-        (
-            "an empty record",
-            [&[22, 3, 1, 0, 0][..], &records(&good, 1000)].concat(),
-        ),
+        ("an empty record", [&[22, 3, 1, 0, 0][..], &records(&good, 1000)].concat()),
         ("a long record", vec![22, 3, 1, 0x40, 1]),
-        (
-            "another record",
-            [&records(&good, 40)[..45], &[23, 3, 1, 0, 1, 0]].concat(),
-        ),
+        ("another record", [&records(&good, 40)[..45], &[23, 3, 1, 0, 1, 0]].concat()),
         ("plain HTTP", b"GET / HTTP/1.1\r\n".to_vec()),
         ("SSH", b"SSH-2.0-x\r\n".to_vec()),
         ("SSL 2", vec![0x80, 0x2e, 1, 3, 1]),
-        (
-            "too many small records",
-            records(&[&good[..4], &vec![0; MAX_WIRE_BYTES][..]].concat(), 1),
-        ),
+        ("too many small records", records(&[&good[..4], &vec![0; MAX_WIRE_BYTES][..]].concat(), 1)),
     ] {
         assert_eq!(read(&wire), Err(Malformed), "{what}");
     }

@@ -126,10 +126,7 @@ impl Default for Desk {
 impl Desk {
     /// With no question.
     pub fn new() -> Self {
-        Self {
-            questions: Arc::default(),
-            changes: watch::Sender::new(0),
-        }
+        Self { questions: Arc::default(), changes: watch::Sender::new(0) }
     }
 
     /// What waits, by run and name.
@@ -178,14 +175,9 @@ impl Desk {
         };
         drop(questions);
         self.changed();
-        let answer = waiting
-            .pending
-            .answer(verdict, &waiting.yes, waiting.for_the_run);
+        let answer = waiting.pending.answer(verdict, &waiting.yes, waiting.for_the_run);
         // Nobody waits any more when the time was up this moment.
-        waiting
-            .told
-            .send(answer)
-            .map_err(|_| Undecidable::Unknown)?;
+        waiting.told.send(answer).map_err(|_| Undecidable::Unknown)?;
         Ok(Counted::Decided)
     }
 
@@ -195,9 +187,7 @@ impl Desk {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Waiting>> {
         // A panic elsewhere leaves the map whole.
-        self.questions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,9 +206,7 @@ impl Waiting {
         match verdict.says {
             // Whoever may approve may refuse, and whoever started a run may refuse what it does.
             Says::No => Ok(()),
-            Says::Yes | Says::YesForTheRun if verdict.by.is_author && !rule.run_author => {
-                Err(Undecidable::Author)
-            }
+            Says::Yes | Says::YesForTheRun if verdict.by.is_author && !rule.run_author => Err(Undecidable::Author),
             Says::YesForTheRun if !rule.run_scope => Err(Undecidable::ForTheRun),
             Says::Yes | Says::YesForTheRun => Ok(()),
         }
@@ -226,12 +214,7 @@ impl Waiting {
 }
 
 impl Pending {
-    fn answer(
-        self,
-        verdict: &Verdict<'_>,
-        yes: &BTreeSet<String>,
-        for_the_run: bool,
-    ) -> ApprovalAnswer {
+    fn answer(self, verdict: &Verdict<'_>, yes: &BTreeSet<String>, for_the_run: bool) -> ApprovalAnswer {
         let (decision, by) = match verdict.says {
             Says::No => (Decision::Denied, verdict.by.name.clone()),
             Says::Yes | Says::YesForTheRun => {
@@ -252,10 +235,7 @@ impl Pending {
 
 impl Decider for Desk {
     async fn decide(&self, question: Question) -> Result<ApprovalAnswer, Unable> {
-        let key = (
-            question.run.uid().to_owned(),
-            question.request.approval.clone(),
-        );
+        let key = (question.run.uid().to_owned(), question.request.approval.clone());
         let (told, answer) = oneshot::channel();
         {
             let mut questions = self.lock();
@@ -267,11 +247,7 @@ impl Decider for Desk {
                 return Err(Unable::Busy("this question waits already".to_owned()));
             }
             let waiting = Waiting {
-                pending: Pending {
-                    run: question.run,
-                    request: question.request,
-                    deadline: question.deadline,
-                },
+                pending: Pending { run: question.run, request: question.request, deadline: question.deadline },
                 yes: BTreeSet::new(),
                 for_the_run: true,
                 told,
@@ -280,10 +256,7 @@ impl Decider for Desk {
         }
         let _on_desk = OnDesk { desk: self, key };
         self.changed();
-        answer.await.map_err(|_| Unable::Failed {
-            message: "nobody can be asked any more".to_owned(),
-            cause: None,
-        })
+        answer.await.map_err(|_| Unable::Failed { message: "nobody can be asked any more".to_owned(), cause: None })
     }
 }
 

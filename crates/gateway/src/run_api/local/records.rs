@@ -117,10 +117,7 @@ impl Records {
     ///
     /// When it cannot be made or opened.
     pub fn open(path: &Path) -> Result<Self, RecordsError> {
-        Ok(Self {
-            directory: Arc::new(Directory::open(path)?),
-            path: path.to_owned(),
-        })
+        Ok(Self { directory: Arc::new(Directory::open(path)?), path: path.to_owned() })
     }
 
     /// Where the files of a run are.
@@ -172,10 +169,7 @@ impl Reporter for Records {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RecordsError> + Send + 'static,
 ) -> Result<T, Unable> {
-    let failed = |cause| Unable::Failed {
-        message: "the report could not be kept".to_owned(),
-        cause: Some(cause),
-    };
+    let failed = |cause| Unable::Failed { message: "the report could not be kept".to_owned(), cause: Some(cause) };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(failed(error.into())),
@@ -192,12 +186,7 @@ fn read(directory: &RunDirectory) -> Result<Option<RunReport>, RecordsError> {
     Ok(Some(report))
 }
 
-fn write(
-    records: &Directory,
-    run: &RunFacts,
-    report: Report,
-    kept: &Kept,
-) -> Result<(), RecordsError> {
+fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Result<(), RecordsError> {
     let directory = records.make_run(run.uid())?;
     let before = read(&directory)?;
     // Whoever else writes here would be overwritten, and nobody would know.
@@ -205,9 +194,7 @@ fn write(
         return Err(directory.changed(files::REPORT));
     }
     let (receipts_before, transcript_before, cut_before) =
-        before.as_ref().map_or((0, 0, false), |it| {
-            (it.receipts_bytes, it.transcript_bytes, it.transcript_cut)
-        });
+        before.as_ref().map_or((0, 0, false), |it| (it.receipts_bytes, it.transcript_bytes, it.transcript_cut));
 
     let mut lines = String::new();
     for receipt in &report.receipts {

@@ -12,11 +12,7 @@ fn request() -> ApprovalRequest {
 }
 
 fn yes() -> ApprovalAnswer {
-    ApprovalAnswer {
-        by: Some("someone".to_owned()),
-        for_the_run: true,
-        ..answer(&request(), Decision::Approved, None)
-    }
+    ApprovalAnswer { by: Some("someone".to_owned()), for_the_run: true, ..answer(&request(), Decision::Approved, None) }
 }
 
 #[test]
@@ -39,51 +35,27 @@ fn an_answer_counts_for_its_question_and_as_far_as_the_plan_permits() {
     let once = RunFacts::example(|plan| plan.approval.run_scope = false);
     let often = RunFacts::example(|plan| plan.approval.run_scope = true);
     assert_eq!(checked(&request(), &often, yes()), yes());
-    let reduced = ApprovalAnswer {
-        for_the_run: false,
-        ..yes()
-    };
+    let reduced = ApprovalAnswer { for_the_run: false, ..yes() };
     assert_eq!(checked(&request(), &once, yes()), reduced);
-    let no = ApprovalAnswer {
-        decision: Decision::Denied,
-        ..yes()
-    };
+    let no = ApprovalAnswer { decision: Decision::Denied, ..yes() };
     assert!(!checked(&request(), &often, no).for_the_run);
 
     let refused = |given: ApprovalAnswer| {
         let answer = checked(&request(), &often, given);
-        (
-            answer.decision,
-            answer.action == request().action,
-            answer.for_the_run,
-            answer.by,
-        )
+        (answer.decision, answer.action == request().action, answer.for_the_run, answer.by)
     };
-    let another = ApprovalAnswer {
-        action: Digest::new("sha256:11"),
-        ..yes()
-    };
+    let another = ApprovalAnswer { action: Digest::new("sha256:11"), ..yes() };
     assert_eq!(refused(another), (Decision::Denied, true, false, None));
-    let another = ApprovalAnswer {
-        approval: "b".to_owned(),
-        ..yes()
-    };
+    let another = ApprovalAnswer { approval: "b".to_owned(), ..yes() };
     assert_eq!(refused(another), (Decision::Denied, true, false, None));
 }
 
 #[test]
 fn what_a_decider_says_is_bounded() {
     let facts = RunFacts::example(|_| {});
-    let long = ApprovalAnswer {
-        by: Some("x\u{1b}".repeat(9999)),
-        reason: Some("é".repeat(9999)),
-        ..yes()
-    };
+    let long = ApprovalAnswer { by: Some("x\u{1b}".repeat(9999)), reason: Some("é".repeat(9999)), ..yes() };
     let bounded = checked(&request(), &facts, long);
-    assert_eq!(
-        bounded.reason.map(|it| it.chars().count()),
-        Some(SHORT_TEXT)
-    );
+    assert_eq!(bounded.reason.map(|it| it.chars().count()), Some(SHORT_TEXT));
     let by = bounded.by.unwrap();
     assert!(by.chars().count() < 300 && !by.contains('\u{1b}'), "{by}");
 }

@@ -11,10 +11,7 @@ fn plan() -> Digest {
 fn report(chain: &mut Chain, number: u64, receipts: u64) -> Report {
     let first_receipt = chain.len();
     let line = |it| {
-        let event = Event::Started {
-            run: format!("run-{it}"),
-            by: "test".to_owned(),
-        };
+        let event = Event::Started { run: format!("run-{it}"), by: "test".to_owned() };
         chain.add(it, event).unwrap().text
     };
     let receipts = (0..receipts).map(line).collect();
@@ -62,10 +59,7 @@ fn reports_follow_from_each_other() {
     // A gap, one that was long ago, and the last one with another content.
     assert!(broken(&one, &third).contains("report 2, and 1"));
     assert!(broken(&three, &first).contains("report 0, and 3"));
-    let other = Report {
-        progress: Some("other".to_owned()),
-        ..third
-    };
+    let other = Report { progress: Some("other".to_owned()), ..third };
     assert!(broken(&three, &other).contains("report 2, and 3"));
     assert!(broken(&nothing, &second).contains("report 1, and 0"));
 }
@@ -100,11 +94,7 @@ fn receipts_follow_from_each_other_and_from_the_plan() {
 #[test]
 fn nothing_comes_after_the_end() {
     let mut chain = Chain::new(plan());
-    let last = Report {
-        phase: Phase::Ended,
-        ending: Some(Ending::TimedOut),
-        ..report(&mut chain, 0, 1)
-    };
+    let last = Report { phase: Phase::Ended, ending: Some(Ending::TimedOut), ..report(&mut chain, 0, 1) };
     let (kept, _) = next(&Kept::nothing(plan()), &last);
     assert!(kept.has_ended());
     assert_eq!(step(&kept, &last), Ok(Step::Again));

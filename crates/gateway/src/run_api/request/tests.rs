@@ -30,11 +30,7 @@ fn paths_are_whole_and_the_method_is_post() {
         (Method::POST, "/v2/run/reports"),
         (Method::POST, "/"),
     ] {
-        assert_eq!(
-            kind(&method, target),
-            Err(ApiRefusalCode::Request),
-            "{target}"
-        );
+        assert_eq!(kind(&method, target), Err(ApiRefusalCode::Request), "{target}");
     }
 }
 
@@ -52,22 +48,9 @@ fn one_token_and_no_other_scheme() {
     let longest = [&b"Bearer "[..], &vec![b'x'; MAX_TOKEN]].concat();
     assert!(sent(&[&longest]).is_some());
     let longer = [&longest[..], b"x"].concat();
-    for wrong in [
-        &b""[..],
-        b"Bearer",
-        b"Bearer ",
-        b"Bearer  x",
-        b"Bearer a b",
-        b"Bearer \xff",
-        b"Basic eDp5",
-        &longer,
-    ] {
-        assert_eq!(
-            sent(&[wrong]),
-            None,
-            "{:?}",
-            wrong.escape_ascii().to_string()
-        );
+    for wrong in [&b""[..], b"Bearer", b"Bearer ", b"Bearer  x", b"Bearer a b", b"Bearer \xff", b"Basic eDp5", &longer]
+    {
+        assert_eq!(sent(&[wrong]), None, "{:?}", wrong.escape_ascii().to_string());
     }
     assert_eq!(sent(&[]), None);
     assert_eq!(sent(&[b"Bearer x", b"Bearer x"]), None);
@@ -81,25 +64,14 @@ fn questions_have_bounds_on_each_side() {
     });
     let asked = |key: &str, to: Value| read(Kind::Approval, &with(good.clone(), key, to));
     assert!(read(Kind::Approval, &good).is_ok());
-    for (key, most) in [
-        ("approval", MAX_APPROVAL_NAME),
-        ("tool", MAX_TOOL_NAME),
-        ("pack", MAX_TOOL_NAME),
-        ("shown", MAX_SHOWN),
-    ] {
+    for (key, most) in
+        [("approval", MAX_APPROVAL_NAME), ("tool", MAX_TOOL_NAME), ("pack", MAX_TOOL_NAME), ("shown", MAX_SHOWN)]
+    {
         assert!(asked(key, "x".repeat(most).into()).is_ok(), "{key}");
         assert_eq!(asked(key, "x".repeat(most + 1).into()), BAD, "{key}");
         assert_eq!(asked(key, "".into()), BAD, "{key}");
     }
-    for moving in [
-        "é",
-        "a\u{1b}[2J",
-        "a\u{202e}b",
-        "a\rb",
-        "a\u{200b}b",
-        "a\tb",
-        "a\u{3164}",
-    ] {
+    for moving in ["é", "a\u{1b}[2J", "a\u{202e}b", "a\rb", "a\u{200b}b", "a\tb", "a\u{3164}"] {
         assert_eq!(asked("shown", moving.into()), BAD, "{moving:?}");
     }
     assert_eq!(asked("action", "sha256:00".into()), BAD);
@@ -126,10 +98,7 @@ fn schedules_messages_and_tasks_have_bounds() {
         assert_eq!(of(most + 1), BAD, "{key}");
         assert_eq!(of(0), BAD, "{key}");
     }
-    assert_eq!(
-        read(Kind::Schedule, &with(schedule, "action", "run".into())),
-        BAD
-    );
+    assert_eq!(read(Kind::Schedule, &with(schedule, "action", "run".into())), BAD);
 
     let task = |id: &str| json!({ "id": id, "task": "t", "systemPrompt": "s", "timeout": "5m" });
     let tasks = |tasks: Vec<Value>| read(Kind::Subruns, &json!({ "tasks": tasks }));
@@ -138,12 +107,8 @@ fn schedules_messages_and_tasks_have_bounds() {
     assert_eq!(tasks(many(MAX_SUBRUNS + 1)), BAD);
     assert_eq!(tasks(Vec::new()), BAD);
     assert_eq!(tasks(vec![task("a"), task("a")]), BAD);
-    for (key, most) in [
-        ("id", MAX_TASK_NAME),
-        ("task", MAX_TASK),
-        ("systemPrompt", MAX_TASK),
-        ("timeout", MAX_TIMEOUT),
-    ] {
+    for (key, most) in [("id", MAX_TASK_NAME), ("task", MAX_TASK), ("systemPrompt", MAX_TASK), ("timeout", MAX_TIMEOUT)]
+    {
         let of = |length: usize| tasks(vec![with(task("a"), key, "x".repeat(length).into())]);
         assert!(of(most).is_ok(), "{key}");
         assert_eq!(of(most + 1), BAD, "{key}");
@@ -155,12 +120,7 @@ fn what_is_told_of_a_body_that_is_none_is_short_and_plain() {
     let field = format!("{{\"{}\u{1b}\": 1}}", "x".repeat(10_000));
     let refusal = Kind::Message.read(field.as_bytes()).unwrap_err();
     assert!(refusal.message.chars().count() < 400, "{refusal}");
-    assert!(
-        refusal.message.chars().all(|it| !it.is_control()),
-        "{refusal}"
-    );
-    let size = Kind::Message
-        .read(&vec![b' '; MAX_REQUEST + 1])
-        .unwrap_err();
+    assert!(refusal.message.chars().all(|it| !it.is_control()), "{refusal}");
+    let size = Kind::Message.read(&vec![b' '; MAX_REQUEST + 1]).unwrap_err();
     assert_eq!(size.code, ApiRefusalCode::Size);
 }

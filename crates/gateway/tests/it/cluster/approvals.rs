@@ -19,12 +19,7 @@ async fn put(world: &World, run: &Run, bridge: &Client, name: &str) -> Put {
     let (bridge, asked) = (bridge.clone(), question(name));
     let answer = tokio::spawn(async move { bridge.post(path::APPROVALS, &asked).await });
     let object = run.name(name);
-    let there = || {
-        world
-            .list("toolapprovals")
-            .iter()
-            .any(|it| it["metadata"]["name"] == object[..])
-    };
+    let there = || world.list("toolapprovals").iter().any(|it| it["metadata"]["name"] == object[..]);
     assert!(blocking(|| wait_until(PATIENCE, there)), "{object}");
     Put { answer, object }
 }
@@ -84,18 +79,9 @@ async fn people_decide_and_nobody_else() {
             "actionHash": hash("0"), "summary": "shell: ls",
         })
     );
-    assert!(
-        gateway
-            .probe("/metrics")
-            .await
-            .contains("approvals_waiting 1")
-    );
+    assert!(gateway.probe("/metrics").await.contains("approvals_waiting 1"));
     world.set_status("toolapproval", &yes.object, &decided("approved", "jo"));
-    let expected = answer(
-        "yes",
-        "approved",
-        json!({ "by": "jo", "reason": "because", "forTheRun": true }),
-    );
+    let expected = answer("yes", "approved", json!({ "by": "jo", "reason": "because", "forTheRun": true }));
     assert_eq!(ended(yes).await, expected);
 
     let no = put(&world, &run, &bridge, "no").await;
@@ -108,11 +94,7 @@ async fn people_decide_and_nobody_else() {
     let (status, expired) = bridge.post(path::APPROVALS, &late).await;
     assert_eq!((status, expired), answer("late", "expired", json!({})));
     // What is said after that changes nothing, also where the gateway has forgotten that it asked.
-    world.set_status(
-        "toolapproval",
-        &run.name("late"),
-        &decided("approved", "jo"),
-    );
+    world.set_status("toolapproval", &run.name("late"), &decided("approved", "jo"));
     let second = world.gateway("second");
     let other = world.served(&second, &run).await;
     let (status, expired) = other.post(path::APPROVALS, &late).await;
@@ -122,11 +104,7 @@ async fn people_decide_and_nobody_else() {
     let twice = put(&world, &run, &bridge, "twice").await;
     let again = put(&world, &run, &other, "twice").await;
     world.set_status("toolapproval", &twice.object, &decided("approved", "jo"));
-    let expected = answer(
-        "twice",
-        "approved",
-        json!({ "by": "jo", "reason": "because", "forTheRun": true }),
-    );
+    let expected = answer("twice", "approved", json!({ "by": "jo", "reason": "because", "forTheRun": true }));
     assert_eq!(ended(twice).await, expected);
     assert_eq!(ended(again).await, expected);
 }
@@ -136,16 +114,10 @@ async fn the_rule_of_the_plan_is_kept() {
     let Some((world, gateway)) = world("rules").await else {
         return;
     };
-    let named = |kind, name: &str| Approver {
-        kind,
-        name: name.to_owned(),
-    };
+    let named = |kind, name: &str| Approver { kind, name: name.to_owned() };
     let run = world.run("two", |plan| {
         plan.approval.required = 2;
-        plan.approval.approvers = Some(vec![
-            named(ApproverKind::User, "jo"),
-            named(ApproverKind::Group, "sre"),
-        ]);
+        plan.approval.approvers = Some(vec![named(ApproverKind::User, "jo"), named(ApproverKind::Group, "sre")]);
     });
     let bridge = world.served(&gateway, &run).await;
     let asked = put(&world, &run, &bridge, "q").await;
@@ -158,10 +130,7 @@ async fn the_rule_of_the_plan_is_kept() {
     let votes = json!({ "votes": [vote("jo", &[]), vote("x", &["dev"]), vote("al", &["sre"])] });
     world.set_status("toolapproval", &asked.object, &votes);
     let (status, said) = ended(asked).await;
-    assert_eq!(
-        (status, &said["decision"], &said["by"]),
-        (200, &json!("approved"), &json!("al, jo"))
-    );
+    assert_eq!((status, &said["decision"], &said["by"]), (200, &json!("approved"), &json!("al, jo")));
     // The plan does not permit it for the run, whatever they say.
     assert_eq!(said["forTheRun"], false);
 
@@ -169,21 +138,14 @@ async fn the_rule_of_the_plan_is_kept() {
     world.set_status("toolapproval", &asked.object, &decided("approved", "x"));
     let (_, said) = ended(asked).await;
     let reason = "x said yes, and the policy of this run does not name them as an approver";
-    assert_eq!(
-        (&said["decision"], &said["reason"]),
-        (&json!("denied"), &json!(reason))
-    );
+    assert_eq!((&said["decision"], &said["reason"]), (&json!("denied"), &json!(reason)));
 
     // Nobody recorded who started it, so nobody can be told from its author.
     let run = world.run("author", |plan| plan.approval.run_author = false);
     let bridge = world.served(&gateway, &run).await;
     let (_, said) = bridge.post(path::APPROVALS, &question("q")).await;
     assert_eq!(said["decision"], "denied");
-    assert!(
-        said["reason"]
-            .as_str()
-            .is_some_and(|it| it.contains("nobody recorded who started it"))
-    );
+    assert!(said["reason"].as_str().is_some_and(|it| it.contains("nobody recorded who started it")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -74,11 +74,7 @@ async fn without_its_rights_it_is_not_ready_and_says_why() {
 #[test]
 fn it_says_what_is_missing_on_its_command_line() {
     let said = |arguments: &[&str]| {
-        let output = command(PROGRAM)
-            .args(["serve", "--key-file=none"])
-            .args(arguments)
-            .output()
-            .expect("it starts");
+        let output = command(PROGRAM).args(["serve", "--key-file=none"]).args(arguments).output().expect("it starts");
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).expect("text")
     };

@@ -10,11 +10,7 @@ use crate::run_api::Reporting;
 fn records(world: &World, run: &Run) -> Vec<Value> {
     let uid = run.plan.run.uid.as_str();
     let of_run = |it: &Value| it["metadata"]["labels"]["sympozium.ai/run-uid"] == uid;
-    world
-        .list("runrecords")
-        .into_iter()
-        .filter(of_run)
-        .collect()
+    world.list("runrecords").into_iter().filter(of_run).collect()
 }
 
 fn report_of(world: &World, name: &str) -> Value {
@@ -38,19 +34,9 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
     let mut reports = run.reports();
     let long = json!({ "text": "\"x<".repeat(50_000) }).to_string();
     let first = Report {
-        transcript: vec![
-            "{\"said\":1}".to_owned(),
-            "no JSON".to_owned(),
-            long.clone(),
-        ],
+        transcript: vec!["{\"said\":1}".to_owned(), "no JSON".to_owned(), long.clone()],
         progress: Some("thinking".to_owned()),
-        usage: Usage {
-            model_requests: 1,
-            input_tokens: 20,
-            output_tokens: 3,
-            estimated: false,
-            tool_calls: 4,
-        },
+        usage: Usage { model_requests: 1, input_tokens: 20, output_tokens: 3, estimated: false, tool_calls: 4 },
         ..reports.next(3)
     };
     assert_eq!(bridge.report(&first).await, Ok(3));
@@ -62,10 +48,7 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
     assert_eq!(bridge.report(&last).await, Ok(4));
 
     let made = records(&world, &run);
-    let names: Vec<&str> = made
-        .iter()
-        .filter_map(|it| it["metadata"]["name"].as_str())
-        .collect();
+    let names: Vec<&str> = made.iter().filter_map(|it| it["metadata"]["name"].as_str()).collect();
     assert_eq!(names, [run.name("r0"), run.name("r1"), run.name("t0")]);
     let uid = run.plan.run.uid.as_str();
     for record in &made {
@@ -89,19 +72,12 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
     after["previousHead"] = json!(first.head);
     assert_eq!(spec(1), after);
     let said = spec(2)["lines"].as_array().expect("lines").clone();
-    assert_eq!(
-        (said.len(), &said[0], &said[1]),
-        (3, &json!("{\"said\":1}"), &json!("\"no JSON\""))
-    );
+    assert_eq!((said.len(), &said[0], &said[1]), (3, &json!("{\"said\":1}"), &json!("\"no JSON\"")));
     let cut: Value = serde_json::from_str(said[2].as_str().expect("text")).expect("JSON");
     assert_eq!(cut["bytes"], long.len());
     assert!(long.starts_with(cut["cut"].as_str().expect("text")));
 
-    let bytes: usize = said
-        .iter()
-        .filter_map(Value::as_str)
-        .map(|it| it.len() + 1)
-        .sum();
+    let bytes: usize = said.iter().filter_map(Value::as_str).map(|it| it.len() + 1).sum();
     let written = report_of(&world, "one");
     let digest = written["lastReport"].clone();
     assert_eq!(
@@ -120,35 +96,15 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
     // What the controller wrote is as it was, and who wrote what is known.
     let object = world.get("agentrun", "one");
     assert_eq!(object["status"]["podUID"], run.pod_uid);
-    let kubectl = world.kubectl(&[
-        "get",
-        "agentrun",
-        "one",
-        "--show-managed-fields",
-        "-o",
-        "json",
-    ]);
+    let kubectl = world.kubectl(&["get", "agentrun", "one", "--show-managed-fields", "-o", "json"]);
     let object: Value = serde_json::from_str(&kubectl).expect("JSON");
-    let managers = object["metadata"]["managedFields"]
-        .as_array()
-        .expect("managers");
-    let ours = managers
-        .iter()
-        .find(|it| it["manager"] == "sympozium-gateway")
-        .expect("ours");
+    let managers = object["metadata"]["managedFields"].as_array().expect("managers");
+    let ours = managers.iter().find(|it| it["manager"] == "sympozium-gateway").expect("ours");
     let fields = ours["fieldsV1"]["f:status"].as_object().expect("fields");
     assert_eq!(fields.keys().collect::<Vec<_>>(), ["f:report"]);
     // Nothing after the end.
-    assert_eq!(
-        bridge.report(&reports.next(0)).await,
-        Err("chain".to_owned())
-    );
-    assert!(
-        gateway
-            .probe("/metrics")
-            .await
-            .contains("reports_total{outcome=\"kept\"} 3")
-    );
+    assert_eq!(bridge.report(&reports.next(0)).await, Err("chain".to_owned()));
+    assert!(gateway.probe("/metrics").await.contains("reports_total{outcome=\"kept\"} 3"));
 }
 
 /// A report with these events as its receipts.
@@ -156,12 +112,7 @@ fn with_events(reports: &mut Reporting, phase: Phase, events: Vec<Event>) -> Rep
     let first_receipt = reports.chain.len();
     let line = |event| reports.chain.add(1, event).expect("it fits").text;
     let receipts = events.into_iter().map(line).collect();
-    Report {
-        phase,
-        first_receipt,
-        receipts,
-        ..reports.next(0)
-    }
+    Report { phase, first_receipt, receipts, ..reports.next(0) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,20 +122,11 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
     };
     let run = world.run("one", |_| {});
     let gateways = [world.gateway("first"), world.gateway("second")];
-    let bridges = [
-        world.served(&gateways[0], &run).await,
-        world.served(&gateways[1], &run).await,
-    ];
+    let bridges = [world.served(&gateways[0], &run).await, world.served(&gateways[1], &run).await];
     let mut reports = run.reports();
     for number in 0..6_u64 {
-        let report = Report {
-            transcript: vec![format!("{{\"n\":{number}}}")],
-            ..reports.next(1)
-        };
-        let (here, there) = (
-            &bridges[number as usize % 2],
-            &bridges[(number as usize + 1) % 2],
-        );
+        let report = Report { transcript: vec![format!("{{\"n\":{number}}}")], ..reports.next(1) };
+        let (here, there) = (&bridges[number as usize % 2], &bridges[(number as usize + 1) % 2]);
         if number < 3 {
             assert_eq!(here.report(&report).await, Ok(number + 1), "{number}");
             // The answer was lost, and the bridge has another connection now.
@@ -197,23 +139,14 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
     }
     let status = report_of(&world, "one");
     assert_eq!(
-        (
-            &status["reports"],
-            &status["receipts"],
-            &status["receiptSegments"]
-        ),
+        (&status["reports"], &status["receipts"], &status["receiptSegments"]),
         (&json!(6), &json!(6), &json!(6))
     );
     let made = records(&world, &run);
     assert_eq!(made.len(), 12);
     let heads = |kind: &str| -> Vec<(Value, Value)> {
         let of_kind = made.iter().filter(|it| it["spec"]["kind"] == kind);
-        let heads = of_kind.map(|it| {
-            (
-                it["spec"]["previousHead"].clone(),
-                it["spec"]["head"].clone(),
-            )
-        });
+        let heads = of_kind.map(|it| (it["spec"]["previousHead"].clone(), it["spec"]["head"].clone()));
         heads.collect()
     };
     for kind in ["receipts", "transcript"] {
@@ -236,18 +169,11 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
             decided: Decided::Waiting,
             reason: None,
         },
-        Event::Asked {
-            call: 1,
-            action: digest.clone(),
-            approval: "0a1b".to_owned(),
-        },
+        Event::Asked { call: 1, action: digest.clone(), approval: "0a1b".to_owned() },
     ];
     let asked = with_events(&mut reports, Phase::Waiting, asked);
     assert_eq!(bridges[0].report(&asked).await, Ok(8));
-    assert_eq!(
-        report_of(&world, "one")["waitingFor"],
-        json!([run.name("0a1b")])
-    );
+    assert_eq!(report_of(&world, "one")["waitingFor"], json!([run.name("0a1b")]));
     let acted = vec![Event::Acted {
         call: 1,
         by: Actor::Skill,
@@ -303,11 +229,7 @@ async fn a_report_that_comes_again_after_a_crash_meets_its_own_record_or_is_refu
         } else {
             assert_eq!(taken, Err("failed".to_owned()));
             assert_eq!(world.get("agentrun", name)["status"].get("report"), None);
-            assert!(
-                gateway.log().contains("is there and has other lines"),
-                "{}",
-                gateway.log()
-            );
+            assert!(gateway.log().contains("is there and has other lines"), "{}", gateway.log());
         }
     }
 }

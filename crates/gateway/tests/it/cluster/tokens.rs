@@ -28,28 +28,15 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
     let account = format!("--audience={AUDIENCE}");
     let account = world.kubectl(&["create", "token", "default", &account]);
     for (what, token) in [
-        (
-            "of another pod",
-            world.token("default", (&other, &other_uid), AUDIENCE),
-        ),
-        (
-            "for another audience",
-            world.token(
-                &run.account,
-                (&run.pod, &run.pod_uid),
-                "https://kubernetes.default.svc",
-            ),
-        ),
+        ("of another pod", world.token("default", (&other, &other_uid), AUDIENCE)),
+        ("for another audience", world.token(&run.account, (&run.pod, &run.pod_uid), "https://kubernetes.default.svc")),
         ("for no pod", account.trim().to_owned()),
         ("none", "nothing".to_owned()),
         ("forged", format!("{}x", world.token_of(&run))),
     ] {
         let told = world.told(&gateway, &token, &next).await;
         assert_eq!(told, Err(REFUSED.to_owned()), "{what}");
-        assert!(
-            !gateway.log().contains(&token) || token == "nothing",
-            "{what}"
-        );
+        assert!(!gateway.log().contains(&token) || token == "nothing", "{what}");
     }
     assert_eq!(bridge.report(&next).await, Ok(2));
 
@@ -78,9 +65,7 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
     // Those of other tests are in the same cluster.
-    let runs = metrics
-        .lines()
-        .find_map(|it| it.strip_prefix("sympozium_gateway_runs "));
+    let runs = metrics.lines().find_map(|it| it.strip_prefix("sympozium_gateway_runs "));
     let runs: Option<u64> = runs.and_then(|it| it.parse().ok());
     assert!(runs.is_some_and(|it| it >= 2), "{metrics}");
 
@@ -157,14 +142,8 @@ async fn a_run_is_served_by_the_plan_that_it_was_admitted_with() {
     }));
     let third = world.gateway("third");
     let refused = || third.log().contains("the ConfigMap holds another plan");
-    assert!(
-        blocking(|| wait_until(PATIENCE, refused)),
-        "{}",
-        third.log()
-    );
-    let told = world
-        .told(&third, &world.token_of(&run), &reports.next(1))
-        .await;
+    assert!(blocking(|| wait_until(PATIENCE, refused)), "{}", third.log());
+    let told = world.told(&third, &world.token_of(&run), &reports.next(1)).await;
     assert_eq!(told, Err(REFUSED.to_owned()));
 
     // A plan that comes late is asked for again.

@@ -7,11 +7,7 @@ use super::*;
 #[tokio::test]
 async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_number() {
     let world = World::new(|_| {});
-    world
-        .gateway
-        .plans()
-        .add(&plan(OTHER, |_| {}))
-        .expect("a plan");
+    world.gateway.plans().add(&plan(OTHER, |_| {})).expect("a plan");
     let client = world.client().await;
     let mut reports = world.reports();
     let first = Report {
@@ -26,11 +22,7 @@ async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_numbe
         tokio::spawn(async move { client.post(path::APPROVALS, &question("q")).await })
     };
     world.pending(1).await;
-    let by = Person {
-        name: "someone".to_owned(),
-        groups: Vec::new(),
-        is_author: true,
-    };
+    let by = Person { name: "someone".to_owned(), groups: Vec::new(), is_author: true };
     let decided = world.desk.decide(&Verdict {
         run: UID,
         approval: "q",

@@ -115,17 +115,12 @@ async fn others_are_served(world: &World, path: &std::path::Path, reports: &mut 
     client.report(&reports.next(1)).await.expect("taken");
     let mut proxy = UnixStream::connect(path).await.expect("it listens");
     let credential = authorization(&signed(UID, "skill-tickets", now() + 600));
-    let head = format!(
-        "CONNECT tickets.example.com:443 HTTP/1.1\r\nHost: tickets.example.com:443\r\n{credential}\r\n"
-    );
+    let head = format!("CONNECT tickets.example.com:443 HTTP/1.1\r\nHost: tickets.example.com:443\r\n{credential}\r\n");
     proxy.write_all(head.as_bytes()).await.expect("it reads");
     let mut answer = String::new();
     proxy.read_to_string(&mut answer).await.expect("text");
     // Allowed by the plan, and then nowhere to be found.
-    assert!(
-        answer.contains("Sympozium-Reason: name-not-found"),
-        "{answer}"
-    );
+    assert!(answer.contains("Sympozium-Reason: name-not-found"), "{answer}");
 }
 
 /// In a process of its own, so that memory is the attack's.
@@ -153,11 +148,7 @@ fn garbage_after_the_preface() {
                 frame(HEADERS, END_HEADERS, 0, &head("x")),
                 [frame(SETTINGS, 0, 0, &[]), frame(DATA, 0, 1, b"x")].concat(),
                 // Headers that are none.
-                [
-                    frame(SETTINGS, 0, 0, &[]),
-                    frame(HEADERS, END_HEADERS, 1, &[0xff; 64]),
-                ]
-                .concat(),
+                [frame(SETTINGS, 0, 0, &[]), frame(HEADERS, END_HEADERS, 1, &[0xff; 64])].concat(),
             ] {
                 let mut raw = Raw::new(path).await;
                 raw.say(&garbage).await;
@@ -182,18 +173,13 @@ fn streams_that_are_reset_at_once() {
                     [open, reset].concat()
                 };
                 for hundred in (1..200_000).step_by(200) {
-                    let many: Vec<u8> =
-                        (hundred..hundred + 200).step_by(2).flat_map(pair).collect();
+                    let many: Vec<u8> = (hundred..hundred + 200).step_by(2).flat_map(pair).collect();
                     if !raw.say(&many).await {
                         break;
                     }
                 }
                 let said = raw.ended().await;
-                assert!(
-                    said.ends_with(b"too_many_resets"),
-                    "{:?}",
-                    said.escape_ascii().to_string()
-                );
+                assert!(said.ends_with(b"too_many_resets"), "{:?}", said.escape_ascii().to_string());
             }
         })
         .await;
@@ -311,17 +297,10 @@ async fn bodies_that_do_not_come_end_and_keep_others_waiting_no_longer() {
     assert!(started.elapsed() <= BODY_DEADLINE);
     let refused = || {
         let outcomes = world.outcomes();
-        outcomes
-            .iter()
-            .filter(|it| *it == "request-refused")
-            .count()
+        outcomes.iter().filter(|it| *it == "request-refused").count()
     };
     while refused() < MAX_BODIES_OF_RUN {
-        assert!(
-            started.elapsed() <= 2 * BODY_DEADLINE,
-            "{:?}",
-            world.outcomes()
-        );
+        assert!(started.elapsed() <= 2 * BODY_DEADLINE, "{:?}", world.outcomes());
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

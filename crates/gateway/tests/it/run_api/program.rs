@@ -56,10 +56,7 @@ async fn it_keeps_what_runs_report_across_restarts_and_has_nobody_to_ask() {
     fs::write(at("plans/run.json"), &bytes).expect("a plan");
     // The key of `keys()`.
     fs::write(at("keys"), format!("k1 {}\n", "09".repeat(32))).expect("keys");
-    let mut reports = Reporting {
-        chain: Chain::new(RunPlan::digest_of(&bytes)),
-        number: 0,
-    };
+    let mut reports = Reporting { chain: Chain::new(RunPlan::digest_of(&bytes)), number: 0 };
     let connect = async || {
         let stream = UnixStream::connect(at("gateway.sock")).await;
         Client::over(stream.expect("it listens"), &token(UID, RUN)).await
@@ -88,11 +85,6 @@ async fn it_keeps_what_runs_report_across_restarts_and_has_nobody_to_ask() {
     let report = records.report(UID).expect("readable").expect("kept");
     assert_eq!((report.receipts, report.phase), (3, Phase::Ended));
     let log = fs::read_to_string(at("log")).expect("a log");
-    let password = client
-        .token
-        .rsplit(':')
-        .next()
-        .expect("a password")
-        .to_owned();
+    let password = client.token.rsplit(':').next().expect("a password").to_owned();
     assert!(!log.contains(&password), "{log}");
 }

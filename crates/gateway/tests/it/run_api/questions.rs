@@ -12,11 +12,7 @@ use super::*;
 
 impl World {
     fn decide(&self, name: &str, digit: &str, says: Says) -> Result<Counted, Undecidable> {
-        let by = Person {
-            name: "someone".to_owned(),
-            groups: Vec::new(),
-            is_author: true,
-        };
+        let by = Person { name: "someone".to_owned(), groups: Vec::new(), is_author: true };
         self.desk.decide(&Verdict {
             run: UID,
             approval: name,
@@ -51,20 +47,14 @@ async fn a_person_says_yes_once_about_this_action() {
     assert_eq!(pending[0].run.uid(), UID);
     assert_eq!(world.decide("q", "1", Says::Yes), Err(Undecidable::Action));
     assert_eq!(world.decide("p", "0", Says::Yes), Err(Undecidable::Unknown));
-    assert_eq!(
-        world.decide("q", "0", Says::YesForTheRun),
-        Err(Undecidable::ForTheRun)
-    );
+    assert_eq!(world.decide("q", "0", Says::YesForTheRun), Err(Undecidable::ForTheRun));
     assert_eq!(world.decide("q", "0", Says::Yes), Ok(Counted::Decided));
     assert_eq!(world.decide("q", "0", Says::Yes), Err(Undecidable::Unknown));
     assert_eq!(asked.await.expect("an answer"), (200, yes("q")));
     // The answer was lost: it is the same one, and nobody is asked again.
     let mut shorter = question("q");
     shorter["waitSeconds"] = 1.into();
-    assert_eq!(
-        client.post(path::APPROVALS, &shorter).await,
-        (200, yes("q"))
-    );
+    assert_eq!(client.post(path::APPROVALS, &shorter).await, (200, yes("q")));
     assert_eq!(world.desk.pending().len(), 0);
 }
 
@@ -100,11 +90,7 @@ async fn a_question_outlives_its_connection_and_is_the_same_again() {
 
     let client = world.client().await;
     // Under that name it is that question, whatever else it says.
-    for (key, other) in [
-        ("action", hash("1").into()),
-        ("shown", "shell: rm".into()),
-        ("pack", "tickets".into()),
-    ] {
+    for (key, other) in [("action", hash("1").into()), ("shown", "shell: rm".into()), ("pack", "tickets".into())] {
         let mut another = question("q");
         another[key] = other;
         let (status, body) = client.post(path::APPROVALS, &another).await;
@@ -150,10 +136,7 @@ async fn nobody_answers_and_that_is_no() {
         assert_eq!((status, answer), (200, expired));
         assert_eq!(started.elapsed().as_secs(), expected, "{name}");
         assert_eq!(world.desk.pending().len(), 0);
-        assert_eq!(
-            world.decide(name, "0", Says::Yes),
-            Err(Undecidable::Unknown)
-        );
+        assert_eq!(world.decide(name, "0", Says::Yes), Err(Undecidable::Unknown));
     }
     let started = tokio::time::Instant::now();
     let asked = ask(&client, &question("again"));
@@ -245,9 +228,7 @@ async fn a_run_asks_so_many_questions_in_its_life() {
 async fn so_many_questions_wait_at_a_time_whoever_still_waits() {
     let world = World::new(|_| {});
     let client = world.client().await;
-    let asked: Vec<_> = (0..MAX_OPEN_QUESTIONS)
-        .map(|number| ask(&client, &question(&number.to_string())))
-        .collect();
+    let asked: Vec<_> = (0..MAX_OPEN_QUESTIONS).map(|number| ask(&client, &question(&number.to_string()))).collect();
     world.pending(MAX_OPEN_QUESTIONS).await;
     // As many requests as may be under way.
     let (status, body) = client.post(path::MESSAGES, &json!({})).await;
@@ -261,10 +242,7 @@ async fn so_many_questions_wait_at_a_time_whoever_still_waits() {
     loop {
         let (status, body) = client.post(path::APPROVALS, &question("more")).await;
         assert_eq!((status, code(&body).as_str()), (429, "busy"));
-        if body["message"]
-            .as_str()
-            .is_some_and(|it| it.contains("wait for an answer"))
-        {
+        if body["message"].as_str().is_some_and(|it| it.contains("wait for an answer")) {
             break;
         }
         assert!(tokio::time::Instant::now() < deadline, "{body}");

@@ -26,10 +26,7 @@ async fn a_run_reports_to_its_end_over_a_socket() {
     assert_eq!(client.report(&first).await, Ok(2));
     // The answer was lost; then with another content, and with a gap.
     assert_eq!(client.report(&first).await, Ok(2));
-    let other = Report {
-        progress: Some("other".to_owned()),
-        ..first.clone()
-    };
+    let other = Report { progress: Some("other".to_owned()), ..first.clone() };
     assert_eq!(client.report(&other).await, Err("chain".to_owned()));
     let second = reports.next(MAX_RECEIPTS as u64);
     let third = reports.next(1);
@@ -45,11 +42,7 @@ async fn a_run_reports_to_its_end_over_a_socket() {
     let (status, body) = client.post(path::APPROVALS, &question("late")).await;
     assert_eq!((status, code(&body).as_str()), (403, "denied"));
 
-    let kept = world
-        .records()
-        .report(UID)
-        .expect("readable")
-        .expect("kept");
+    let kept = world.records().report(UID).expect("readable").expect("kept");
     assert_eq!((kept.phase, kept.ending), (Phase::Ended, last.ending));
     let receipts = world.records().path(UID).join("receipts.jsonl");
     let receipts = fs::read_to_string(receipts).expect("a file");
@@ -84,11 +77,7 @@ async fn what_does_not_follow_is_not_kept() {
     assert_eq!(client.report(&too_many).await, Err("request".to_owned()));
     let silent = with(|it| it.phase = Phase::Ended);
     assert_eq!(client.report(&silent).await, Err("request".to_owned()));
-    let kept = world
-        .records()
-        .report(UID)
-        .expect("readable")
-        .expect("kept");
+    let kept = world.records().report(UID).expect("readable").expect("kept");
     assert_eq!((kept.reports, kept.receipts), (1, 2));
     assert_eq!(client.report(&good).await, Ok(5));
 }
@@ -109,11 +98,7 @@ async fn the_chain_goes_on_after_a_restart() {
     };
     assert_eq!(client.report(&first).await, Ok(2));
     assert_eq!(client.report(&reports.next(1)).await, Ok(3));
-    let kept = again
-        .records()
-        .report(UID)
-        .expect("readable")
-        .expect("kept");
+    let kept = again.records().report(UID).expect("readable").expect("kept");
     assert_eq!((kept.reports, kept.receipts), (2, 3));
 }
 
@@ -133,10 +118,7 @@ impl Reporter for Failing {
 impl Failing {
     fn answer(&self) -> Result<(), Unable> {
         match self.0.load(Ordering::Relaxed) {
-            true => Err(Unable::Failed {
-                message: "no room".to_owned(),
-                cause: None,
-            }),
+            true => Err(Unable::Failed { message: "no room".to_owned(), cause: None }),
             false => Ok(()),
         }
     }
@@ -188,17 +170,11 @@ impl Reporter for Shared {
 async fn two_gateways_that_keep_reports_together_agree_on_what_is_kept() {
     let shared = Shared::default();
     let first = World::new(|_| {});
-    let (gateways, plan) = (
-        [(); 2].map(|()| gateway(Desk::new(), shared.clone(), NoScheduler)),
-        first.plan.clone(),
-    );
+    let (gateways, plan) = ([(); 2].map(|()| gateway(Desk::new(), shared.clone(), NoScheduler)), first.plan.clone());
     let mut clients = Vec::new();
     for gateway in gateways {
         gateway.plans().add(&plan).expect("a plan");
-        let world = World {
-            gateway,
-            ..World::new(|_| {})
-        };
+        let world = World { gateway, ..World::new(|_| {}) };
         clients.push((world.client().await, world));
     }
     let mut reports = first.reports();
@@ -239,10 +215,7 @@ impl Reporter for Slow {
 }
 
 fn slow_world() -> (World, Slow) {
-    let slow = Slow {
-        began: Arc::new(Semaphore::new(0)),
-        lets: Arc::new(Semaphore::new(0)),
-    };
+    let slow = Slow { began: Arc::new(Semaphore::new(0)), lets: Arc::new(Semaphore::new(0)) };
     let world = World::new(|_| {});
     let gateway = gateway(Desk::new(), slow.clone(), NoScheduler);
     gateway.plans().add(&world.plan).expect("a plan");
@@ -276,10 +249,7 @@ async fn a_report_that_is_being_kept_is_kept_whoever_goes() {
     assert!(world.gateway.plans().end(UID));
     slow.lets.add_permits(1);
     assert_eq!(sending.await.expect("an answer"), Ok(3));
-    assert_eq!(
-        world.outcomes().last().map(String::as_str),
-        Some("run-ended")
-    );
+    assert_eq!(world.outcomes().last().map(String::as_str), Some("run-ended"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,26 +274,18 @@ async fn a_body_has_so_many_bytes_and_no_more() {
     let client = world.client().await;
     let mut body = serde_json::to_vec(&world.reports().next(1)).expect("JSON");
     body.resize(MAX_REQUEST, b' ');
-    let (status, _) = client
-        .send(path::REPORTS, body.clone())
-        .await
-        .expect("an answer");
+    let (status, _) = client.send(path::REPORTS, body.clone()).await.expect("an answer");
     assert_eq!(status, 200);
     body.push(b' ');
     // Announced, it is not read at all.
-    let (status, refusal) = client
-        .send(path::REPORTS, body.clone())
-        .await
-        .expect("an answer");
+    let (status, refusal) = client.send(path::REPORTS, body.clone()).await.expect("an answer");
     assert_eq!((status, code(&refusal).as_str()), (413, "size"));
 
     // Not announced, it is read up to the bound.
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let gateway = Arc::clone(&world.gateway);
     tokio::spawn(async move { gateway.serve(theirs).await });
-    let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(ours))
-        .await
-        .expect("a handshake");
+    let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(ours)).await.expect("a handshake");
     tokio::spawn(connection);
     let pieces: Vec<Bytes> = body.chunks(1 << 16).map(Bytes::copy_from_slice).collect();
     let request = http::Request::post(format!("http://gateway{}", path::REPORTS))
@@ -332,16 +294,8 @@ async fn a_body_has_so_many_bytes_and_no_more() {
         .expect("a request");
     let answer = sender.send_request(request).await.expect("an answer");
     assert_eq!(answer.status(), 413);
-    let refusal = answer
-        .into_body()
-        .collect()
-        .await
-        .expect("a body")
-        .to_bytes();
-    assert_eq!(
-        code(&serde_json::from_slice(&refusal).expect("JSON")),
-        "size"
-    );
+    let refusal = answer.into_body().collect().await.expect("a body").to_bytes();
+    assert_eq!(code(&serde_json::from_slice(&refusal).expect("JSON")), "size");
     assert!(world.outcomes().contains(&"request-refused".to_owned()));
 }
 
@@ -352,10 +306,7 @@ impl Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.0.next().map(|it| Ok(Frame::data(it))))
     }
 }
@@ -370,19 +321,15 @@ async fn reports_that_are_being_kept_have_so_many_bytes_together() {
         let uid = format!("{number:08}-77f4-4c62-9f0e-0123456789ab");
         let plan = plan(&uid, |_| {});
         world.gateway.plans().add(&plan).expect("a plan");
-        let mut reports = Reporting {
-            chain: Chain::new(RunPlan::digest_of(&plan.to_bytes().expect("JSON"))),
-            number: 0,
-        };
+        let mut reports =
+            Reporting { chain: Chain::new(RunPlan::digest_of(&plan.to_bytes().expect("JSON"))), number: 0 };
         let mut body = serde_json::to_vec(&reports.next(1)).expect("JSON");
         body.resize(MAX_REQUEST, b' ');
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let gateway = Arc::clone(&world.gateway);
         tokio::spawn(async move { gateway.serve(theirs).await });
         let client = Client::over(ours, &token(&uid, RUN)).await;
-        sending.push(tokio::spawn(async move {
-            client.send(path::REPORTS, body).await.map(|it| it.0)
-        }));
+        sending.push(tokio::spawn(async move { client.send(path::REPORTS, body).await.map(|it| it.0) }));
     }
     let begun = u32::try_from(at_once).expect("a number");
     slow.began.acquire_many(begun).await.expect("open").forget();

@@ -5,9 +5,7 @@ use std::sync::Mutex;
 use sympozium_api::run_plan::Gate;
 use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::run_api::Unable;
-use sympozium_ipc::run_api::{
-    MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told,
-};
+use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told};
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -21,10 +19,7 @@ struct Doing {
 
 impl Doing {
     fn new() -> Self {
-        Self {
-            seen: Arc::default(),
-            lets: Arc::new(Semaphore::new(0)),
-        }
+        Self { seen: Arc::default(), lets: Arc::new(Semaphore::new(0)) }
     }
 
     fn saw(&self, what: String) {
@@ -58,11 +53,7 @@ impl Scheduler for Doing {
         Ok(Told { text })
     }
 
-    async fn subruns(
-        &self,
-        _: &Arc<RunFacts>,
-        it: SubrunsRequest,
-    ) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
         let dropped = Dropped(self.clone());
         self.saw(format!("{} tasks", it.tasks.len()));
         match it.tasks[0].task.as_str() {
@@ -79,12 +70,8 @@ impl Scheduler for Doing {
         }
         let _let = self.lets.acquire().await.expect("open");
         std::mem::forget(dropped);
-        let result = |id: String| SubrunResult {
-            response: Some(format!("answer of {id}")),
-            run: None,
-            error: None,
-            id,
-        };
+        let result =
+            |id: String| SubrunResult { response: Some(format!("answer of {id}")), run: None, error: None, id };
         let results = it.tasks.into_iter().map(|it| result(it.id)).collect();
         Ok(SubrunsAnswer { results })
     }
@@ -101,17 +88,13 @@ async fn schedules_and_messages_reach_who_does_them() {
     let doing = Doing::new();
     let world = World::with_scheduler(|_| {}, doing.clone());
     let client = world.client().await;
-    let schedule =
-        json!({ "name": "nightly", "action": "create", "schedule": "0 3 * * *", "task": "look" });
+    let schedule = json!({ "name": "nightly", "action": "create", "schedule": "0 3 * * *", "task": "look" });
     let told = client.post(path::SCHEDULES, &schedule).await;
     assert_eq!(told, (200, json!({ "text": "scheduled" })));
     let message = json!({ "channel": "slack", "text": "hello" });
     let told = client.post(path::MESSAGES, &message).await;
     assert_eq!(told, (200, json!({ "text": "sent" })));
-    assert_eq!(
-        doing.seen(),
-        ["why-is-checkout-slow create nightly", "slack hello"]
-    );
+    assert_eq!(doing.seen(), ["why-is-checkout-slow create nightly", "slack hello"]);
 }
 
 #[tokio::test]
@@ -132,10 +115,7 @@ async fn what_the_plan_does_not_have_reaches_nobody() {
     let client = world.client().await;
     for (target, body) in [
         (path::SCHEDULES, json!({ "name": "a", "action": "create" })),
-        (
-            path::MESSAGES,
-            json!({ "channel": "slack", "text": "hello" }),
-        ),
+        (path::MESSAGES, json!({ "channel": "slack", "text": "hello" })),
         (path::SUBRUNS, tasks(&["a"], "do", "parallel")),
     ] {
         let (status, body) = client.post(target, &body).await;
@@ -150,10 +130,7 @@ async fn where_nobody_does_such_things_that_is_said() {
     let client = world.client().await;
     for (target, body) in [
         (path::SCHEDULES, json!({ "name": "a", "action": "create" })),
-        (
-            path::MESSAGES,
-            json!({ "channel": "slack", "text": "hello" }),
-        ),
+        (path::MESSAGES, json!({ "channel": "slack", "text": "hello" })),
         (path::SUBRUNS, tasks(&["a"], "do", "parallel")),
     ] {
         let (status, body) = client.post(target, &body).await;

@@ -56,10 +56,7 @@ async fn a_bridge_asks_for_http_2_and_gets_the_run_api() {
     let (status, _) = client.post(path::MESSAGES, &json!({})).await;
     assert_eq!(status, 400);
     let nobody = client.with_token("nobody");
-    assert_eq!(
-        nobody.report(&reports.next(1)).await,
-        Err("token".to_owned())
-    );
+    assert_eq!(nobody.report(&reports.next(1)).await, Err("token".to_owned()));
 }
 
 #[tokio::test]
@@ -78,10 +75,7 @@ async fn everybody_else_gets_the_proxy_and_is_held_to_it() {
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer).await;
             let answer = String::from_utf8_lossy(&answer);
-            assert!(
-                answer.starts_with(expected),
-                "{offered:?} {said:?} {answer}"
-            );
+            assert!(answer.starts_with(expected), "{offered:?} {said:?} {answer}");
         }
     }
 }

@@ -16,11 +16,7 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
     let other = plan(OTHER, |_| {});
     world.gateway.plans().add(&other).expect("a plan");
     let over = "22222222-77f4-4c62-9f0e-0123456789ab";
-    world
-        .gateway
-        .plans()
-        .add(&plan(over, |_| {}))
-        .expect("a plan");
+    world.gateway.plans().add(&plan(over, |_| {})).expect("a plan");
     assert!(world.gateway.plans().end(over));
     let half = "33333333-77f4-4c62-9f0e-0123456789ab";
     let planned = [credential("c", false, &[])];
@@ -28,10 +24,7 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
     added.expect("credentials");
 
     let client = world.client().await;
-    client
-        .report(&world.reports().next(1))
-        .await
-        .expect("taken");
+    client.report(&world.reports().next(1)).await.expect("taken");
     let forged = token(UID, RUN).replace(UID, OTHER);
     let wrong = [
         String::new(),
@@ -56,36 +49,17 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
         answers.push(client.post("/nothing", &report).await);
     }
     answers.dedup();
-    let message =
-        "the gateway wants the token of a run that is not over\nhint: it ends with the run";
-    assert_eq!(
-        answers,
-        [(401, json!({ "code": "token", "message": message }))]
-    );
+    let message = "the gateway wants the token of a run that is not over\nhint: it ends with the run";
+    assert_eq!(answers, [(401, json!({ "code": "token", "message": message }))]);
     // The log knows better, and holds no token.
-    let reasons: Vec<String> = world
-        .events(1, None)
-        .iter()
-        .filter_map(|it| it["reason"].as_str().map(str::to_owned))
-        .collect();
-    for reason in [
-        "credential-missing",
-        "credential-forged",
-        "run-over",
-        "run-unknown",
-    ] {
-        assert!(
-            reasons.iter().any(|it| it == reason),
-            "{reason}: {reasons:?}"
-        );
+    let reasons: Vec<String> =
+        world.events(1, None).iter().filter_map(|it| it["reason"].as_str().map(str::to_owned)).collect();
+    for reason in ["credential-missing", "credential-forged", "run-over", "run-unknown"] {
+        assert!(reasons.iter().any(|it| it == reason), "{reason}: {reasons:?}");
     }
     let told = serde_json::to_string(&world.events(1, None)).expect("JSON");
     let password = |token: &str| token.rsplit(':').next().unwrap_or_default().to_owned();
-    for token in wrong
-        .iter()
-        .chain([&client.token])
-        .filter(|it| it.len() > 9)
-    {
+    for token in wrong.iter().chain([&client.token]).filter(|it| it.len() > 9) {
         assert!(!told.contains(&password(token)), "{told}");
     }
 }
@@ -125,15 +99,9 @@ async fn nobody_s_body_is_read() {
 async fn what_is_there_is_told_to_runs_only() {
     let world = World::new(|_| {});
     let client = world.client().await;
-    for target in [
-        "/",
-        "/v1/run/reports/",
-        "/v1/run/reports?x",
-        "/v2/run/reports",
-    ] {
+    for target in ["/", "/v1/run/reports/", "/v1/run/reports?x", "/v2/run/reports"] {
         let (status, body) = client.post(target, &json!({})).await;
-        let message =
-            "there is no such request at the gateway\nhint: the bridge may be of another release";
+        let message = "there is no such request at the gateway\nhint: the bridge may be of another release";
         let expected = json!({ "code": "request", "message": message });
         assert_eq!((status, body), (400, expected), "{target}");
     }
@@ -153,10 +121,7 @@ async fn keys_that_change_are_those_of_tokens_too() {
     client.report(&reports.next(0)).await.expect("taken");
     let other = KeyRing::single("k2", [7; 32]).expect("a key");
     world.gateway.set_keys(other);
-    assert_eq!(
-        client.report(&reports.next(0)).await,
-        Err("token".to_owned())
-    );
+    assert_eq!(client.report(&reports.next(0)).await, Err("token".to_owned()));
 }
 
 #[tokio::test]
@@ -207,19 +172,13 @@ async fn a_connection_is_idle_for_as_long_as_its_run_lasts_and_nobody_s_is_not()
 
 #[tokio::test]
 async fn connections_count_with_the_proxy_s_and_end_with_the_gateway() {
-    let settings = Settings {
-        connections: 1,
-        ..Settings::default()
-    };
+    let settings = Settings { connections: 1, ..Settings::default() };
     let world = World::new(|_| {});
     let gateway = gateway_with(settings, Desk::new(), world.records(), NoScheduler);
     gateway.plans().add(&world.plan).expect("a plan");
     let world = World { gateway, ..world };
     let client = world.client().await;
-    client
-        .report(&world.reports().next(1))
-        .await
-        .expect("taken");
+    client.report(&world.reports().next(1)).await.expect("taken");
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
     let gateway = Arc::clone(&world.gateway);
     tokio::spawn(async move { gateway.serve(theirs).await });
@@ -245,9 +204,7 @@ async fn without_a_run_api_there_is_the_proxy_only() {
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
     tokio::spawn(async move { gateway.serve(theirs).await });
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    tokio::io::AsyncWriteExt::write_all(&mut ours, preface)
-        .await
-        .expect("it reads");
+    tokio::io::AsyncWriteExt::write_all(&mut ours, preface).await.expect("it reads");
     let mut answer = String::new();
     ours.read_to_string(&mut answer).await.expect("text");
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");

@@ -31,16 +31,10 @@ struct Case {
 
 const FILES: &[(&str, &str)] = &[
     ("agents", include_str!("../../../tests/cases/agents.yaml")),
-    (
-        "containers",
-        include_str!("../../../tests/cases/containers.yaml"),
-    ),
+    ("containers", include_str!("../../../tests/cases/containers.yaml")),
     ("grants", include_str!("../../../tests/cases/grants.yaml")),
     ("models", include_str!("../../../tests/cases/models.yaml")),
-    (
-        "sandboxes",
-        include_str!("../../../tests/cases/sandboxes.yaml"),
-    ),
+    ("sandboxes", include_str!("../../../tests/cases/sandboxes.yaml")),
     ("skills", include_str!("../../../tests/cases/skills.yaml")),
     ("tools", include_str!("../../../tests/cases/tools.yaml")),
     ("volumes", include_str!("../../../tests/cases/volumes.yaml")),
@@ -50,9 +44,7 @@ const FILES: &[(&str, &str)] = &[
 pub fn all_changes() -> &'static [serde_json::Value] {
     static ALL: LazyLock<Vec<serde_json::Value>> = LazyLock::new(|| {
         let cases = FILES.iter().flat_map(|(_, text)| yaml::<Vec<Case>>(text));
-        cases
-            .flat_map(|case| [yaml(&case.passes), yaml(&case.passes), yaml(&case.fails)])
-            .collect()
+        cases.flat_map(|case| [yaml(&case.passes), yaml(&case.passes), yaml(&case.fails)]).collect()
     });
     &ALL
 }
@@ -76,49 +68,29 @@ fn every_rule_passes_and_fails_in_these_words() {
 
 fn check(case: &Case) -> Result<(), String> {
     let (reasons, warnings, _) = World::new(&case.passes).decide();
-    let of_rule = |found: &[Reason]| -> Vec<String> {
-        found
-            .iter()
-            .filter(|it| it.rule == case.rule)
-            .map(said)
-            .collect()
-    };
+    let of_rule =
+        |found: &[Reason]| -> Vec<String> { found.iter().filter(|it| it.rule == case.rule).map(said).collect() };
     let reasons: Vec<_> = reasons.iter().map(said).collect();
     if !reasons.is_empty() || !of_rule(&warnings).is_empty() {
-        return Err(format!(
-            "should pass: {reasons:#?} {:#?}",
-            of_rule(&warnings)
-        ));
+        return Err(format!("should pass: {reasons:#?} {:#?}", of_rule(&warnings)));
     }
     let (reasons, warnings, _) = World::new(&case.fails).decide();
     let denied: Vec<_> = reasons.iter().map(said).collect();
     if denied != case.denied || of_rule(&warnings) != case.warned {
-        return Err(format!(
-            "should fail otherwise: {denied:#?} {:#?}",
-            of_rule(&warnings)
-        ));
+        return Err(format!("should fail otherwise: {denied:#?} {:#?}", of_rule(&warnings)));
     }
-    let first = reasons
-        .iter()
-        .chain(&warnings)
-        .find(|it| it.rule == case.rule);
+    let first = reasons.iter().chain(&warnings).find(|it| it.rule == case.rule);
     match first {
         Some(first) if first.remedy == case.remedy => Ok(()),
         Some(first) => Err(format!("another remedy: {}", first.remedy)),
-        None => Err(format!(
-            "other rules: {:?}",
-            reasons.iter().map(|it| it.rule).collect::<Vec<_>>()
-        )),
+        None => Err(format!("other rules: {:?}", reasons.iter().map(|it| it.rule).collect::<Vec<_>>())),
     }
 }
 
 #[test]
 fn there_is_a_case_for_every_rule() {
-    let cases: BTreeSet<String> = FILES
-        .iter()
-        .flat_map(|(_, text)| yaml::<Vec<Case>>(text))
-        .map(|case| case.rule)
-        .collect();
+    let cases: BTreeSet<String> =
+        FILES.iter().flat_map(|(_, text)| yaml::<Vec<Case>>(text)).map(|case| case.rule).collect();
     let mut rules = BTreeSet::new();
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admit");
     for entry in std::fs::read_dir(directory).expect("the source is there") {
@@ -153,9 +125,7 @@ fn rules_in(source: &str) -> impl Iterator<Item = String> + '_ {
         .split('"')
         .skip(1)
         .step_by(2)
-        .filter(|text| {
-            text.contains('-') && text.bytes().all(|it| it.is_ascii_lowercase() || it == b'-')
-        })
+        .filter(|text| text.contains('-') && text.bytes().all(|it| it.is_ascii_lowercase() || it == b'-'))
         .filter(|text| !OTHERS.contains(text))
         .map(str::to_owned)
 }

@@ -4,17 +4,12 @@ use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 
 use super::world::{World, yaml};
 use crate::admit::{
-    Denied, MAX_PACK_BYTES, Rights, Subject, admit_agent, admit_agent_author, admit_pack,
-    admit_policy,
+    Denied, MAX_PACK_BYTES, Rights, Subject, admit_agent, admit_agent_author, admit_pack, admit_policy,
 };
 use crate::rbac::Rule;
 
 fn rules(denied: &Denied) -> Vec<(&'static str, &str)> {
-    denied
-        .reasons
-        .iter()
-        .map(|it| (it.rule, it.field.as_str()))
-        .collect()
+    denied.reasons.iter().map(|it| (it.rule, it.field.as_str())).collect()
 }
 
 fn pack(spec: &str) -> SkillPack {
@@ -22,10 +17,7 @@ fn pack(spec: &str) -> SkillPack {
 }
 
 fn rights(rules: &str) -> Rights {
-    Rights {
-        namespace: yaml::<Vec<Rule>>(rules),
-        ..Rights::default()
-    }
+    Rights { namespace: yaml::<Vec<Rule>>(rules), ..Rights::default() }
 }
 
 #[test]
@@ -37,28 +29,13 @@ fn a_pack_grants_no_more_than_its_author_holds() {
     );
     let of_namespace = rights("[{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]");
     let denied = admit_pack(&pack, Some("team"), Some(&of_namespace));
-    assert_eq!(
-        rules(&denied),
-        [("rbac-author", "spec.sidecar.clusterRBAC[0]")]
-    );
-    assert_eq!(
-        denied.reasons[0].message,
-        "the pack's author may not do `get nodes`, and cannot grant it"
-    );
+    assert_eq!(rules(&denied), [("rbac-author", "spec.sidecar.clusterRBAC[0]")]);
+    assert_eq!(denied.reasons[0].message, "the pack's author may not do `get nodes`, and cannot grant it");
     let denied = admit_pack(&pack, Some("team"), Some(&Rights::default()));
-    let both = [
-        ("rbac-author", "spec.sidecar.rbac[0]"),
-        ("rbac-author", "spec.sidecar.clusterRBAC[0]"),
-    ];
+    let both = [("rbac-author", "spec.sidecar.rbac[0]"), ("rbac-author", "spec.sidecar.clusterRBAC[0]")];
     assert_eq!(rules(&denied), both);
-    let escalating = Rights {
-        may_escalate: true,
-        ..Rights::default()
-    };
-    assert_eq!(
-        rules(&admit_pack(&pack, Some("team"), Some(&escalating))),
-        []
-    );
+    let escalating = Rights { may_escalate: true, ..Rights::default() };
+    assert_eq!(rules(&admit_pack(&pack, Some("team"), Some(&escalating))), []);
     assert_eq!(rules(&admit_pack(&pack, None, None)), []);
 }
 
@@ -82,10 +59,7 @@ fn a_pack_is_looked_at_whole() {
     ];
     assert_eq!(rules(&admit_pack(&pack, None, None)), expected);
     let mut sandbox = SkillPack::new("sandbox", SkillPackSpec::default());
-    assert_eq!(
-        rules(&admit_pack(&sandbox, None, None)),
-        [("pack-name-reserved", "metadata.name")]
-    );
+    assert_eq!(rules(&admit_pack(&sandbox, None, None)), [("pack-name-reserved", "metadata.name")]);
     sandbox.metadata.name = Some("sandboxes".to_owned());
     assert_eq!(rules(&admit_pack(&sandbox, None, None)), []);
 }
@@ -111,11 +85,7 @@ fn an_agent_is_looked_at_whole() {
     );
     let start = "spec.agents.default";
     let found = admit_agent(&Subject::new("Agent", None, "a"), &spec, false);
-    let found: Vec<_> = found
-        .reasons
-        .iter()
-        .map(|it| (it.rule, it.field.trim_start_matches(start)))
-        .collect();
+    let found: Vec<_> = found.reasons.iter().map(|it| (it.rule, it.field.trim_start_matches(start))).collect();
     let expected = [
         ("env-denied", ".env.LD_PRELOAD"),
         ("timeout-out-of-range", ".runTimeout"),
@@ -132,40 +102,28 @@ fn entries_of_a_policy_that_mean_nothing_deny_it() {
     let subject = Subject::new("SympoziumPolicy", None, "p");
     let spec: SympoziumPolicySpec = yaml("imagePolicy: {allowedRegistries: [acme]}");
     let denied = admit_policy(&subject, &spec);
-    assert_eq!(
-        rules(&denied),
-        [("policy-entry", "spec.imagePolicy.allowedRegistries[0]")]
-    );
-    assert_eq!(
-        denied.reasons[0].remedy,
-        "correct it; as it stands, it allows nothing"
-    );
+    assert_eq!(rules(&denied), [("policy-entry", "spec.imagePolicy.allowedRegistries[0]")]);
+    assert_eq!(denied.reasons[0].remedy, "correct it; as it stands, it allows nothing");
     let spec: SympoziumPolicySpec = yaml("imagePolicy: {allowedRegistries: [docker.io/acme]}");
     assert_eq!(rules(&admit_policy(&subject, &spec)), []);
 }
 
 #[test]
 fn the_hooks_of_an_agent_are_its_authors() {
-    let spec = "agents: {default: {model: m, lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list]}]}}}";
+    let spec =
+        "agents: {default: {model: m, lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list]}]}}}";
     let agent: AgentSpec = yaml(spec);
     let subject = Subject::new("Agent", None, "a");
     let denied = admit_agent_author(&subject, &agent, &Rights::default());
-    assert_eq!(
-        rules(&denied),
-        [("rbac-author", "spec.agents.default.lifecycle.rbac[0]")]
-    );
+    assert_eq!(rules(&denied), [("rbac-author", "spec.agents.default.lifecycle.rbac[0]")]);
     let holds = rights("[{apiGroups: [''], resources: [events], verbs: [list]}]");
     assert_eq!(rules(&admit_agent_author(&subject, &agent, &holds)), []);
     // Somebody without these rights may start a run with them, and with no others.
     let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}"));
     assert_eq!(run.decide().0, []);
-    let other =
-        "run: {lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list, watch]}]}}";
+    let other = "run: {lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list, watch]}]}}";
     let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{other}"));
-    assert_eq!(
-        run.decide().0[0].message,
-        "the run's author may not do `list events`, and cannot grant it"
-    );
+    assert_eq!(run.decide().0[0].message, "the run's author may not do `list events`, and cannot grant it");
 }
 
 #[test]
@@ -174,8 +132,5 @@ fn the_texts_of_a_pack_fit_into_a_config_map() {
     pack.spec.skills[0].content = "a".repeat(MAX_PACK_BYTES);
     assert_eq!(rules(&admit_pack(&pack, None, None)), []);
     pack.spec.skills[0].description = Some("b".to_owned());
-    assert_eq!(
-        rules(&admit_pack(&pack, None, None)),
-        [("pack-too-large", "spec.skills")]
-    );
+    assert_eq!(rules(&admit_pack(&pack, None, None)), [("pack-too-large", "spec.skills")]);
 }

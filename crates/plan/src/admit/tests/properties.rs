@@ -191,8 +191,5 @@ fn enough_of_the_worlds_are_admitted() {
         let narrow = under(&world.input(&packs), wide.meet(&other));
         under_two += u32::from(matches!(narrow, Decision::Admitted(_)));
     }
-    assert!(
-        admitted > 60 && under_two > 20,
-        "{admitted} and {under_two} of 300"
-    );
+    assert!(admitted > 60 && under_two > 20, "{admitted} and {under_two} of 300");
 }

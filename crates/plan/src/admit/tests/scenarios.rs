@@ -15,20 +15,10 @@ const HARDENED: &str = include_str!("../../../../../config/policies/hardened.yam
 fn admitted(world: &World) -> (AgentRunSpec, Vec<String>, Vec<(String, Action)>) {
     match admit(&world.input(&world.packs())) {
         Decision::Admitted(admitted) => {
-            let Admitted {
-                run,
-                warnings,
-                tools,
-                ..
-            } = *admitted;
+            let Admitted { run, warnings, tools, .. } = *admitted;
             let warnings = warnings.iter().map(|it| it.rule.to_owned()).collect();
-            let name = |pack: &Option<String>| {
-                pack.as_ref().map(|it| format!("{it}/")).unwrap_or_default()
-            };
-            let tools = tools
-                .into_iter()
-                .map(|it| (name(&it.pack) + &it.name, it.action))
-                .collect();
+            let name = |pack: &Option<String>| pack.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
+            let tools = tools.into_iter().map(|it| (name(&it.pack) + &it.name, it.action)).collect();
             (run.spec, warnings, tools)
         }
         Decision::Denied(denied) => panic!("{:#?}", denied.reasons),
@@ -87,15 +77,8 @@ fn the_echo_run_of_the_guide_is_admitted_without_a_policy() {
     let (run, warnings, tools) = admitted(&World::new(ECHO));
     assert_eq!(warnings, ["image-floating"]);
     assert_eq!(run.skills.len(), 1);
-    assert!(
-        tools.iter().all(|(_, action)| *action == Action::Allow),
-        "{tools:?}"
-    );
-    assert!(
-        tools
-            .iter()
-            .any(|(name, _)| name == "echo-demo/execute_command")
-    );
+    assert!(tools.iter().all(|(_, action)| *action == Action::Allow), "{tools:?}");
+    assert!(tools.iter().any(|(name, _)| name == "echo-demo/execute_command"));
 }
 
 #[test]
@@ -142,21 +125,14 @@ volumeMounts: [{name: v, mountPath: /data}]
 #[test]
 fn permissive_allows_every_tool() {
     let (_, _, tools) = admitted(&with_policy(ECHO, PERMISSIVE));
-    assert!(
-        tools.iter().all(|(_, action)| *action == Action::Allow),
-        "{tools:?}"
-    );
+    assert!(tools.iter().all(|(_, action)| *action == Action::Allow), "{tools:?}");
 }
 
 #[test]
 fn default_asks_for_commands_and_allows_everything_else() {
     let (_, _, tools) = admitted(&with_policy(ECHO, DEFAULT));
     for (name, action) in tools {
-        let expected = if name == "echo-demo/execute_command" {
-            Action::Ask
-        } else {
-            Action::Allow
-        };
+        let expected = if name == "echo-demo/execute_command" { Action::Ask } else { Action::Allow };
         assert_eq!(action, expected, "{name}");
     }
 }
@@ -164,14 +140,8 @@ fn default_asks_for_commands_and_allows_everything_else() {
 #[test]
 fn restrictive_requires_a_sandbox_and_denies_what_is_not_listed() {
     let echo = ECHO.replace("yourorg", "sympozium-ai");
-    assert_eq!(
-        denying_rules(&with_policy(&echo, RESTRICTIVE)),
-        ["sandbox-required"]
-    );
-    assert_eq!(
-        denying_rules(&with_policy(ECHO, RESTRICTIVE)),
-        ["sandbox-required", "image-registry"]
-    );
+    assert_eq!(denying_rules(&with_policy(&echo, RESTRICTIVE)), ["sandbox-required"]);
+    assert_eq!(denying_rules(&with_policy(ECHO, RESTRICTIVE)), ["sandbox-required", "image-registry"]);
     let sandboxed = format!("{echo}  sandbox: {{enabled: true}}\n");
     let (_, _, tools) = admitted(&with_policy(&sandboxed, RESTRICTIVE));
     for (name, action) in tools {
@@ -188,37 +158,22 @@ fn restrictive_requires_a_sandbox_and_denies_what_is_not_listed() {
 #[test]
 fn hardened_is_met_by_agent_sandbox_alone() {
     let run = |sandbox: &str| with_policy(&format!("run: {{{sandbox}}}"), HARDENED);
-    assert_eq!(
-        denying_rules(&run("")),
-        ["sandbox-required", "agent-sandbox-required"]
-    );
-    assert_eq!(
-        denying_rules(&run("sandbox: {enabled: true}")),
-        ["agent-sandbox-required"]
-    );
-    assert_eq!(
-        denying_rules(&run("agentSandbox: {enabled: true, runtimeClass: runc}")),
-        ["runtime-class"]
-    );
+    assert_eq!(denying_rules(&run("")), ["sandbox-required", "agent-sandbox-required"]);
+    assert_eq!(denying_rules(&run("sandbox: {enabled: true}")), ["agent-sandbox-required"]);
+    assert_eq!(denying_rules(&run("agentSandbox: {enabled: true, runtimeClass: runc}")), ["runtime-class"]);
     let (spec, warnings, _) = admitted(&run("agentSandbox: {enabled: true}"));
     let class = spec.agent_sandbox.and_then(|it| it.runtime_class);
     assert_eq!(class, Some("gvisor".into()));
     assert_eq!(warnings, Vec::<String>::new());
     let (spec, _, _) = admitted(&run("agentSandbox: {enabled: true, runtimeClass: kata}"));
-    assert_eq!(
-        spec.agent_sandbox.and_then(|it| it.runtime_class),
-        Some("kata".into())
-    );
+    assert_eq!(spec.agent_sandbox.and_then(|it| it.runtime_class), Some("kata".into()));
 }
 
 #[test]
 fn a_policy_of_the_system_namespace_holds_for_agents_elsewhere() {
     let mut world = World::new("systemPolicy: {}");
     world.system_policy = Some(SympoziumPolicy::new("p", shipped(HARDENED)));
-    assert_eq!(
-        denying_rules(&world),
-        ["sandbox-required", "agent-sandbox-required"]
-    );
+    assert_eq!(denying_rules(&world), ["sandbox-required", "agent-sandbox-required"]);
 }
 
 fn pack_with(sidecar: &str) -> String {
@@ -239,57 +194,32 @@ fn no_pack_gets_rights_from_which_more_follow() {
         ("", "secrets", "list"),
         ("", "pods/exec", "create"),
         ("", "serviceaccounts/token", "create"),
-        (
-            "admissionregistration.k8s.io",
-            "validatingwebhookconfigurations",
-            "update",
-        ),
-        (
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
-            "create",
-        ),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "update"),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "create"),
         ("", "nodes/proxy", "get"),
         ("sympozium.ai", "toolapprovals", "update"),
     ] {
-        let rule =
-            format!("[{{apiGroups: ['{group}'], resources: ['{resource}'], verbs: ['{verb}']}}]");
+        let rule = format!("[{{apiGroups: ['{group}'], resources: ['{resource}'], verbs: ['{verb}']}}]");
         let allowed_by_others = "floor: {rbacPolicy: {clusterRBACNamespaces: [team]}}";
         for field in ["rbac", "clusterRBAC"] {
-            let world = World::new(&format!(
-                "{}\n{allowed_by_others}",
-                pack_with(&format!("{field}: {rule}"))
-            ));
-            assert_eq!(
-                denying_rules(&world),
-                ["rbac-escalation"],
-                "{field} {group} {resource} {verb}"
-            );
+            let world = World::new(&format!("{}\n{allowed_by_others}", pack_with(&format!("{field}: {rule}"))));
+            assert_eq!(denying_rules(&world), ["rbac-escalation"], "{field} {group} {resource} {verb}");
         }
         let hooks = World::new(&format!("run: {{lifecycle: {{rbac: {rule}}}}}"));
-        assert_eq!(
-            denying_rules(&hooks),
-            ["rbac-escalation"],
-            "hook: {group} {resource} {verb}"
-        );
+        assert_eq!(denying_rules(&hooks), ["rbac-escalation"], "hook: {group} {resource} {verb}");
     }
 }
 
 #[test]
 fn an_exception_must_be_listed_by_every_policy_that_speaks_of_grants() {
     let pack = pack_with("rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]");
-    let exception =
-        "{rbacPolicy: {exceptions: [{apiGroups: [''], resources: [secrets], verbs: [get]}]}}";
+    let exception = "{rbacPolicy: {exceptions: [{apiGroups: [''], resources: [secrets], verbs: [get]}]}}";
     for (policy, floor, expected) in [
         ("null", "null", false),
         (exception, "null", true),
         (exception, "{}", true),
         (exception, exception, true),
-        (
-            exception,
-            "{rbacPolicy: {clusterRBACNamespaces: [default]}}",
-            false,
-        ),
+        (exception, "{rbacPolicy: {clusterRBACNamespaces: [default]}}", false),
         ("null", exception, false),
         ("{}", exception, false),
     ] {
@@ -300,24 +230,18 @@ fn an_exception_must_be_listed_by_every_policy_that_speaks_of_grants() {
 
 #[test]
 fn a_pack_of_the_namespace_does_not_stand_for_one_of_the_system() {
-    let both = "own: {k8s-ops: {skills: []}}\nsystem: {k8s-ops: {skills: []}}\nrun: {skills: [{skillPackRef: k8s-ops}]}";
+    let both =
+        "own: {k8s-ops: {skills: []}}\nsystem: {k8s-ops: {skills: []}}\nrun: {skills: [{skillPackRef: k8s-ops}]}";
     assert_eq!(denying_rules(&World::new(both)), ["pack-ambiguous"]);
-    let world = World::new(&format!(
-        "{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}"
-    ));
+    let world = World::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}"));
     let packs = world.packs();
     let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
         panic!("it is denied");
     };
-    let found: Vec<_> = admitted
-        .packs
-        .iter()
-        .map(|it| (it.namespace.as_str(), it.name.as_str()))
-        .collect();
+    let found: Vec<_> = admitted.packs.iter().map(|it| (it.namespace.as_str(), it.name.as_str())).collect();
     assert_eq!(found, [("team", "k8s-ops")]);
-    let strict_floor = World::new(&format!(
-        "{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}\nfloor: {{packPolicy: {{}}}}"
-    ));
+    let strict_floor =
+        World::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}\nfloor: {{packPolicy: {{}}}}"));
     assert_eq!(denying_rules(&strict_floor), ["pack-ambiguous"]);
 }
 
@@ -337,11 +261,7 @@ run:
     let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
         panic!("it is denied");
     };
-    let names: Vec<_> = admitted
-        .volumes
-        .iter()
-        .map(|it| (it.name.as_str(), it.pod_name.as_str()))
-        .collect();
+    let names: Vec<_> = admitted.volumes.iter().map(|it| (it.name.as_str(), it.pod_name.as_str())).collect();
     let expected = [
         ("workspace", "agent-volume-0"),
         ("c", "skill-0-volume-0"),
@@ -354,11 +274,7 @@ run:
 
 #[test]
 fn depth_is_bounded_without_any_policy() {
-    let at = |depth: i64| {
-        World::new(&format!(
-            "run: {{parent: {{runName: q, sessionKey: s, spawnDepth: {depth}}}}}"
-        ))
-    };
+    let at = |depth: i64| World::new(&format!("run: {{parent: {{runName: q, sessionKey: s, spawnDepth: {depth}}}}}"));
     assert!(at(2).decide().2.is_some());
     for (depth, rule) in [
         (3, "subagent-depth"),
@@ -372,60 +288,32 @@ fn depth_is_bounded_without_any_policy() {
 
 #[test]
 fn a_policy_that_is_not_there_denies_and_the_run_may_wait() {
-    let missing = denied(&World::new(
-        "agent: {policyRef: misspelt, skills: [{skillPackRef: later}]}",
-    ));
+    let missing = denied(&World::new("agent: {policyRef: misspelt, skills: [{skillPackRef: later}]}"));
     let rules: Vec<_> = missing.reasons.iter().map(|it| it.rule).collect();
     assert_eq!(rules, ["policy-missing", "pack-missing"]);
     assert!(missing.may_wait());
-    let also_wrong = denied(&World::new(
-        "agent: {policyRef: misspelt}\nrun: {env: {PATH: x}}",
-    ));
+    let also_wrong = denied(&World::new("agent: {policyRef: misspelt}\nrun: {env: {PATH: x}}"));
     assert!(!also_wrong.may_wait());
 }
 
 #[test]
 fn nothing_of_the_node_without_a_policy_that_names_it() {
     for (sidecar, rules) in [
-        (
-            "hostAccess: {enabled: true, hostPID: true}",
-            &["host-access", "host-power"][..],
-        ),
-        (
-            "hostAccess: {enabled: true, hostNetwork: true}",
-            &["host-access", "host-power"],
-        ),
-        (
-            "hostAccess: {enabled: true, privileged: true}",
-            &["host-access", "host-power"],
-        ),
-        (
-            "hostAccess: {enabled: true, runAsRoot: true}",
-            &["host-access", "host-power"],
-        ),
+        ("hostAccess: {enabled: true, hostPID: true}", &["host-access", "host-power"][..]),
+        ("hostAccess: {enabled: true, hostNetwork: true}", &["host-access", "host-power"]),
+        ("hostAccess: {enabled: true, privileged: true}", &["host-access", "host-power"]),
+        ("hostAccess: {enabled: true, runAsRoot: true}", &["host-access", "host-power"]),
         (
             "hostAccess: {enabled: true, mounts: [{hostPath: /proc, mountPath: /host/proc}]}",
             &["host-access", "host-path"],
         ),
-        (
-            "volumes: [{name: v, hostPath: {path: /var/run/docker.sock}}]",
-            &["host-access", "host-path"],
-        ),
+        ("volumes: [{name: v, hostPath: {path: /var/run/docker.sock}}]", &["host-access", "host-path"]),
         ("volumes: [{name: v, csi: {driver: x}}]", &["volume-type"]),
-        (
-            "volumes: [{name: v, projected: {sources: [{serviceAccountToken: {}}]}}]",
-            &["volume-token"],
-        ),
+        ("volumes: [{name: v, projected: {sources: [{serviceAccountToken: {}}]}}]", &["volume-token"]),
     ] {
-        assert_eq!(
-            denying_rules(&World::new(&pack_with(sidecar))),
-            rules,
-            "{sidecar}"
-        );
-        let bound = World::new(&format!(
-            "{}\npolicy: {{sandboxPolicy: {{allowHostMounts: true}}}}",
-            pack_with(sidecar)
-        ));
+        assert_eq!(denying_rules(&World::new(&pack_with(sidecar))), rules, "{sidecar}");
+        let bound =
+            World::new(&format!("{}\npolicy: {{sandboxPolicy: {{allowHostMounts: true}}}}", pack_with(sidecar)));
         assert_eq!(denying_rules(&bound), rules, "{sidecar}");
     }
 }
@@ -448,28 +336,18 @@ run:
         panic!("it is denied");
     };
     // 1 + 100m for agent and bridge, 200m, 100m, 500m; 1Gi + 128Mi, 256Mi, 128Mi, 512Mi.
-    let amounts = (
-        admitted.amounts.cpu.to_string(),
-        admitted.amounts.memory.to_string(),
-    );
+    let amounts = (admitted.amounts.cpu.to_string(), admitted.amounts.memory.to_string());
     assert_eq!(amounts, ("1900m".to_owned(), "2Gi".to_owned()));
 }
 
 #[test]
 fn a_run_narrows_its_own_tools() {
-    let world = World::new(&format!(
-        "{ECHO}  toolPolicy: {{allow: [echo-demo/*, read_file, fetch_url], deny: [fetch_url]}}\n"
-    ));
+    let world =
+        World::new(&format!("{ECHO}  toolPolicy: {{allow: [echo-demo/*, read_file, fetch_url], deny: [fetch_url]}}\n"));
     let (_, _, tools) = admitted(&world);
-    let allowed: Vec<_> = tools
-        .iter()
-        .filter(|(_, action)| *action == Action::Allow)
-        .map(|(name, _)| name.as_str())
-        .collect();
-    assert_eq!(
-        allowed,
-        ["read_file", "echo-demo/execute_command", "load_skill"]
-    );
+    let allowed: Vec<_> =
+        tools.iter().filter(|(_, action)| *action == Action::Allow).map(|(name, _)| name.as_str()).collect();
+    assert_eq!(allowed, ["read_file", "echo-demo/execute_command", "load_skill"]);
 }
 
 #[test]
@@ -478,22 +356,12 @@ fn skills_are_read_unless_somebody_says_that_they_are_not() {
         ("", Action::Allow),
         ("  toolPolicy: {allow: [read_file]}\n", Action::Allow),
         ("  toolPolicy: {deny: [load_skill]}\n", Action::Deny),
-        (
-            "policy: {toolGating: {defaultAction: deny}}\n",
-            Action::Allow,
-        ),
-        (
-            "policy: {toolGating: {rules: [{tool: load_skill, action: ask}]}}\n",
-            Action::Ask,
-        ),
+        ("policy: {toolGating: {defaultAction: deny}}\n", Action::Allow),
+        ("policy: {toolGating: {rules: [{tool: load_skill, action: ask}]}}\n", Action::Ask),
     ] {
         let (_, _, tools) = admitted(&World::new(&format!("{ECHO}{changes}")));
         let found = tools.iter().find(|(name, _)| name == "load_skill");
-        assert_eq!(
-            found.map(|(_, action)| *action),
-            Some(expected),
-            "{changes}"
-        );
+        assert_eq!(found.map(|(_, action)| *action), Some(expected), "{changes}");
     }
 }
 
@@ -501,53 +369,26 @@ fn skills_are_read_unless_somebody_says_that_they_are_not() {
 fn closed_features_and_networks_deny_their_tools() {
     let closed = |policy: &str| -> Vec<String> {
         let (_, _, tools) = admitted(&World::new(&format!("{ECHO}policy: {policy}\n")));
-        tools
-            .into_iter()
-            .filter(|(_, action)| *action == Action::Deny)
-            .map(|(name, _)| name)
-            .collect()
+        tools.into_iter().filter(|(_, action)| *action == Action::Deny).map(|(name, _)| name).collect()
     };
     assert_eq!(
         closed("{featureGates: {file-access: false}}"),
         ["read_file", "write_file", "edit_file", "list_directory"]
     );
-    assert_eq!(
-        closed("{featureGates: {code-execution: false}}"),
-        ["echo-demo/execute_command"]
-    );
-    assert_eq!(
-        closed("{featureGates: {sub-agents: false}}"),
-        ["spawn_subagents"]
-    );
+    assert_eq!(closed("{featureGates: {code-execution: false}}"), ["echo-demo/execute_command"]);
+    assert_eq!(closed("{featureGates: {sub-agents: false}}"), ["spawn_subagents"]);
     assert_eq!(closed("{networkPolicy: {denyAll: true}}"), ["fetch_url"]);
-    assert_eq!(
-        closed("{networkPolicy: {denyAll: true, allowEventBus: false}}"),
-        ["fetch_url", "send_channel_message"]
-    );
-    assert_eq!(
-        closed("{networkPolicy: {denyAll: true, allowedEgress: [{host: a.example}]}}"),
-        Vec::<String>::new()
-    );
+    assert_eq!(closed("{networkPolicy: {denyAll: true, allowEventBus: false}}"), ["fetch_url", "send_channel_message"]);
+    assert_eq!(closed("{networkPolicy: {denyAll: true, allowedEgress: [{host: a.example}]}}"), Vec::<String>::new());
 }
 
 #[test]
 fn a_policy_stands_for_one_of_the_system_by_consent_of_the_floor_only() {
-    let both =
-        |floor: &str| World::new(&format!("policy: {{}}\nsystemPolicy: {{}}\nfloor: {floor}"));
-    for floor in [
-        "null",
-        "{}",
-        "{packPolicy: {}}",
-        "{packPolicy: {allowShadowing: false}}",
-    ] {
+    let both = |floor: &str| World::new(&format!("policy: {{}}\nsystemPolicy: {{}}\nfloor: {floor}"));
+    for floor in ["null", "{}", "{packPolicy: {}}", "{packPolicy: {allowShadowing: false}}"] {
         assert_eq!(denying_rules(&both(floor)), ["policy-ambiguous"], "{floor}");
     }
-    assert!(
-        both("{packPolicy: {allowShadowing: true}}")
-            .decide()
-            .2
-            .is_some()
-    );
+    assert!(both("{packPolicy: {allowShadowing: true}}").decide().2.is_some());
     let by_itself = World::new("policy: {packPolicy: {allowShadowing: true}}\nsystemPolicy: {}");
     assert_eq!(denying_rules(&by_itself), ["policy-ambiguous"]);
 }
@@ -556,10 +397,7 @@ fn a_policy_stands_for_one_of_the_system_by_consent_of_the_floor_only() {
 fn volumes_cover_programs_of_packs_but_not_of_ours() {
     let volume = "volumes: [{name: v}], volumeMounts: [{name: v, mountPath: /etc/app}]";
     assert!(World::new(&pack_with(volume)).decide().2.is_some());
-    assert_eq!(
-        denying_rules(&World::new(&format!("run: {{{volume}}}"))),
-        ["mount-path"]
-    );
+    assert_eq!(denying_rules(&World::new(&format!("run: {{{volume}}}"))), ["mount-path"]);
 }
 
 #[test]
@@ -586,8 +424,5 @@ run:
     assert_eq!(World::new(sandboxed).decide().1, []);
     let (spec, warnings, _) = admitted(&with_policy(sandboxed, HARDENED));
     assert_eq!(warnings, Vec::<String>::new());
-    assert_eq!(
-        spec.agent_sandbox.and_then(|it| it.warm_pool_ref),
-        Some("wp-my-agent".into())
-    );
+    assert_eq!(spec.agent_sandbox.and_then(|it| it.warm_pool_ref), Some("wp-my-agent".into()));
 }

@@ -7,13 +7,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{
-    Agent, AgentRun, AgentRunSpec, AgentSpec, Model, ModelSpec, SkillPack, SkillPackSpec,
-    SympoziumInstance, SympoziumPolicy, SympoziumPolicySpec,
+    Agent, AgentRun, AgentRunSpec, AgentSpec, Model, ModelSpec, SkillPack, SkillPackSpec, SympoziumInstance,
+    SympoziumPolicy, SympoziumPolicySpec,
 };
 
 use crate::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights,
-    Settings, admit,
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, Settings, admit,
 };
 use crate::rbac::Rule;
 
@@ -62,11 +61,7 @@ struct WrittenRights {
 
 impl From<WrittenRights> for Rights {
     fn from(rights: WrittenRights) -> Self {
-        Self {
-            may_escalate: rights.may_escalate,
-            namespace: rights.namespace,
-            cluster: rights.cluster,
-        }
+        Self { may_escalate: rights.may_escalate, namespace: rights.namespace, cluster: rights.cluster }
     }
 }
 
@@ -98,28 +93,21 @@ impl World {
     /// Reads a whole world.
     pub fn read(written: Value) -> serde_json::Result<Self> {
         let written: Written = serde_json::from_value(written)?;
-        let policy_ref =
-            (written.policy.is_some() || written.system_policy.is_some()).then(|| "p".into());
+        let policy_ref = (written.policy.is_some() || written.system_policy.is_some()).then(|| "p".into());
         let bound = |mut spec: AgentSpec| {
             spec.policy_ref = spec.policy_ref.or_else(|| policy_ref.clone());
             spec
         };
         let pack = |(name, spec): (String, SkillPackSpec)| SkillPack::new(&name, spec);
         let policy = |spec| SympoziumPolicy::new("p", spec);
-        let model =
-            |is: bool| is.then(|| Model::new("m", json_as::<ModelSpec>(json!({ "source": {} }))));
+        let model = |is: bool| is.then(|| Model::new("m", json_as::<ModelSpec>(json!({ "source": {} }))));
         let spec: AgentRunSpec = serde_json::from_value(written.run)?;
-        let settings = Settings {
-            default_runtime_class: written.default_runtime_class.map(Into::into),
-            ..Settings::default()
-        };
+        let settings =
+            Settings { default_runtime_class: written.default_runtime_class.map(Into::into), ..Settings::default() };
         Ok(Self {
             run: AgentRun::new("r", spec),
             agent: written.agent.map(bound).map(|spec| Agent::new("a", spec)),
-            instance: written
-                .instance
-                .map(bound)
-                .map(|spec| SympoziumInstance::new("a", spec)),
+            instance: written.instance.map(bound).map(|spec| SympoziumInstance::new("a", spec)),
             own: written.own.into_iter().map(pack).collect(),
             system: written.system.into_iter().map(pack).collect(),
             policy: written.policy.map(policy),
@@ -141,8 +129,7 @@ impl World {
     pub fn packs(&self) -> BTreeMap<SkillPackName, PackCandidates<'_>> {
         let mut packs: BTreeMap<SkillPackName, PackCandidates<'_>> = BTreeMap::new();
         let author = self.pack_author.as_ref();
-        let name =
-            |pack: &SkillPack| SkillPackName::new(pack.metadata.name.clone().unwrap_or_default());
+        let name = |pack: &SkillPack| SkillPackName::new(pack.metadata.name.clone().unwrap_or_default());
         for pack in &self.own {
             packs.entry(name(pack)).or_default().own = Some(PackObject { pack, author });
         }
@@ -152,27 +139,15 @@ impl World {
         packs
     }
 
-    pub fn input<'a>(
-        &'a self,
-        packs: &'a BTreeMap<SkillPackName, PackCandidates<'a>>,
-    ) -> Input<'a> {
+    pub fn input<'a>(&'a self, packs: &'a BTreeMap<SkillPackName, PackCandidates<'a>>) -> Input<'a> {
         Input {
             run: &self.run,
             namespace: NAMESPACE,
-            agents: Agents {
-                agent: self.agent.as_ref(),
-                instance: self.instance.as_ref(),
-            },
+            agents: Agents { agent: self.agent.as_ref(), instance: self.instance.as_ref() },
             packs,
-            policies: Candidates {
-                own: self.policy.as_ref(),
-                system: self.system_policy.as_ref(),
-            },
+            policies: Candidates { own: self.policy.as_ref(), system: self.system_policy.as_ref() },
             floor: self.floor.as_ref(),
-            models: Candidates {
-                own: self.own_model.as_ref(),
-                system: self.system_model.as_ref(),
-            },
+            models: Candidates { own: self.own_model.as_ref(), system: self.system_model.as_ref() },
             author: self.author.as_ref(),
             facts: self.facts,
             settings: &self.settings,
@@ -200,8 +175,7 @@ pub fn merged(changes: impl IntoIterator<Item = Value>) -> Value {
 /// Reads YAML as Kubernetes does, to which `y` is a text.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> T {
     let options = serde_saphyr::options! { strict_booleans: true };
-    serde_saphyr::from_str_with_options(text, options)
-        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+    serde_saphyr::from_str_with_options(text, options).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 fn json_as<T: DeserializeOwned>(value: Value) -> T {

@@ -33,22 +33,10 @@ impl Explanation {
             let required = self.approval.required;
             let rank = u128::from(u32::MAX - required);
             let value = required.to_string();
-            list.valued(
-                Section::Approval,
-                "",
-                "how many must agree",
-                &value,
-                Some(rank),
-            );
+            list.valued(Section::Approval, "", "how many must agree", &value, Some(rank));
             for (holds, what) in [
-                (
-                    self.approval.run_scope,
-                    "one yes may be for every repetition",
-                ),
-                (
-                    self.approval.run_author,
-                    "whoever started the run may approve it",
-                ),
+                (self.approval.run_scope, "one yes may be for every repetition"),
+                (self.approval.run_author, "whoever started the run may approve it"),
             ] {
                 if holds {
                     list.add(Section::Approval, "", what);
@@ -91,9 +79,7 @@ impl Explanation {
         let named = class.unwrap_or("the cluster's default");
         add("", "RuntimeClass", named, weaker_if(class.is_none()));
         let labels = isolation.node_selector.iter();
-        let labels: Vec<String> = labels
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
+        let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
         let nodes = match labels.is_empty() {
             true => "any".to_owned(),
             false => words(&labels),
@@ -105,12 +91,7 @@ impl Explanation {
             add(&part.part, "executor", word, weaker_if(is_image));
             if part.role == "postRun" {
                 let word = if part.is_gate { "yes" } else { "no" };
-                add(
-                    &part.part,
-                    "gate of the result",
-                    word,
-                    weaker_if(!part.is_gate),
-                );
+                add(&part.part, "gate of the result", word, weaker_if(!part.is_gate));
             }
         }
     }
@@ -122,10 +103,7 @@ impl Explanation {
             ("seconds that a question waits", times.approval_seconds),
             ("seconds of waiting in all", times.waiting_seconds),
             ("seconds for a pod to start in", times.start_seconds),
-            (
-                "seconds until the agent must be there",
-                times.connect_seconds,
-            ),
+            ("seconds until the agent must be there", times.connect_seconds),
             ("seconds to end in", times.grace_seconds),
             ("seconds after which everything ends", times.ceiling_seconds),
         ] {
@@ -143,13 +121,7 @@ impl Explanation {
             Cleanup::Delete => ("deleted", 0),
             Cleanup::Keep => ("kept", 1),
         };
-        list.valued(
-            Section::Lifetime,
-            "",
-            "the pod afterwards",
-            value,
-            Some(rank),
-        );
+        list.valued(Section::Lifetime, "", "the pod afterwards", value, Some(rank));
         for what in &self.lifetime.outlasts {
             list.add(Section::Lifetime, "", what);
         }
@@ -160,24 +132,12 @@ impl Explanation {
         for (what, number) in [
             ("rounds", Some(u64::from(run.iterations))),
             ("requests to the model", Some(u64::from(run.model_requests))),
-            (
-                "requests to the model in a minute",
-                Some(u64::from(run.model_requests_per_minute)),
-            ),
-            (
-                "bytes of a request to the model",
-                Some(run.model_request_bytes),
-            ),
-            (
-                "bytes of an answer of the model",
-                Some(run.model_answer_bytes),
-            ),
+            ("requests to the model in a minute", Some(u64::from(run.model_requests_per_minute))),
+            ("bytes of a request to the model", Some(run.model_request_bytes)),
+            ("bytes of an answer of the model", Some(run.model_answer_bytes)),
             ("tokens of the model", run.model_tokens),
             ("calls of tools", Some(u64::from(run.tool_calls))),
-            (
-                "calls of tools at a time",
-                Some(u64::from(run.concurrent_tool_calls)),
-            ),
+            ("calls of tools at a time", Some(u64::from(run.concurrent_tool_calls))),
             ("bytes of the result", Some(run.result_bytes)),
             ("bytes of the transcript", Some(run.transcript_bytes)),
         ] {
@@ -185,10 +145,7 @@ impl Explanation {
         }
         for part in &self.limits.parts {
             let amounts = &part.amounts;
-            for (what, amount) in [
-                ("CPU", &amounts.cpu_limit),
-                ("memory", &amounts.memory_limit),
-            ] {
+            for (what, amount) in [("CPU", &amounts.cpu_limit), ("memory", &amounts.memory_limit)] {
                 let text = amount.to_string();
                 let rank = Amount::parse(&text).ok().map(Amount::billionths);
                 list.valued(Section::Limits, &part.part, what, &text, rank);

@@ -71,14 +71,7 @@ impl List {
         }
     }
 
-    pub fn valued(
-        &mut self,
-        section: Section,
-        of: &str,
-        what: &str,
-        value: &str,
-        rank: Option<u128>,
-    ) {
+    pub fn valued(&mut self, section: Section, of: &str, what: &str, value: &str, rank: Option<u128>) {
         self.add(section, of, what);
         if let Some(power) = self.0.last_mut() {
             power.value = Some(value.to_owned());

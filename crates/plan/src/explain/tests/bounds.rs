@@ -75,9 +75,9 @@ fn holds(plan: &RunPlan, sentence: &str) -> bool {
         "touch the node it runs on" => true,
         "hold a token for the Kubernetes API" => {
             let has_token = |it: &VolumeSource| match it {
-                VolumeSource::Declared { volume } => serde_json::to_string(volume)
-                    .expect("JSON")
-                    .contains("\"serviceAccountToken\":"),
+                VolumeSource::Declared { volume } => {
+                    serde_json::to_string(volume).expect("JSON").contains("\"serviceAccountToken\":")
+                }
                 other => matches!(other, VolumeSource::Token { .. }),
             };
             plan.identities.is_empty() && !plan.volumes.iter().any(|it| has_token(&it.source))
@@ -88,10 +88,7 @@ fn holds(plan: &RunPlan, sentence: &str) -> bool {
             implied.all(|it| it.weight != Weight::MoreRights)
         }
         "call a tool that is known to take a command line" => {
-            let free = explanation
-                .tools
-                .iter()
-                .any(|it| it.gate != Gate::Deny && it.arguments == Arguments::FreeText);
+            let free = explanation.tools.iter().any(|it| it.gate != Gate::Deny && it.arguments == Arguments::FreeText);
             let mut tools = plan.tools.iter().filter(offered);
             !free && !tools.any(|it| matches!(it.acts, Acts::Shell { .. }))
         }
@@ -152,10 +149,7 @@ fn a_run_that_has_nothing_can_do_nothing() {
     ];
     assert_eq!(cannot(|_| {}), expected);
     let without = cannot(|it| it["isolation"]["floor"] = json!([]));
-    assert_eq!(
-        without[3],
-        "reach any host, or look up names, if the cluster enforces NetworkPolicies"
-    );
+    assert_eq!(without[3], "reach any host, or look up names, if the cluster enforces NetworkPolicies");
 }
 
 #[test]
@@ -202,15 +196,9 @@ fn hooks_after_a_run_have_their_time_and_their_rights() {
             }
             add(&mut it["parts"], hook);
         }
-        for (number, part, volume) in [
-            (0, "agent", "agent-input"),
-            (1, "ipc-bridge", "bridge-input"),
-        ] {
+        for (number, part, volume) in [(0, "agent", "agent-input"), (1, "ipc-bridge", "bridge-input")] {
             let source = json!({"kind": "input", "part": part});
-            add(
-                &mut it["volumes"],
-                json!({"name": volume, "source": source}),
-            );
+            add(&mut it["volumes"], json!({"name": volume, "source": source}));
             let mount = json!({"volume": volume, "path": "/run/sympozium", "readOnly": true});
             it["parts"][number]["mounts"] = json!([mount]);
         }

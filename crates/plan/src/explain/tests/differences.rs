@@ -6,10 +6,7 @@ use super::remarks::{add, plan, skill, tool};
 use crate::explain::{Direction, Section, compare, explain};
 
 /// What changes, as direction, section, and whose what it is.
-fn changes(
-    old: impl FnOnce(&mut Value),
-    new: impl FnOnce(&mut Value),
-) -> Vec<(Direction, Section, String)> {
+fn changes(old: impl FnOnce(&mut Value), new: impl FnOnce(&mut Value)) -> Vec<(Direction, Section, String)> {
     let (changes, _) = compare(&explain(&plan(old)), &explain(&plan(new)));
     let changes = changes.into_iter();
     changes
@@ -46,21 +43,14 @@ fn another_schema_of_a_tool_may_let_more_through() {
 
 #[test]
 fn another_program_or_command_may_do_more() {
-    let with = |gate: &'static str, exec: Value| {
-        move |it: &mut Value| add(&mut it["tools"], program(gate, exec, json!({})))
-    };
+    let with =
+        |gate: &'static str, exec: Value| move |it: &mut Value| add(&mut it["tools"], program(gate, exec, json!({})));
     let widened = || one(Direction::Widened, Section::Tools, "program of t");
     let (get, delete) = (json!(["kubectl", "get"]), json!(["kubectl", "delete"]));
-    assert_eq!(
-        changes(with("allow", get.clone()), with("allow", delete.clone())),
-        widened()
-    );
+    assert_eq!(changes(with("allow", get.clone()), with("allow", delete.clone())), widened());
     // Two words are not one with a space in it.
     let joined = json!(["kubectl get"]);
-    assert_eq!(
-        changes(with("allow", get.clone()), with("allow", joined)),
-        widened()
-    );
+    assert_eq!(changes(with("allow", get.clone()), with("allow", joined)), widened());
     assert_eq!(changes(with("deny", get), with("deny", delete)), []);
     let with = |command: Value| {
         let mut part = skill("image");
@@ -144,11 +134,7 @@ fn what_else_a_plan_says_is_compared() {
     assert_eq!(
         changes(endpoint(true, "/"), endpoint(false, "/")),
         [
-            (
-                Direction::Added,
-                Section::Network,
-                "requests to the model, with the key, not encrypted".to_owned()
-            ),
+            (Direction::Added, Section::Network, "requests to the model, with the key, not encrypted".to_owned()),
             made("endpoint of the model"),
             made("settings of the model"),
         ]
@@ -169,13 +155,8 @@ fn what_else_a_plan_says_is_compared() {
     let what = "skill-a gate of the result";
     let changed = one(Direction::Widened, Section::Isolation, what);
     assert_eq!(changes(hook(true), hook(false)), changed);
-    let pulled = |policy: &'static str| {
-        move |it: &mut Value| it["parts"][0]["imagePullPolicy"] = json!(policy)
-    };
-    assert_eq!(
-        changes(pulled("Always"), pulled("Never")),
-        [made("agent image is pulled")]
-    );
+    let pulled = |policy: &'static str| move |it: &mut Value| it["parts"][0]["imagePullPolicy"] = json!(policy);
+    assert_eq!(changes(pulled("Always"), pulled("Never")), [made("agent image is pulled")]);
     let told = |task: &'static str| move |it: &mut Value| it["task"]["systemPrompt"] = json!(task);
     assert_eq!(changes(told("a"), told("b")), [made("task")]);
     let secret = |items: Value| {

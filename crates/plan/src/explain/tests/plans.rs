@@ -29,9 +29,8 @@ fn volume() -> impl Strategy<Value = Value> {
         (select(vec!["disk", "memory"]), select(vec!["1Gi", "64Mi"]))
             .prop_map(|(medium, size)| json!({"kind": "scratch", "medium": medium, "size": size})),
         Just(json!({"kind": "kept", "size": "1Gi"})),
-        (name(), any::<bool>()).prop_map(
-            |(pack, programs)| json!({"kind": "texts", "pack": pack, "programs": programs})
-        ),
+        (name(), any::<bool>())
+            .prop_map(|(pack, programs)| json!({"kind": "texts", "pack": pack, "programs": programs})),
         part_name().prop_map(|part| json!({"kind": "input", "part": part})),
         select(vec!["skill-0", "hooks"]).prop_map(|it| json!({"kind": "token", "identity": it})),
         text().prop_map(|secret| json!({"kind": "secret", "secret": secret})),
@@ -53,9 +52,7 @@ fn declared() -> impl Strategy<Value = Value> {
             json!({"name": "v", "projected": {"sources": sources}})
         }),
         Just(json!({"name": "v"})),
-        Just(
-            json!({"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}})
-        ),
+        Just(json!({"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}})),
         Just(json!({"name": "v", "configMap": 3})),
         text().prop_map(|it| json!({"name": "v", it: null})),
     ]
@@ -63,16 +60,13 @@ fn declared() -> impl Strategy<Value = Value> {
 
 fn mount() -> impl Strategy<Value = Value> {
     let path = prop_oneof![2 => Just("/workspace".to_owned()), 1 => text()];
-    (0..6usize, path, any::<bool>(), option::of(text())).prop_map(
-        |(volume, path, read_only, sub_path)| {
-            let mut mount =
-                json!({"volume": format!("v{volume}"), "path": path, "readOnly": read_only});
-            if let Some(sub_path) = sub_path {
-                mount["subPath"] = json!(sub_path);
-            }
-            mount
-        },
-    )
+    (0..6usize, path, any::<bool>(), option::of(text())).prop_map(|(volume, path, read_only, sub_path)| {
+        let mut mount = json!({"volume": format!("v{volume}"), "path": path, "readOnly": read_only});
+        if let Some(sub_path) = sub_path {
+            mount["subPath"] = json!(sub_path);
+        }
+        mount
+    })
 }
 
 fn variable() -> impl Strategy<Value = Value> {
@@ -87,10 +81,7 @@ fn variable() -> impl Strategy<Value = Value> {
 fn host_access() -> impl Strategy<Value = Value> {
     (any::<bool>(), any::<[bool; 4]>(), vec(text(), 0..2)).prop_map(
         |(enabled, [network, privileged, processes, root], mounts)| {
-            let mounts: Vec<Value> = mounts
-                .iter()
-                .map(|it| json!({"hostPath": it, "mountPath": "/host"}))
-                .collect();
+            let mounts: Vec<Value> = mounts.iter().map(|it| json!({"hostPath": it, "mountPath": "/host"})).collect();
             json!({
                 "enabled": enabled, "hostNetwork": network, "privileged": privileged, "hostPID": processes,
                 "runAsRoot": root, "mounts": mounts,
@@ -144,8 +135,7 @@ fn rule() -> impl Strategy<Value = Value> {
 
 fn identity(name: &'static str, pack: Option<&'static str>) -> impl Strategy<Value = Value> {
     (vec(rule(), 0..3), vec(rule(), 0..3)).prop_map(move |(own, whole)| {
-        let mut identity =
-            json!({"name": name, "namespaceRules": own, "clusterRules": whole, "tokenSeconds": 600});
+        let mut identity = json!({"name": name, "namespaceRules": own, "clusterRules": whole, "tokenSeconds": 600});
         if let Some(pack) = pack {
             identity["pack"] = json!(pack);
         }
@@ -158,9 +148,9 @@ fn credential() -> impl Strategy<Value = Value> {
         Some(port) => json!({"host": host, "port": port}),
         None => json!({"host": host}),
     });
-    (part_name(), any::<bool>(), vec(destination, 0..3)).prop_map(|(part, public, all)| {
-        json!({"name": part, "part": part, "reach": {"public": public, "destinations": all}})
-    })
+    (part_name(), any::<bool>(), vec(destination, 0..3)).prop_map(
+        |(part, public, all)| json!({"name": part, "part": part, "reach": {"public": public, "destinations": all}}),
+    )
 }
 
 fn tool() -> impl Strategy<Value = Value> {
@@ -168,9 +158,8 @@ fn tool() -> impl Strategy<Value = Value> {
         Just(json!({"by": "agent"})),
         Just(json!({"by": "bridge"})),
         part_name().prop_map(|part| json!({"by": "shell", "part": part})),
-        (part_name(), vec(text(), 0..3)).prop_map(
-            |(part, exec)| json!({"by": "program", "part": part, "exec": exec, "inputMode": "args"})
-        ),
+        (part_name(), vec(text(), 0..3))
+            .prop_map(|(part, exec)| json!({"by": "program", "part": part, "exec": exec, "inputMode": "args"})),
     ];
     (text(), option::of(name()), select(vec!["allow", "ask", "deny"]), acts, 1..100u32).prop_map(
         |(name, pack, gate, acts, number)| {

@@ -16,13 +16,9 @@ fn of(powers: &[Power], section: Section) -> Vec<(&str, &str)> {
 }
 
 /// What identifies powers with their values.
-fn set(
-    powers: impl IntoIterator<Item = Power>,
-) -> BTreeSet<(Section, String, String, Option<String>)> {
+fn set(powers: impl IntoIterator<Item = Power>) -> BTreeSet<(Section, String, String, Option<String>)> {
     let powers = powers.into_iter();
-    powers
-        .map(|it| (it.section, it.of, it.what, it.value))
-        .collect()
+    powers.map(|it| (it.section, it.of, it.what, it.value)).collect()
 }
 
 fn every_mount_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
@@ -32,25 +28,13 @@ fn every_mount_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Powe
             let told = explanation.parts.iter().find(|it| it.part == part.name.0);
             let told = told.expect("the part").mounts.iter();
             let mut told = told.filter(|it| it.path == mount.path.as_str());
-            assert!(
-                told.any(|it| (it.access == crate::explain::Access::ReadOnly) == mount.read_only)
-            );
+            assert!(told.any(|it| (it.access == crate::explain::Access::ReadOnly) == mount.read_only));
             let start = format!("{}: ", mount.path);
-            assert!(
-                files
-                    .iter()
-                    .any(|(of, what)| *of == part.name.0 && what.starts_with(&start))
-            );
+            assert!(files.iter().any(|(of, what)| *of == part.name.0 && what.starts_with(&start)));
             if let Some(volume) = plan.volume(&mount.volume) {
-                let told = explanation
-                    .files
-                    .iter()
-                    .find(|it| it.volume == volume.name.0);
+                let told = explanation.files.iter().find(|it| it.volume == volume.name.0);
                 let by = &told.expect("the volume").mounted_by;
-                assert!(
-                    by.iter()
-                        .any(|it| it.part == part.name.0 && it.path == mount.path.as_str())
-                );
+                assert!(by.iter().any(|it| it.part == part.name.0 && it.path == mount.path.as_str()));
             }
         }
     }
@@ -60,11 +44,7 @@ fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
     let network = of(powers, Section::Network);
     let names: BTreeSet<&str> = plan.parts.iter().map(|it| it.name.0.as_str()).collect();
     // A credential for a part that does not exist is nobody's.
-    for credential in plan
-        .credentials
-        .iter()
-        .filter(|it| names.contains(it.part.0.as_str()))
-    {
+    for credential in plan.credentials.iter().filter(|it| names.contains(it.part.0.as_str())) {
         let part = credential.part.0.as_str();
         if credential.reach.public {
             assert!(network.contains(&(part, "any public host")));
@@ -87,21 +67,16 @@ fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
     let rights = of(powers, Section::Kubernetes);
     for identity in &plan.identities {
         let owner = identity.pack.as_deref().unwrap_or("the hooks");
-        for (rules, place) in [
-            (&identity.namespace_rules, "in the namespace"),
-            (&identity.cluster_rules, "in the whole cluster"),
-        ] {
+        for (rules, place) in
+            [(&identity.namespace_rules, "in the namespace"), (&identity.cluster_rules, "in the whole cluster")]
+        {
             for rule in rules {
-                for (verb, resource) in rule
-                    .verbs
-                    .iter()
-                    .flat_map(|verb| rule.resources.iter().map(move |it| (verb, it)))
+                for (verb, resource) in
+                    rule.verbs.iter().flat_map(|verb| rule.resources.iter().map(move |it| (verb, it)))
                 {
                     let start = format!("{verb} {resource}");
                     let mut told = rights.iter();
-                    assert!(told.any(|(of, what)| *of == owner
-                        && what.starts_with(&start)
-                        && what.ends_with(place)));
+                    assert!(told.any(|(of, what)| *of == owner && what.starts_with(&start) && what.ends_with(place)));
                 }
             }
         }
@@ -112,10 +87,7 @@ fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
     let told = |secret: &str, part: Option<&str>| {
         let all = explanation.secrets.iter().filter(|it| it.secret == secret);
         let mut seen = all.flat_map(|it| &it.seen);
-        assert!(
-            seen.any(|it| it.part.as_deref() == part),
-            "{secret:?} {part:?}"
-        );
+        assert!(seen.any(|it| it.part.as_deref() == part), "{secret:?} {part:?}");
     };
     for part in &plan.parts {
         for variable in &part.env {

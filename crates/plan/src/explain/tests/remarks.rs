@@ -7,8 +7,7 @@ use crate::explain::{Arguments, explain};
 
 /// A plan about which there is nothing to remark.
 fn base() -> Value {
-    let amounts =
-        json!({"cpuRequest": "1", "cpuLimit": "1", "memoryRequest": "1Gi", "memoryLimit": "1Gi"});
+    let amounts = json!({"cpuRequest": "1", "cpuLimit": "1", "memoryRequest": "1Gi", "memoryLimit": "1Gi"});
     let part = |name: &str, role: &str| {
         json!({
             "name": name, "role": {"kind": role}, "image": format!("example.com/i@sha256:{}", "a".repeat(64)),
@@ -85,18 +84,9 @@ fn nothing_is_remarked_about_a_plan_that_holds_nothing() {
 
 #[test]
 fn what_is_in_the_run_is_remarked() {
-    assert_eq!(
-        remarks(|it| add(&mut it["parts"], skill("injected"))),
-        ["shared-pod"]
-    );
-    assert_eq!(
-        remarks(|it| add(&mut it["parts"], skill("image"))),
-        ["not-attested", "shared-pod"]
-    );
-    assert_eq!(
-        remarks(|it| it["parts"][0]["image"] = json!("example.com/i:1")),
-        ["image-tags"]
-    );
+    assert_eq!(remarks(|it| add(&mut it["parts"], skill("injected"))), ["shared-pod"]);
+    assert_eq!(remarks(|it| add(&mut it["parts"], skill("image"))), ["not-attested", "shared-pod"]);
+    assert_eq!(remarks(|it| it["parts"][0]["image"] = json!("example.com/i:1")), ["image-tags"]);
     let access = |enabled: bool| {
         let mut part = skill("injected");
         part["hostAccess"] = json!({"enabled": enabled, "privileged": true});
@@ -108,28 +98,16 @@ fn what_is_in_the_run_is_remarked() {
     part["hostAccess"] = json!({"enabled": true, "hostNetwork": true, "hostPID": true});
     assert_eq!(
         remarks(|it| add(&mut it["parts"], part.clone())),
-        [
-            "node-access",
-            "node-network",
-            "node-processes",
-            "shared-pod"
-        ]
+        ["node-access", "node-network", "node-processes", "shared-pod"]
     );
     // What one part asks for, the whole pod gets.
     let explanation = explain(&plan(|it| add(&mut it["parts"], part)));
     assert!(explanation.network.parts.iter().all(|it| it.node_network));
-    assert_eq!(
-        explanation.network.pod.egress,
-        ["whatever the node reaches"]
-    );
+    assert_eq!(explanation.network.pod.egress, ["whatever the node reaches"]);
     let cannot = explanation.summary.cannot.join("; ");
     assert!(!cannot.contains("reach"), "{cannot}");
-    assert_eq!(
-        remarks(|it| it["isolation"]["floor"] = json!([])),
-        ["network-unenforced"]
-    );
-    let texts =
-        json!([{"source": {"kind": "configMap", "configMap": "c"}, "directory": "/skills/c"}]);
+    assert_eq!(remarks(|it| it["isolation"]["floor"] = json!([])), ["network-unenforced"]);
+    let texts = json!([{"source": {"kind": "configMap", "configMap": "c"}, "directory": "/skills/c"}]);
     assert_eq!(remarks(|it| it["skills"] = texts), ["texts-by-reference"]);
     let claim = json!({"name": "v", "source": {"kind": "declared", "volume": {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}}});
     assert_eq!(remarks(|it| add(&mut it["volumes"], claim)), ["storage"]);
@@ -155,22 +133,15 @@ fn who_holds_rights_is_remarked() {
     let key = json!([{"variable": "KEY", "secret": "s"}]);
     assert_eq!(remarks(|it| it["model"]["keys"] = key), of_secret);
     let identity = json!([{"name": "skill-0", "pack": "a", "tokenSeconds": 600}]);
-    assert_eq!(
-        remarks(|it| it["identities"] = identity),
-        ["creating-runs", "namespace", "api-server-reachable"]
-    );
+    assert_eq!(remarks(|it| it["identities"] = identity), ["creating-runs", "namespace", "api-server-reachable"]);
 }
 
 #[test]
 fn where_data_can_go_is_remarked() {
     let endpoint = json!({"encrypted": true, "host": "h", "port": 443, "path": "/"});
-    assert_eq!(
-        remarks(|it| it["model"]["endpoint"] = endpoint),
-        ["model-reads"]
-    );
+    assert_eq!(remarks(|it| it["model"]["endpoint"] = endpoint), ["model-reads"]);
     let reach = |public: bool| {
-        let credential =
-            json!([{"name": "web", "part": "ipc-bridge", "reach": {"public": public}}]);
+        let credential = json!([{"name": "web", "part": "ipc-bridge", "reach": {"public": public}}]);
         remarks(|it| it["credentials"] = credential)
     };
     assert_eq!(reach(true), ["any-public-host"]);
@@ -188,20 +159,14 @@ fn files_that_parts_share_by_a_claim_or_a_directory_are_remarked() {
                 part["mounts"] = json!([{"volume": volume, "path": "/data", "readOnly": false}]);
                 add(&mut it["parts"], part);
                 let declared = json!({"kind": "declared", "volume": source.clone()});
-                add(
-                    &mut it["volumes"],
-                    json!({"name": volume, "source": declared}),
-                );
+                add(&mut it["volumes"], json!({"name": volume, "source": declared}));
             }
         })
     };
     let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
     assert_eq!(sharing(claim), ["shared-pod", "shared-volume", "storage"]);
     let directory = json!({"name": "v", "hostPath": {"path": "/data"}});
-    assert_eq!(
-        sharing(directory),
-        ["node-access", "shared-pod", "shared-volume"]
-    );
+    assert_eq!(sharing(directory), ["node-access", "shared-pod", "shared-volume"]);
     let scratch = json!({"name": "v", "ephemeral": {}});
     assert_eq!(sharing(scratch), ["shared-pod"]);
 }
@@ -222,10 +187,7 @@ fn what_gates_do_not_hold_is_remarked() {
     assert_eq!(with("deny", shell(), json!([])), [] as [&str; 0]);
     let bridge = json!({"by": "bridge"});
     assert_eq!(with("ask", bridge.clone(), json!([])), [] as [&str; 0]);
-    assert_eq!(
-        with("ask", bridge, json!([workspace(true)])),
-        ["approval-files"]
-    );
+    assert_eq!(with("ask", bridge, json!([workspace(true)])), ["approval-files"]);
 }
 
 #[test]
@@ -240,33 +202,13 @@ fn a_program_that_runs_what_it_is_told_takes_free_text() {
     for (exec, parameters, expected) in [
         (json!(["kubectl", "get"]), text(), Arguments::Schema),
         (json!(["/bin/sh", "-c"]), text(), Arguments::FreeText),
-        (
-            json!(["timeout", "5", "bash", "-c"]),
-            text(),
-            Arguments::FreeText,
-        ),
-        (
-            json!(["/usr/bin/python3", "-c"]),
-            text(),
-            Arguments::FreeText,
-        ),
-        (
-            json!(["sh", "/skills/a/b.sh"]),
-            nothing(),
-            Arguments::Schema,
-        ),
+        (json!(["timeout", "5", "bash", "-c"]), text(), Arguments::FreeText),
+        (json!(["/usr/bin/python3", "-c"]), text(), Arguments::FreeText),
+        (json!(["sh", "/skills/a/b.sh"]), nothing(), Arguments::Schema),
         (json!(["python3.13"]), text(), Arguments::FreeText),
         // What is not named is let through.
-        (
-            json!(["sh"]),
-            json!({"properties": {}}),
-            Arguments::FreeText,
-        ),
-        (
-            json!(["sh"]),
-            json!({"additionalProperties": false, "patternProperties": {".*": {}}}),
-            Arguments::FreeText,
-        ),
+        (json!(["sh"]), json!({"properties": {}}), Arguments::FreeText),
+        (json!(["sh"]), json!({"additionalProperties": false, "patternProperties": {".*": {}}}), Arguments::FreeText),
         // Nobody says what it takes.
         (json!(["sh"]), json!({}), Arguments::FreeText),
     ] {

@@ -41,12 +41,7 @@ fn both_ends_of_every_range_and_their_neighbours() {
         let first: Ipv4Addr = first.parse().expect("an address");
         let size = 1_u64 << (32 - bits);
         let last = u32::try_from(u64::from(first.to_bits()) + size - 1).expect("it fits");
-        for number in [
-            first.to_bits().wrapping_sub(1),
-            first.to_bits(),
-            last,
-            last.wrapping_add(1),
-        ] {
+        for number in [first.to_bits().wrapping_sub(1), first.to_bits(), last, last.wrapping_add(1)] {
             let address = Ipv4Addr::from_bits(number);
             assert_eq!(Range::of(address.into()), expected_v4(address), "{address}");
         }

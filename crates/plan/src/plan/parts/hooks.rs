@@ -28,10 +28,7 @@ impl When {
         let name = hook.name.clone();
         match self {
             Self::Before => Role::PreRun { hook: name },
-            Self::After => Role::PostRun {
-                hook: name,
-                gate: hook.gate == Some(true),
-            },
+            Self::After => Role::PostRun { hook: name, gate: hook.gate == Some(true) },
         }
     }
 }
@@ -55,10 +52,7 @@ impl Builder<'_, '_> {
             name
         });
         let mut parts = Vec::new();
-        for (when, list) in [
-            (When::Before, &hooks.pre_run),
-            (When::After, &hooks.post_run),
-        ] {
+        for (when, list) in [(When::Before, &hooks.pre_run), (When::After, &hooks.post_run)] {
             let names = part_names(when.word(), list.iter().map(|hook| hook.name.as_str()));
             for (number, (hook, name)) in list.iter().zip(names).enumerate() {
                 let role = when.role(hook);
@@ -98,10 +92,7 @@ impl Builder<'_, '_> {
             role,
             image: hook.image.clone(),
             image_pull_policy: hook.image_pull_policy,
-            start: Start::Image {
-                command: hook.command.clone(),
-                args: hook.args.clone(),
-            },
+            start: Start::Image { command: hook.command.clone(), args: hook.args.clone() },
             env,
             mounts,
             amounts: shared(self.amounts.hook, HOOK_KEPT),

@@ -4,9 +4,7 @@ use sympozium_api::environment::{EnvVar, EnvVarSource, KeyReference};
 use sympozium_api::names::ObjectName;
 use sympozium_api::run_plan::{ModelPlan, Mount, Part, PartName, Role, Start, VolumeSource, place};
 
-use super::{
-    AGENT, BRIDGE, Builder, PackPart, door, ipc, read_only, shared, variable, workspace, writable,
-};
+use super::{AGENT, BRIDGE, Builder, PackPart, door, ipc, read_only, shared, variable, workspace, writable};
 use super::{AGENT_KEPT, BRIDGE_KEPT};
 use crate::admit::{SANDBOX_PACK, VolumeOwner};
 use crate::plan::skills::{CONFIG_MAPS, config_maps, packs_with_texts};
@@ -24,18 +22,13 @@ impl Builder<'_, '_> {
         mounts.push(read_only(door(), place::DOOR));
         mounts.extend(self.agent_workspace());
         for (number, pack) in packs_with_texts(admitted) {
-            let source = VolumeSource::Texts {
-                pack: pack.name.as_str().to_owned(),
-                programs: false,
-            };
+            let source = VolumeSource::Texts { pack: pack.name.as_str().to_owned(), programs: false };
             let volume = self.volume(format!("agent-texts-{number}"), source);
             let place = format!("{}/{}", place::SKILLS, pack.name);
             mounts.push(read_only(volume, &place));
         }
         for (number, config_map) in config_maps(admitted).into_iter().enumerate() {
-            let source = VolumeSource::ConfigMap {
-                config_map: ObjectName::new(config_map),
-            };
+            let source = VolumeSource::ConfigMap { config_map: ObjectName::new(config_map) };
             let volume = self.volume(format!("agent-config-{number}"), source);
             let place = format!("{}/{CONFIG_MAPS}/{config_map}", place::SKILLS);
             mounts.push(read_only(volume, &place));
@@ -47,11 +40,7 @@ impl Builder<'_, '_> {
             image: self.settings.images.agent.clone(),
             image_pull_policy: None,
             start: our_entrypoint(),
-            env: spec
-                .env
-                .iter()
-                .map(|(name, value)| variable(name, value))
-                .collect(),
+            env: spec.env.iter().map(|(name, value)| variable(name, value)).collect(),
             mounts,
             amounts: shared(self.amounts.agent, AGENT_KEPT),
             identity: None,
@@ -98,16 +87,12 @@ impl Builder<'_, '_> {
             mounts.push(writable(ipc("sandbox"), &place));
         }
         if let Some(secret) = &model.headers_secret {
-            let source = VolumeSource::Secret {
-                secret: secret.clone(),
-            };
+            let source = VolumeSource::Secret { secret: secret.clone() };
             let volume = self.volume("bridge-headers".to_owned(), source);
             mounts.push(read_only(volume, place::HEADERS));
         }
         if let Some(config_map) = &model.script {
-            let source = VolumeSource::ConfigMap {
-                config_map: config_map.clone(),
-            };
+            let source = VolumeSource::ConfigMap { config_map: config_map.clone() };
             let volume = self.volume("bridge-script".to_owned(), source);
             mounts.push(read_only(volume, place::SCRIPT));
         }
@@ -142,8 +127,5 @@ impl Builder<'_, '_> {
 }
 
 fn our_entrypoint() -> Start {
-    Start::Image {
-        command: Vec::new(),
-        args: Vec::new(),
-    }
+    Start::Image { command: Vec::new(), args: Vec::new() }
 }

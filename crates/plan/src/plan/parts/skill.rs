@@ -3,14 +3,12 @@
 use sympozium_api::names::SkillPackName;
 use sympozium_api::quantity::{Quantity, Resources};
 use sympozium_api::run_plan::{
-    AmountsPlan, Identity, IdentityName, Medium, Mount, Part, PartName, Role, Start, VolumeSource,
-    place,
+    AmountsPlan, Identity, IdentityName, Medium, Mount, Part, PartName, Role, Start, VolumeSource, place,
 };
 use sympozium_api::skill_pack::{Executor, Sidecar};
 
 use super::{
-    Builder, IPC_SIZE, PACK_VARIABLE, PackPart, SANDBOX_KEPT, read_only, set, shared, variable,
-    workspace, writable,
+    Builder, IPC_SIZE, PACK_VARIABLE, PackPart, SANDBOX_KEPT, read_only, set, shared, variable, workspace, writable,
 };
 use crate::admit::{Amounts, ResolvedPack, SANDBOX_PACK, VolumeOwner, parameter_variable};
 use crate::quantity::Amount;
@@ -33,18 +31,13 @@ impl<'a> Builder<'_, 'a> {
         }
         // Texts are for the agent; files are for whoever runs them.
         if pack.spec.skills.iter().any(|skill| !skill.files.is_empty()) {
-            let source = VolumeSource::Texts {
-                pack: part.pack.clone(),
-                programs: true,
-            };
+            let source = VolumeSource::Texts { pack: part.pack.clone(), programs: true };
             let volume = self.volume(format!("{start}-texts"), source);
             let place = format!("{}/{}", place::SKILLS, part.pack);
             mounts.push(read_only(volume, &place));
         }
         if let (Some(secret), Some(place)) = (&sidecar.secret_ref, sidecar.secret_place()) {
-            let source = VolumeSource::Secret {
-                secret: secret.clone(),
-            };
+            let source = VolumeSource::Secret { secret: secret.clone() };
             let volume = self.volume(format!("{start}-secret"), source);
             mounts.push(read_only(volume, &place));
         }
@@ -59,17 +52,12 @@ impl<'a> Builder<'_, 'a> {
         }
         Part {
             name: part.part.clone(),
-            role: Role::Skill {
-                pack: SkillPackName::new(part.pack.clone()),
-            },
+            role: Role::Skill { pack: SkillPackName::new(part.pack.clone()) },
             image: sidecar.image.clone(),
             image_pull_policy: sidecar.image_pull_policy,
             start: match sidecar.executor {
                 Executor::Injected => self.injected(),
-                Executor::Image => Start::Image {
-                    command: sidecar.command.clone(),
-                    args: Vec::new(),
-                },
+                Executor::Image => Start::Image { command: sidecar.command.clone(), args: Vec::new() },
             },
             env,
             mounts,
@@ -90,10 +78,7 @@ impl<'a> Builder<'_, 'a> {
         let mut mounts = vec![self.ipc_of(SANDBOX_PACK)];
         mounts.extend(self.own_space(SANDBOX_PACK));
         mounts.push(writable(workspace(), place::WORKSPACE));
-        let ours = Start::Image {
-            command: Vec::new(),
-            args: Vec::new(),
-        };
+        let ours = Start::Image { command: Vec::new(), args: Vec::new() };
         let (image, start) = match sandbox.image {
             Some(image) => (image, self.injected()),
             None => (self.settings.images.sidecar.clone(), ours),
@@ -115,9 +100,7 @@ impl<'a> Builder<'_, 'a> {
     }
 
     fn injected(&self) -> Start {
-        Start::Injected {
-            executor: self.settings.images.sidecar.clone(),
-        }
+        Start::Injected { executor: self.settings.images.sidecar.clone() }
     }
 
     /// Whether there is a container `sandbox`.
@@ -136,25 +119,15 @@ impl<'a> Builder<'_, 'a> {
         let access = sidecar.host_access.iter().filter(|it| it.enabled);
         let mut mounts = Vec::new();
         for (number, mount) in access.flat_map(|it| &it.mounts).enumerate() {
-            let source = VolumeSource::Host {
-                path: mount.host_path.clone(),
-            };
+            let source = VolumeSource::Host { path: mount.host_path.clone() };
             let volume = self.volume(format!("{start}-host-{number}"), source);
-            mounts.push(Mount {
-                read_only: mount.read_only,
-                ..writable(volume, mount.mount_path.as_str())
-            });
+            mounts.push(Mount { read_only: mount.read_only, ..writable(volume, mount.mount_path.as_str()) });
         }
         mounts
     }
 
     /// Who the pack is at the Kubernetes API, if it has any right there.
-    fn identity(
-        &mut self,
-        start: &str,
-        part: &PackPart<'_>,
-        mounts: &mut Vec<Mount>,
-    ) -> Option<IdentityName> {
+    fn identity(&mut self, start: &str, part: &PackPart<'_>, mounts: &mut Vec<Mount>) -> Option<IdentityName> {
         let sidecar = part.sidecar;
         if sidecar.rbac.is_empty() && sidecar.cluster_rbac.is_empty() {
             return None;
@@ -173,9 +146,7 @@ impl<'a> Builder<'_, 'a> {
 
     /// The token of an identity, where every client looks for it.
     pub fn token(&mut self, start: &str, identity: &IdentityName) -> Mount {
-        let source = VolumeSource::Token {
-            identity: identity.clone(),
-        };
+        let source = VolumeSource::Token { identity: identity.clone() };
         read_only(self.volume(format!("{start}-token"), source), place::TOKEN)
     }
 }
@@ -186,12 +157,7 @@ fn written(sidecar: &Sidecar, usual: Amounts) -> AmountsPlan {
     let usual_text = |amount: Amount| Quantity::Text(amount.to_string());
     let cpu = resources.cpu.unwrap_or_else(|| usual_text(usual.cpu));
     let memory = resources.memory.unwrap_or_else(|| usual_text(usual.memory));
-    AmountsPlan {
-        cpu_request: cpu.clone(),
-        cpu_limit: cpu,
-        memory_request: memory.clone(),
-        memory_limit: memory,
-    }
+    AmountsPlan { cpu_request: cpu.clone(), cpu_limit: cpu, memory_request: memory.clone(), memory_limit: memory }
 }
 
 fn of_sandbox(resources: Option<&Resources>, usual: Amounts) -> AmountsPlan {
@@ -199,21 +165,8 @@ fn of_sandbox(resources: Option<&Resources>, usual: Amounts) -> AmountsPlan {
         // Admission has read it.
         quantity.and_then(|it| Amount::parse(&it.text()).ok())
     };
-    let limit = |name: &str, usual: Amount| {
-        amount(resources.and_then(|it| it.limits.get(name))).unwrap_or(usual)
-    };
-    let request = |name: &str, usual: Amount| {
-        amount(resources.and_then(|it| it.requests.get(name))).unwrap_or(usual)
-    };
-    let limits = Amounts {
-        cpu: limit("cpu", usual.cpu),
-        memory: limit("memory", usual.memory),
-    };
-    shared(
-        limits,
-        Amounts {
-            cpu: request("cpu", SANDBOX_KEPT.cpu),
-            memory: request("memory", SANDBOX_KEPT.memory),
-        },
-    )
+    let limit = |name: &str, usual: Amount| amount(resources.and_then(|it| it.limits.get(name))).unwrap_or(usual);
+    let request = |name: &str, usual: Amount| amount(resources.and_then(|it| it.requests.get(name))).unwrap_or(usual);
+    let limits = Amounts { cpu: limit("cpu", usual.cpu), memory: limit("memory", usual.memory) };
+    shared(limits, Amounts { cpu: request("cpu", SANDBOX_KEPT.cpu), memory: request("memory", SANDBOX_KEPT.memory) })
 }

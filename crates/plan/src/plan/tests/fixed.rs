@@ -14,9 +14,7 @@ const ON_CALL: &str = include_str!("fixtures/on-call.yaml");
 
 fn with_plan<T>(manifests: &str, look: impl FnOnce(&Planned<'_>) -> T) -> T {
     World::yaml(manifests)
-        .admitted(|input, admitted| {
-            look(&plan(input, admitted, &PlanSettings::default()).expect("a plan"))
-        })
+        .admitted(|input, admitted| look(&plan(input, admitted, &PlanSettings::default()).expect("a plan")))
         .expect("an admitted run")
 }
 
@@ -49,10 +47,7 @@ fn a_plan_that_cannot_be_stored_is_none() {
         .expect("an admitted run");
     assert!(matches!(error, Some(PlanError::TooLarge(_))), "{error:?}");
     let hint = error.map(|it| it.hint());
-    assert_eq!(
-        hint,
-        Some("use fewer packs, or make prompts, variables and descriptions of tools shorter")
-    );
+    assert_eq!(hint, Some("use fewer packs, or make prompts, variables and descriptions of tools shorter"));
 }
 
 /// A character that takes six bytes as it is stored.
@@ -99,40 +94,21 @@ fn the_agents_view_of_a_plan_with_odd_schemas() {
     }
     let named = json!({ "properties": { "target": { "enum": ["cluster", "tickets"] } } });
     assert_eq!(shell(json!({ "properties": {} })), named);
-    assert_eq!(
-        shell(json!({ "properties": { "target": { "enum": 1 } } })),
-        named
-    );
+    assert_eq!(shell(json!({ "properties": { "target": { "enum": 1 } } })), named);
 }
 
 #[test]
 fn where_models_answer() {
     let cases = [
-        (
-            "provider: openai",
-            "https api.openai.com 443 /v1/chat/completions",
-            "OPENAI_API_KEY",
-        ),
-        (
-            "provider: anthropic",
-            "https api.anthropic.com 443 /v1/messages",
-            "ANTHROPIC_API_KEY",
-        ),
-        (
-            "provider: groq",
-            "https api.groq.com 443 /openai/v1/chat/completions",
-            "GROQ_API_KEY",
-        ),
+        ("provider: openai", "https api.openai.com 443 /v1/chat/completions", "OPENAI_API_KEY"),
+        ("provider: anthropic", "https api.anthropic.com 443 /v1/messages", "ANTHROPIC_API_KEY"),
+        ("provider: groq", "https api.groq.com 443 /openai/v1/chat/completions", "GROQ_API_KEY"),
         (
             "provider: gemini",
             "https generativelanguage.googleapis.com 443 /v1beta/openai/chat/completions",
             "GOOGLE_API_KEY",
         ),
-        (
-            "provider: ollama",
-            "http ollama.default.svc 11434 /v1/chat/completions",
-            "OPENAI_API_KEY",
-        ),
+        ("provider: ollama", "http ollama.default.svc 11434 /v1/chat/completions", "OPENAI_API_KEY"),
         (
             "provider: openai, baseURL: 'https://llm.example.com:8443/api/'",
             "https llm.example.com 8443 /api/chat/completions",
@@ -173,12 +149,7 @@ fn where_models_answer() {
             assert_eq!(endpoint, expected);
             let variables: Vec<_> = model.keys.iter().map(|it| it.variable.as_str()).collect();
             assert_eq!(variables, [key, "API_KEY"]);
-            let reached: Vec<_> = planned
-                .plan
-                .credentials
-                .iter()
-                .filter(|it| it.name == "model")
-                .collect();
+            let reached: Vec<_> = planned.plan.credentials.iter().filter(|it| it.name == "model").collect();
             assert_eq!(reached.len(), usize::from(model.endpoint.is_some()));
         });
     }
@@ -215,10 +186,7 @@ fn a_skill_narrows_the_tools_of_its_pack() {
         (", allowedTools: [read_file]", ["deny", "deny"]),
         (", allowedTools: []", ["deny", "deny"]),
         // The other skill has no such limit, and its tools are the pack's.
-        (
-            ", allowedTools: []}, {name: u, content: u",
-            ["allow", "allow"],
-        ),
+        (", allowedTools: []}, {name: u, content: u", ["allow", "allow"]),
     ] {
         let manifests = format!(
             "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\nspec: {{agentRef: a, task: t, skills: [{{skillPackRef: x}}]}}\n---\n\
@@ -265,16 +233,10 @@ fn a_run_does_not_change_what_hooks_are_told() {
         spec: {agents: {default: {model: m, lifecycle: {postRun: [{name: h, image: 'ghcr.io/o/h:1', env: [{name: STRICT, value: '1'}]}]}}}}\n";
     with_plan(manifests, |planned| {
         let hook = planned.plan.parts.last().expect("the hook");
-        let env: Vec<_> = (hook.env.iter())
-            .map(|it| (it.name.as_str(), it.value.as_deref().unwrap_or_default()))
-            .collect();
-        let expected = [
-            ("AGENT_RUN_ID", "r"),
-            ("OWN", "x"),
-            ("STRICT", "1"),
-            ("INSTANCE_NAME", "a"),
-            ("AGENT_NAMESPACE", "team"),
-        ];
+        let env: Vec<_> =
+            (hook.env.iter()).map(|it| (it.name.as_str(), it.value.as_deref().unwrap_or_default())).collect();
+        let expected =
+            [("AGENT_RUN_ID", "r"), ("OWN", "x"), ("STRICT", "1"), ("INSTANCE_NAME", "a"), ("AGENT_NAMESPACE", "team")];
         assert_eq!(env, expected);
     });
 }
@@ -293,12 +255,7 @@ fn what_a_plan_was_made_from_has_its_uid() {
         let resolved: Vec<_> = resolved
             .map(|it| {
                 let uid = it.uid.as_ref().map(|it| it.as_str());
-                (
-                    it.kind.as_str(),
-                    it.namespace.as_str(),
-                    it.name.as_str(),
-                    uid,
-                )
+                (it.kind.as_str(), it.namespace.as_str(), it.name.as_str(), uid)
             })
             .collect();
         let expected = [

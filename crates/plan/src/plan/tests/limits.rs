@@ -5,13 +5,10 @@ use sympozium_api::run_plan::{MAX_BYTES, ToolLimits};
 use crate::admit::{Amounts, MAX_TASK_BYTES, Settings};
 use crate::plan::limits::*;
 use crate::plan::parts::{
-    AGENT_KEPT, BRIDGE_KEPT, DOOR_SIZE, HOOK_KEPT, IPC_SIZE, SANDBOX_KEPT, SHM_SIZE, TMP_SIZE,
-    WORKSPACE_SIZE,
+    AGENT_KEPT, BRIDGE_KEPT, DOOR_SIZE, HOOK_KEPT, IPC_SIZE, SANDBOX_KEPT, SHM_SIZE, TMP_SIZE, WORKSPACE_SIZE,
 };
 use crate::rbac::{MAX_COMBINATIONS, MAX_GRANT};
-use crate::render::{
-    BRIDGE_TOKEN_SECONDS, EMPTY_DIR_SIZE, EXECUTOR_SIZE, OWN_CPU, OWN_MEMORY, TTL_SECONDS,
-};
+use crate::render::{BRIDGE_TOKEN_SECONDS, EMPTY_DIR_SIZE, EXECUTOR_SIZE, OWN_CPU, OWN_MEMORY, TTL_SECONDS};
 
 const DOCUMENT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md"));
 
@@ -22,77 +19,25 @@ fn rows() -> Vec<String> {
         rows.push(format!("| {what} | {value} | `{constant}` |"));
     };
     let seconds = |it: u64| format!("{it} s");
-    row(
-        "rounds of the agent's loop",
-        ITERATIONS.to_string(),
-        "plan::limits::ITERATIONS",
-    );
-    row(
-        "requests to the model, tries included",
-        MODEL_REQUESTS.to_string(),
-        "plan::limits::MODEL_REQUESTS",
-    );
+    row("rounds of the agent's loop", ITERATIONS.to_string(), "plan::limits::ITERATIONS");
+    row("requests to the model, tries included", MODEL_REQUESTS.to_string(), "plan::limits::MODEL_REQUESTS");
     row(
         "requests to the model in a minute",
         MODEL_REQUESTS_PER_MINUTE.to_string(),
         "plan::limits::MODEL_REQUESTS_PER_MINUTE",
     );
-    row(
-        "one request to the model",
-        bytes(MODEL_REQUEST_BYTES),
-        "plan::limits::MODEL_REQUEST_BYTES",
-    );
-    row(
-        "one answer of the model",
-        bytes(MODEL_ANSWER_BYTES),
-        "plan::limits::MODEL_ANSWER_BYTES",
-    );
-    row(
-        "calls of tools",
-        TOOL_CALLS.to_string(),
-        "plan::limits::TOOL_CALLS",
-    );
-    row(
-        "calls of tools at a time",
-        CONCURRENT_TOOL_CALLS.to_string(),
-        "plan::limits::CONCURRENT_TOOL_CALLS",
-    );
-    row(
-        "the answer of the run",
-        bytes(RESULT_BYTES),
-        "plan::limits::RESULT_BYTES",
-    );
-    row(
-        "the transcript",
-        bytes(TRANSCRIPT_BYTES),
-        "plan::limits::TRANSCRIPT_BYTES",
-    );
+    row("one request to the model", bytes(MODEL_REQUEST_BYTES), "plan::limits::MODEL_REQUEST_BYTES");
+    row("one answer of the model", bytes(MODEL_ANSWER_BYTES), "plan::limits::MODEL_ANSWER_BYTES");
+    row("calls of tools", TOOL_CALLS.to_string(), "plan::limits::TOOL_CALLS");
+    row("calls of tools at a time", CONCURRENT_TOOL_CALLS.to_string(), "plan::limits::CONCURRENT_TOOL_CALLS");
+    row("the answer of the run", bytes(RESULT_BYTES), "plan::limits::RESULT_BYTES");
+    row("the transcript", bytes(TRANSCRIPT_BYTES), "plan::limits::TRANSCRIPT_BYTES");
     row("the plan", bytes(MAX_BYTES as u64), "run_plan::MAX_BYTES");
-    row(
-        "waiting for people, in all",
-        seconds(WAITING_SECONDS),
-        "plan::limits::WAITING_SECONDS",
-    );
-    row(
-        "before the parts of a pod start",
-        seconds(START_SECONDS),
-        "plan::limits::START_SECONDS",
-    );
-    row(
-        "until the agent is at the door",
-        seconds(CONNECT_SECONDS),
-        "plan::limits::CONNECT_SECONDS",
-    );
-    row(
-        "to end when told to",
-        seconds(GRACE_SECONDS),
-        "plan::limits::GRACE_SECONDS",
-    );
-    row(
-        "a hook for which nobody says",
-        seconds(HOOK_SECONDS),
-        "plan::limits::HOOK_SECONDS",
-    );
+    row("waiting for people, in all", seconds(WAITING_SECONDS), "plan::limits::WAITING_SECONDS");
+    row("before the parts of a pod start", seconds(START_SECONDS), "plan::limits::START_SECONDS");
+    row("until the agent is at the door", seconds(CONNECT_SECONDS), "plan::limits::CONNECT_SECONDS");
+    row("to end when told to", seconds(GRACE_SECONDS), "plan::limits::GRACE_SECONDS");
+    row("a hook for which nobody says", seconds(HOOK_SECONDS), "plan::limits::HOOK_SECONDS");
     row(
         "a token of a skill or hook, unless renewed",
         seconds(crate::plan::parts::TOKEN_SECONDS),
@@ -103,11 +48,7 @@ fn rows() -> Vec<String> {
         seconds(BRIDGE_TOKEN_SECONDS.unsigned_abs()),
         "render::volumes::TOKEN_SECONDS",
     );
-    row(
-        "a finished Job stays",
-        seconds(u64::from(TTL_SECONDS.unsigned_abs())),
-        "render::settings::TTL_SECONDS",
-    );
+    row("a finished Job stays", seconds(u64::from(TTL_SECONDS.unsigned_abs())), "render::settings::TTL_SECONDS");
     for (what, limits, constant) in [
         ("commands and tools of packs", COMMAND, "COMMAND"),
         ("file tools, skills, `fetch_url`", NATIVE, "NATIVE"),
@@ -116,139 +57,41 @@ fn rows() -> Vec<String> {
         row(what, of_tool(&limits), &format!("plan::limits::{constant}"));
     }
     row("a path", format!("{PATH} bytes"), "plan::limits::PATH");
-    row(
-        "a command for which nobody says",
-        format!("{USUAL_COMMAND_SECONDS} s"),
-        "plan::limits::USUAL_COMMAND_SECONDS",
-    );
-    row(
-        "edits of a file in one call",
-        EDITS.to_string(),
-        "plan::limits::EDITS",
-    );
+    row("a command for which nobody says", format!("{USUAL_COMMAND_SECONDS} s"), "plan::limits::USUAL_COMMAND_SECONDS");
+    row("edits of a file in one call", EDITS.to_string(), "plan::limits::EDITS");
     row(
         "characters of a page; for which nobody says",
         format!("{PAGE_CHARACTERS}; {USUAL_PAGE_CHARACTERS}"),
         "plan::limits::PAGE_CHARACTERS",
     );
-    row(
-        "headers of a request; characters of one",
-        format!("{HEADERS}; {HEADER}"),
-        "plan::limits::HEADERS",
-    );
-    row(
-        "characters of a message",
-        MESSAGE.to_string(),
-        "plan::limits::MESSAGE",
-    );
-    row(
-        "characters of a chat's name",
-        CHAT.to_string(),
-        "plan::limits::CHAT",
-    );
-    row(
-        "characters of a cron line",
-        CRON_LINE.to_string(),
-        "plan::limits::CRON_LINE",
-    );
-    row(
-        "characters of a task that an agent gives",
-        TASK.to_string(),
-        "plan::limits::TASK",
-    );
-    row(
-        "characters of a time",
-        TIMEOUT.to_string(),
-        "plan::limits::TIMEOUT",
-    );
-    row(
-        "the workspace",
-        WORKSPACE_SIZE.to_owned(),
-        "plan::parts::WORKSPACE_SIZE",
-    );
-    row(
-        "`/tmp` of a part",
-        TMP_SIZE.to_owned(),
-        "plan::parts::TMP_SIZE",
-    );
-    row(
-        "`/dev/shm` of a part",
-        SHM_SIZE.to_owned(),
-        "plan::parts::SHM_SIZE",
-    );
-    row(
-        "the files between bridge and skill",
-        IPC_SIZE.to_owned(),
-        "plan::parts::IPC_SIZE",
-    );
-    row(
-        "beside the socket between agent and bridge",
-        DOOR_SIZE.to_owned(),
-        "plan::parts::DOOR_SIZE",
-    );
-    row(
-        "the injected executor",
-        EXECUTOR_SIZE.to_owned(),
-        "render::volumes::EXECUTOR_SIZE",
-    );
-    row(
-        "an `emptyDir` of a manifest that does not say",
-        EMPTY_DIR_SIZE.to_owned(),
-        "render::volumes::EMPTY_DIR_SIZE",
-    );
-    row(
-        "single rights of a rule",
-        MAX_COMBINATIONS.to_string(),
-        "rbac::MAX_COMBINATIONS",
-    );
-    row(
-        "single rights of a pack, or of the hooks",
-        MAX_GRANT.to_string(),
-        "rbac::MAX_GRANT",
-    );
-    row(
-        "task and system prompt, as they are stored",
-        bytes(MAX_TASK_BYTES as u64),
-        "admit::MAX_TASK_BYTES",
-    );
+    row("headers of a request; characters of one", format!("{HEADERS}; {HEADER}"), "plan::limits::HEADERS");
+    row("characters of a message", MESSAGE.to_string(), "plan::limits::MESSAGE");
+    row("characters of a chat's name", CHAT.to_string(), "plan::limits::CHAT");
+    row("characters of a cron line", CRON_LINE.to_string(), "plan::limits::CRON_LINE");
+    row("characters of a task that an agent gives", TASK.to_string(), "plan::limits::TASK");
+    row("characters of a time", TIMEOUT.to_string(), "plan::limits::TIMEOUT");
+    row("the workspace", WORKSPACE_SIZE.to_owned(), "plan::parts::WORKSPACE_SIZE");
+    row("`/tmp` of a part", TMP_SIZE.to_owned(), "plan::parts::TMP_SIZE");
+    row("`/dev/shm` of a part", SHM_SIZE.to_owned(), "plan::parts::SHM_SIZE");
+    row("the files between bridge and skill", IPC_SIZE.to_owned(), "plan::parts::IPC_SIZE");
+    row("beside the socket between agent and bridge", DOOR_SIZE.to_owned(), "plan::parts::DOOR_SIZE");
+    row("the injected executor", EXECUTOR_SIZE.to_owned(), "render::volumes::EXECUTOR_SIZE");
+    row("an `emptyDir` of a manifest that does not say", EMPTY_DIR_SIZE.to_owned(), "render::volumes::EMPTY_DIR_SIZE");
+    row("single rights of a rule", MAX_COMBINATIONS.to_string(), "rbac::MAX_COMBINATIONS");
+    row("single rights of a pack, or of the hooks", MAX_GRANT.to_string(), "rbac::MAX_GRANT");
+    row("task and system prompt, as they are stored", bytes(MAX_TASK_BYTES as u64), "admit::MAX_TASK_BYTES");
     let most = Settings::default().amounts;
     for (what, kept, most, constant) in [
         ("agent", AGENT_KEPT, most.agent, "plan::parts::AGENT_KEPT"),
-        (
-            "bridge",
-            BRIDGE_KEPT,
-            most.bridge,
-            "plan::parts::BRIDGE_KEPT",
-        ),
-        (
-            "a pack's sidecar",
-            most.sidecar,
-            most.sidecar,
-            "admit::Settings",
-        ),
-        (
-            "`sandbox`",
-            SANDBOX_KEPT,
-            most.sandbox,
-            "plan::parts::SANDBOX_KEPT",
-        ),
+        ("bridge", BRIDGE_KEPT, most.bridge, "plan::parts::BRIDGE_KEPT"),
+        ("a pack's sidecar", most.sidecar, most.sidecar, "admit::Settings"),
+        ("`sandbox`", SANDBOX_KEPT, most.sandbox, "plan::parts::SANDBOX_KEPT"),
         ("a hook", HOOK_KEPT, most.hook, "plan::parts::HOOK_KEPT"),
     ] {
-        row(
-            what,
-            format!("{} of {}", amounts(kept), amounts(most)),
-            constant,
-        );
+        row(what, format!("{} of {}", amounts(kept), amounts(most)), constant);
     }
-    let own = format!(
-        "{} and {} of {} and {}",
-        OWN_CPU.0, OWN_MEMORY.0, OWN_CPU.1, OWN_MEMORY.1
-    );
-    row(
-        "`check-network`, `copy-executor`",
-        own,
-        "render::container::OWN_CPU",
-    );
+    let own = format!("{} and {} of {} and {}", OWN_CPU.0, OWN_MEMORY.0, OWN_CPU.1, OWN_MEMORY.1);
+    row("`check-network`, `copy-executor`", own, "render::container::OWN_CPU");
     rows
 }
 
@@ -276,9 +119,6 @@ fn of_tool(limits: &ToolLimits) -> String {
 
 #[test]
 fn the_document_has_every_limit() {
-    let written: Vec<&str> = DOCUMENT
-        .lines()
-        .filter(|it| it.starts_with("| ") && it.ends_with("` |"))
-        .collect();
+    let written: Vec<&str> = DOCUMENT.lines().filter(|it| it.starts_with("| ") && it.ends_with("` |")).collect();
     assert_eq!(written.join("\n"), rows().join("\n"));
 }

@@ -88,9 +88,7 @@ impl<'p> Powers<'p, '_> {
                 assert!(crate::rbac::escalations(&Rule::from(rule)).is_empty());
             }
             let parts = self.plan.parts.iter();
-            let holders: Vec<_> = parts
-                .filter(|it| it.identity.as_ref() == Some(&identity.name))
-                .collect();
+            let holders: Vec<_> = parts.filter(|it| it.identity.as_ref() == Some(&identity.name)).collect();
             assert!(!holders.is_empty());
             for holder in holders {
                 assert_eq!(holder.role.pack(), identity.pack.as_deref());
@@ -106,17 +104,12 @@ impl<'p> Powers<'p, '_> {
             assert!(!reach.public || policy.reach.public);
             if credential.name == "model" {
                 assert!(!reach.public);
-                let hosts: Vec<_> = reach
-                    .destinations
-                    .iter()
-                    .map(|it| (it.host.as_str(), it.port))
-                    .collect();
+                let hosts: Vec<_> = reach.destinations.iter().map(|it| (it.host.as_str(), it.port)).collect();
                 assert_eq!(hosts, [self.model_address()]);
                 continue;
             }
             for destination in &reach.destinations {
-                let asked =
-                    Destination::parse(&destination.host, destination.port).expect("a host");
+                let asked = Destination::parse(&destination.host, destination.port).expect("a host");
                 assert!(policy.reach.covers(&asked), "{asked}");
             }
         }
@@ -130,22 +123,12 @@ impl<'p> Powers<'p, '_> {
             let served = self.input.models.own.expect("a Model");
             let known = served.status.as_ref().and_then(|it| it.endpoint.as_ref());
             let usual = format!("model-served.{}.svc", self.input.namespace);
-            let host = known.map_or(usual, |it| {
-                Endpoint::parse(it).expect("an address").host.to_string()
-            });
+            let host = known.map_or(usual, |it| Endpoint::parse(it).expect("an address").host.to_string());
             assert_eq!(planned.host, host);
         } else if let Some(url) = &model.base_url {
             let asked = Endpoint::parse(url).expect("an address");
-            assert_eq!(
-                (planned.host.clone(), planned.port),
-                (asked.host.to_string(), asked.port)
-            );
-            assert!(
-                self.admitted
-                    .policy
-                    .endpoints
-                    .allows(|it| it.allows(&asked.host, asked.port))
-            );
+            assert_eq!((planned.host.clone(), planned.port), (asked.host.to_string(), asked.port));
+            assert!(self.admitted.policy.endpoints.allows(|it| it.allows(&asked.host, asked.port)));
         } else {
             assert_eq!(
                 Endpoints::of(&model.provider),
@@ -192,12 +175,8 @@ impl<'p> Powers<'p, '_> {
             let admitted: BTreeSet<&str> = match (&part.role, self.sidecar_of(part)) {
                 (Role::Bridge, _) => of_model.clone(),
                 (_, Some(sidecar)) => {
-                    let mounted =
-                        |name: &str| sidecar.volume_mounts.iter().any(|it| it.name == name);
-                    let volumes = sidecar
-                        .volumes
-                        .iter()
-                        .filter(|it| mounted(it.name.as_str()));
+                    let mounted = |name: &str| sidecar.volume_mounts.iter().any(|it| it.name == name);
+                    let volumes = sidecar.volumes.iter().filter(|it| mounted(it.name.as_str()));
                     (sidecar.secret_ref.iter().map(|it| it.as_str()))
                         .chain(sidecar.env.iter().filter_map(secret_of))
                         .chain(volumes.flat_map(|it| it.secrets()).filter_map(|it| it.name))
@@ -206,11 +185,7 @@ impl<'p> Powers<'p, '_> {
                 _ => BTreeSet::new(),
             };
             assert_eq!(seen, admitted, "{}", part.name);
-            assert!(
-                part.role == Role::Bridge || seen.is_disjoint(&of_model),
-                "{}",
-                part.name
-            );
+            assert!(part.role == Role::Bridge || seen.is_disjoint(&of_model), "{}", part.name);
         }
     }
 
@@ -219,9 +194,7 @@ impl<'p> Powers<'p, '_> {
         let host = &self.admitted.policy.host;
         for part in &self.plan.parts {
             let sidecar = self.sidecar_of(part);
-            let asked = sidecar
-                .and_then(|it| it.host_access.clone())
-                .filter(|it| it.enabled);
+            let asked = sidecar.and_then(|it| it.host_access.clone()).filter(|it| it.enabled);
             assert_eq!(part.host_access, asked);
             let pack = part.role.pack().unwrap_or_default().to_owned();
             if let Some(access) = &part.host_access {
@@ -250,14 +223,8 @@ impl<'p> Powers<'p, '_> {
                     }
                     _ => continue,
                 };
-                let directory = HostDirectory {
-                    path: path.to_owned(),
-                    writable: !mount.read_only,
-                };
-                assert!(
-                    host.mounts && host.packs.covers(&pack) && host.directories.covers(&directory),
-                    "{path}"
-                );
+                let directory = HostDirectory { path: path.to_owned(), writable: !mount.read_only };
+                assert!(host.mounts && host.packs.covers(&pack) && host.directories.covers(&directory), "{path}");
             }
         }
     }
@@ -295,16 +262,8 @@ impl<'p> Powers<'p, '_> {
         let parent = self.admitted.run.spec.parent.as_ref();
         let above = parent.map_or(0, |it| u32::try_from(it.spawn_depth).expect("a depth"));
         assert_eq!(planned.levels + above, bounds.depth);
-        assert!(
-            policy
-                .max_depth
-                .is_none_or(|most| planned.levels + above <= most)
-        );
-        assert!(
-            policy
-                .max_concurrent
-                .is_none_or(|most| planned.concurrent <= most)
-        );
+        assert!(policy.max_depth.is_none_or(|most| planned.levels + above <= most));
+        assert!(policy.max_concurrent.is_none_or(|most| planned.concurrent <= most));
         assert!(planned.children <= bounds.children);
     }
 
@@ -324,19 +283,11 @@ impl<'p> Powers<'p, '_> {
             if !part.role.is_hook() {
                 (cpu, memory) = (cpu.plus(own_cpu), memory.plus(own_memory));
             }
-            assert!(
-                own_cpu <= self.admitted.amounts.cpu && own_memory <= self.admitted.amounts.memory
-            );
+            assert!(own_cpu <= self.admitted.amounts.cpu && own_memory <= self.admitted.amounts.memory);
         }
         assert!(cpu <= self.admitted.amounts.cpu && memory <= self.admitted.amounts.memory);
         let most = &self.admitted.policy.isolation;
-        assert!(
-            most.max_cpu
-                .is_none_or(|most| self.admitted.amounts.cpu <= most)
-        );
-        assert!(
-            most.max_memory
-                .is_none_or(|most| self.admitted.amounts.memory <= most)
-        );
+        assert!(most.max_cpu.is_none_or(|most| self.admitted.amounts.cpu <= most));
+        assert!(most.max_memory.is_none_or(|most| self.admitted.amounts.memory <= most));
     }
 }

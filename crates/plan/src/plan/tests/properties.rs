@@ -64,48 +64,25 @@ fn generated_runs_have_every_kind_of_power() {
                     VolumeSource::Host { .. } => note("a host path", true),
                     VolumeSource::Secret { .. } => note("a Secret", true),
                     VolumeSource::Declared { volume } => {
-                        note(
-                            "a declared host path",
-                            volume.source.contains_key("hostPath"),
-                        );
+                        note("a declared host path", volume.source.contains_key("hostPath"));
                         note("a declared Secret", volume.source.contains_key("secret"));
                         let is_projected = volume.source.contains_key("projected");
-                        note(
-                            "a projected Secret",
-                            is_projected && volume.holds_credential(),
-                        );
-                        note(
-                            "a projected ConfigMap",
-                            is_projected && !volume.holds_credential(),
-                        )
+                        note("a projected Secret", is_projected && volume.holds_credential());
+                        note("a projected ConfigMap", is_projected && !volume.holds_credential())
                     }
                     _ => None,
                 };
             }
             note("headers in a Secret", plan.model.headers_secret.is_some());
             note("a script", plan.model.script.is_some());
-            let host = plan
-                .model
-                .endpoint
-                .as_ref()
-                .map(|it| it.host.as_str())
-                .unwrap_or_default();
+            let host = plan.model.endpoint.as_ref().map(|it| it.host.as_str()).unwrap_or_default();
             note("a model at an address", host == "llm.example.com");
             note("a model in the cluster", host.ends_with(".svc"));
-            note(
-                "secrets to pull with",
-                !plan.placement.image_pull_secrets.is_empty(),
-            );
+            note("secrets to pull with", !plan.placement.image_pull_secrets.is_empty());
             note("a chosen node", !plan.placement.node_selector.is_empty());
             note("a floor", !plan.isolation.floor.is_empty());
-            note(
-                "a kernel",
-                plan.isolation.floor.contains(&Guarantee::Kernel),
-            );
-            note(
-                "a filter of its own",
-                plan.isolation.seccomp.localhost_profile.is_some(),
-            );
+            note("a kernel", plan.isolation.floor.contains(&Guarantee::Kernel));
+            note("a filter of its own", plan.isolation.seccomp.localhost_profile.is_some());
             note("a parent", plan.run.parent.is_some());
             Ok(())
         });
@@ -239,9 +216,29 @@ fn what_a_reader_does_not_know_it_refuses() {
     each_plan(3, |planned, _| {
         let known: serde_json::Value = serde_json::from_slice(&planned.bytes).expect("JSON");
         let places = [
-            "", "/run", "/task", "/model", "/workload", "/isolation", "/parts/0", "/parts/0/role", "/parts/0/start",
-            "/parts/0/mounts/0", "/parts/0/amounts", "/volumes/0", "/volumes/0/source", "/tools/0", "/tools/0/acts",
-            "/tools/0/limits", "/approval", "/subagents", "/limits", "/deadlines", "/placement", "/credentials/0", "/credentials/0/reach",
+            "",
+            "/run",
+            "/task",
+            "/model",
+            "/workload",
+            "/isolation",
+            "/parts/0",
+            "/parts/0/role",
+            "/parts/0/start",
+            "/parts/0/mounts/0",
+            "/parts/0/amounts",
+            "/volumes/0",
+            "/volumes/0/source",
+            "/tools/0",
+            "/tools/0/acts",
+            "/tools/0/limits",
+            "/approval",
+            "/subagents",
+            "/limits",
+            "/deadlines",
+            "/placement",
+            "/credentials/0",
+            "/credentials/0/reach",
         ];
         for place in places {
             let mut plan = known.clone();
@@ -253,8 +250,12 @@ fn what_a_reader_does_not_know_it_refuses() {
         let mut plan = known;
         plan["format"] = serde_json::json!("sympozium.ai/run-plan/v2");
         let error = RunPlan::read(&serde_json::to_vec(&plan).expect("JSON")).expect_err("another format");
-        prop_assert_eq!(error.to_string(), "the plan is written as `sympozium.ai/run-plan/v2`; this release reads `sympozium.ai/run-plan/v1`");
+        prop_assert_eq!(
+            error.to_string(),
+            "the plan is written as `sympozium.ai/run-plan/v2`; this release reads `sympozium.ai/run-plan/v1`"
+        );
         Ok(())
-    }).expect("a plan");
+    })
+    .expect("a plan");
     assert!(tried > 0);
 }

@@ -13,10 +13,8 @@ use sympozium_api::skill_pack::{HostAccess, InputMode};
 use sympozium_api::{Guarantee, RunPlan};
 
 /// Of a usual run, and of one that has everything that a plan can have.
-pub const STORED: [&[u8]; 2] = [
-    include_bytes!("fixtures/plan-v1.json"),
-    include_bytes!("fixtures/plan-v1-everything.json"),
-];
+pub const STORED: [&[u8]; 2] =
+    [include_bytes!("fixtures/plan-v1.json"), include_bytes!("fixtures/plan-v1-everything.json")];
 
 #[test]
 fn plans_of_an_earlier_release_are_read() {
@@ -30,10 +28,7 @@ fn plans_of_an_earlier_release_are_read() {
 /// A field or a variant that is in no stored plan could be renamed without a test that fails.
 #[test]
 fn the_stored_plans_have_every_field_and_every_variant() {
-    let stored: Vec<Value> = STORED
-        .iter()
-        .map(|it| serde_json::from_slice(it).expect("JSON"))
-        .collect();
+    let stored: Vec<Value> = STORED.iter().map(|it| serde_json::from_slice(it).expect("JSON")).collect();
     let structs = [
         ("", fields::<RunPlan>()),
         ("run", fields::<RunIdentity>()),
@@ -52,10 +47,7 @@ fn the_stored_plans_have_every_field_and_every_variant() {
         ("identities/*", fields::<Identity>()),
         ("credentials/*", fields::<GatewayCredential>()),
         ("credentials/*/reach", fields::<Reach>()),
-        (
-            "credentials/*/reach/destinations/*",
-            fields::<Destination>(),
-        ),
+        ("credentials/*/reach/destinations/*", fields::<Destination>()),
         ("tools/*", fields::<ToolPlan>()),
         ("tools/*/limits", fields::<ToolLimits>()),
         ("skills/*", fields::<SkillPlan>()),
@@ -67,15 +59,9 @@ fn the_stored_plans_have_every_field_and_every_variant() {
         ("placement", fields::<PlacementPlan>()),
         // The fields of variants, which are not to be had from their types.
         ("workload", names(&["kind", "warmPool"])),
-        (
-            "parts/*/start",
-            names(&["kind", "command", "args", "executor"]),
-        ),
+        ("parts/*/start", names(&["kind", "command", "args", "executor"])),
         ("parts/*/role", names(&["kind", "pack", "hook", "gate"])),
-        (
-            "tools/*/acts",
-            names(&["by", "part", "exec", "inputMode", "positionalArgs"]),
-        ),
+        ("tools/*/acts", names(&["by", "part", "exec", "inputMode", "positionalArgs"])),
     ];
     for (place, expected) in structs {
         let found = at(&stored, place);
@@ -86,16 +72,10 @@ fn the_stored_plans_have_every_field_and_every_variant() {
     let enums = [
         ("parts/*/role/kind", variants::<Role>(Some("kind"))),
         ("parts/*/start/kind", variants::<Start>(Some("kind"))),
-        (
-            "volumes/*/source/kind",
-            variants::<VolumeSource>(Some("kind")),
-        ),
+        ("volumes/*/source/kind", variants::<VolumeSource>(Some("kind"))),
         ("volumes/*/source/medium", variants::<Medium>(None)),
         ("workload/kind", variants::<Workload>(Some("kind"))),
-        (
-            "skills/*/source/kind",
-            variants::<SkillSource>(Some("kind")),
-        ),
+        ("skills/*/source/kind", variants::<SkillSource>(Some("kind"))),
         ("tools/*/acts/by", variants::<Acts>(Some("by"))),
         ("tools/*/acts/inputMode", variants::<InputMode>(None)),
         ("tools/*/gate", variants::<Gate>(None)),
@@ -117,11 +97,7 @@ fn at<'v>(values: &'v [Value], place: &str) -> Vec<&'v Value> {
     let mut found: Vec<&Value> = values.iter().collect();
     for step in place.split('/').filter(|it| !it.is_empty()) {
         found = match step {
-            "*" => found
-                .iter()
-                .filter_map(|it| it.as_array())
-                .flatten()
-                .collect(),
+            "*" => found.iter().filter_map(|it| it.as_array()).flatten().collect(),
             key => found.iter().filter_map(|it| it.get(key)).collect(),
         };
     }

@@ -8,8 +8,7 @@ use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
 
 use crate::admit::{
-    Admitted, Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason,
-    Settings, admit,
+    Admitted, Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Settings, admit,
 };
 
 /// A run and everything around it.
@@ -66,10 +65,7 @@ impl World {
     }
 
     /// Looks at the run as it is admitted; the reasons when it is not.
-    pub fn admitted<T>(
-        &self,
-        look: impl FnOnce(&Input<'_>, &Admitted<'_>) -> T,
-    ) -> Result<T, Vec<Reason>> {
+    pub fn admitted<T>(&self, look: impl FnOnce(&Input<'_>, &Admitted<'_>) -> T) -> Result<T, Vec<Reason>> {
         let mut packs: BTreeMap<SkillPackName, PackCandidates<'_>> = BTreeMap::new();
         for pack in &self.packs {
             let name = SkillPackName::new(pack.metadata.name.clone().expect("a name"));
@@ -78,20 +74,11 @@ impl World {
         let input = Input {
             run: &self.run,
             namespace: &self.namespace,
-            agents: Agents {
-                agent: self.agent.as_ref(),
-                instance: self.instance.as_ref(),
-            },
+            agents: Agents { agent: self.agent.as_ref(), instance: self.instance.as_ref() },
             packs: &packs,
-            policies: Candidates {
-                own: self.policy.as_ref(),
-                system: None,
-            },
+            policies: Candidates { own: self.policy.as_ref(), system: None },
             floor: self.floor.as_ref().map(|it| &it.spec),
-            models: Candidates {
-                own: self.model.as_ref(),
-                system: None,
-            },
+            models: Candidates { own: self.model.as_ref(), system: None },
             author: None,
             facts: Facts::default(),
             settings: &self.settings,

@@ -7,12 +7,12 @@ use sympozium_api::open::OpenObject;
 use sympozium_api::run_plan::{Acts, place};
 
 use crate::plan::limits::{
-    CHAT, COMMAND_SECONDS, CRON_LINE, EDITS, HEADER, HEADERS, MESSAGE, PAGE_CHARACTERS, PATH, TASK,
-    TIMEOUT, USUAL_COMMAND_SECONDS, USUAL_PAGE_CHARACTERS,
+    CHAT, COMMAND_SECONDS, CRON_LINE, EDITS, HEADER, HEADERS, MESSAGE, PAGE_CHARACTERS, PATH, TASK, TIMEOUT,
+    USUAL_COMMAND_SECONDS, USUAL_PAGE_CHARACTERS,
 };
 use crate::policy::tools::{
-    EDIT_FILE, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK,
-    SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, WRITE_FILE,
+    EDIT_FILE, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS,
+    WRITE_FILE,
 };
 
 /// A tool of ours.
@@ -163,11 +163,7 @@ pub fn of(name: &str) -> Option<Native> {
         ),
         _ => return None,
     };
-    Some(Native {
-        acts,
-        description,
-        parameters,
-    })
+    Some(Native { acts, description, parameters })
 }
 
 fn path(description: &str) -> Value {
@@ -182,10 +178,5 @@ fn schema(properties: Value, required: &[&str]) -> OpenObject {
         ("required", json!(required)),
         ("additionalProperties", json!(false)),
     ];
-    OpenObject(
-        fields
-            .into_iter()
-            .map(|(field, value)| (field.to_owned(), value))
-            .collect(),
-    )
+    OpenObject(fields.into_iter().map(|(field, value)| (field.to_owned(), value)).collect())
 }

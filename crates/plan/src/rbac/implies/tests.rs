@@ -9,19 +9,11 @@ fn rule(groups: &str, resources: &str, verbs: &str) -> Rule {
         };
         words.map(core).collect()
     };
-    Rule {
-        api_groups: words(groups),
-        resources: words(resources),
-        verbs: words(verbs),
-        ..Rule::default()
-    }
+    Rule { api_groups: words(groups), resources: words(resources), verbs: words(verbs), ..Rule::default() }
 }
 
 fn told(rule: &Rule, scope: Scope) -> Vec<String> {
-    implications(rule, scope)
-        .into_iter()
-        .map(|it| format!("{}: {}", it.rights.join("; "), it.consequence))
-        .collect()
+    implications(rule, scope).into_iter().map(|it| format!("{}: {}", it.rights.join("; "), it.consequence)).collect()
 }
 
 #[test]
@@ -33,24 +25,14 @@ fn consequences_are_told_in_plain_words() {
             "patch",
             "patch deployments: can read any Secret and use any ServiceAccount of the namespace: it writes what pods mount and run",
         ),
-        (
-            "core",
-            "pods",
-            "delete",
-            "delete pods: can stop workloads of the namespace",
-        ),
+        ("core", "pods", "delete", "delete pods: can stop workloads of the namespace"),
         (
             "core",
             "pods",
             "update",
             "update pods: can put an image of its choice into any running pod of the namespace, and so use its Secrets and ServiceAccount",
         ),
-        (
-            "core",
-            "secrets",
-            "get",
-            "get secrets: can read any Secret of the namespace",
-        ),
+        ("core", "secrets", "get", "get secrets: can read any Secret of the namespace"),
         (
             "core",
             "secrets",
@@ -87,18 +69,8 @@ fn consequences_are_told_in_plain_words() {
             "list",
             "list deployments: shows images, commands and environment values of pods, credentials included where they are written there",
         ),
-        (
-            "core",
-            "pods/log",
-            "get",
-            "get pods/log: reads whatever programs log, often credentials and personal data",
-        ),
-        (
-            "core",
-            "configmaps",
-            "get",
-            "get configmaps: reads settings of other programs, which often hold credentials",
-        ),
+        ("core", "pods/log", "get", "get pods/log: reads whatever programs log, often credentials and personal data"),
+        ("core", "configmaps", "get", "get configmaps: reads settings of other programs, which often hold credentials"),
         (
             "core",
             "configmaps",
@@ -111,12 +83,7 @@ fn consequences_are_told_in_plain_words() {
             "list",
             "list events: reads messages about other programs, which can quote commands and errors",
         ),
-        (
-            "core",
-            "nodes",
-            "list",
-            "list nodes: shows every machine of the cluster: addresses, versions, labels",
-        ),
+        ("core", "nodes", "list", "list nodes: shows every machine of the cluster: addresses, versions, labels"),
         (
             "apps",
             "deployments/scale",
@@ -129,12 +96,7 @@ fn consequences_are_told_in_plain_words() {
             "create",
             "create ingresses: can send traffic that is meant for others elsewhere",
         ),
-        (
-            "example.com",
-            "databases",
-            "create",
-            "create databases: makes a controller act, which has rights of its own",
-        ),
+        ("example.com", "databases", "create", "create databases: makes a controller act, which has rights of its own"),
     ] {
         let asked = rule(groups, resources, verbs);
         assert_eq!(told(&asked, Scope::Namespace), [expected]);
@@ -157,30 +119,19 @@ fn rights_with_one_consequence_share_a_line_and_the_heaviest_comes_first() {
 fn in_the_whole_cluster_reading_reaches_every_team() {
     assert_eq!(
         told(&rule("core", "services", "get,list"), Scope::Cluster),
-        [
-            "get services; list services: reads it in every namespace: of every team that shares the cluster"
-        ]
+        ["get services; list services: reads it in every namespace: of every team that shares the cluster"]
     );
     assert_eq!(
         told(&rule("core", "nodes", "get"), Scope::Cluster),
         ["get nodes: shows every machine of the cluster: addresses, versions, labels"]
     );
-    assert_eq!(
-        told(&rule("core", "services", "get"), Scope::Namespace),
-        [] as [&str; 0]
-    );
+    assert_eq!(told(&rule("core", "services", "get"), Scope::Namespace), [] as [&str; 0]);
 }
 
 #[test]
 fn names_narrow_what_is_said() {
-    let asked = Rule {
-        resource_names: vec!["one".to_owned()],
-        ..rule("core", "secrets", "get")
-    };
-    assert_eq!(
-        told(&asked, Scope::Namespace),
-        ["get secrets: can read a named Secret of the namespace"]
-    );
+    let asked = Rule { resource_names: vec!["one".to_owned()], ..rule("core", "secrets", "get") };
+    assert_eq!(told(&asked, Scope::Namespace), ["get secrets: can read a named Secret of the namespace"]);
 }
 
 #[test]
@@ -201,10 +152,7 @@ fn a_wildcard_is_told_by_what_it_stands_for() {
     let reading: Vec<_> = reading.iter().map(|it| it.consequence.as_str()).collect();
     assert_eq!(
         reading,
-        [
-            "also holds for whatever is installed later, in kinds and in verbs",
-            "can read any Secret of the namespace"
-        ]
+        ["also holds for whatever is installed later, in kinds and in verbs", "can read any Secret of the namespace"]
     );
 }
 
@@ -260,11 +208,7 @@ fn every_refused_right_has_a_consequence() {
                 "impersonate",
                 "approve",
             ] {
-                let asked = rule(
-                    if group.is_empty() { "core" } else { group },
-                    resource,
-                    verb,
-                );
+                let asked = rule(if group.is_empty() { "core" } else { group }, resource, verb);
                 for scope in [Scope::Namespace, Scope::Cluster] {
                     let found = implications(&asked, scope);
                     if !escalations(&asked).is_empty() {
@@ -291,29 +235,18 @@ fn writes_that_are_not_known_may_lead_to_anything() {
         ("", "inventions", "invent"),
     ] {
         let rule = one(&Rule::default(), (group, resource, verb));
-        let weights: Vec<Weight> = implications(&rule, Scope::Namespace)
-            .into_iter()
-            .map(|it| it.weight)
-            .collect();
+        let weights: Vec<Weight> = implications(&rule, Scope::Namespace).into_iter().map(|it| it.weight).collect();
         assert_eq!(weights, [Weight::MoreRights], "{verb} {resource}");
     }
     for (group, resource, verb, weight) in [
         ("", "nodes/log", "get", Weight::Disclosure),
         ("", "nodes/configz", "get", Weight::Disclosure),
         ("", "services/status", "patch", Weight::Disturbance),
-        (
-            "policy",
-            "poddisruptionbudgets",
-            "delete",
-            Weight::Disturbance,
-        ),
+        ("policy", "poddisruptionbudgets", "delete", Weight::Disturbance),
         ("", "resourcequotas", "update", Weight::Disturbance),
     ] {
         let rule = one(&Rule::default(), (group, resource, verb));
         let found = implications(&rule, Scope::Namespace);
-        assert!(
-            found.iter().any(|it| it.weight == weight),
-            "{verb} {resource}: {found:?}"
-        );
+        assert!(found.iter().any(|it| it.weight == weight), "{verb} {resource}: {found:?}");
     }
 }

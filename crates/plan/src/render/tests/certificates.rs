@@ -34,10 +34,7 @@ fn certificates_reach_the_bridge_only_where_the_operator_has_set_some() {
     let shown = format!("{plain:?}");
     assert!(!shown.contains("--certificates") && !shown.contains(key::CERTIFICATES));
 
-    let settings = RenderSettings {
-        certificates: Some("a certificate".to_owned()),
-        ..RenderSettings::default()
-    };
+    let settings = RenderSettings { certificates: Some("a certificate".to_owned()), ..RenderSettings::default() };
     let (same_plan, trusting) = rendered(manifests, &settings);
     // A plan is a run's; authorities are the installation's.
     assert_eq!(same_plan, plan);

@@ -13,18 +13,14 @@ fn shown(manifests: &str) -> Value {
     let (plan, rendered) = rendered(manifests, &RenderSettings::default());
     let planned = [
         ("plan.json", serde_json::to_value(&plan).expect("a plan")),
-        (
-            "agent.json",
-            serde_json::to_value(agent_view(&plan)).expect("a view"),
-        ),
+        ("agent.json", serde_json::to_value(agent_view(&plan)).expect("a view")),
     ];
     let objects = rendered.objects.iter().map(|item| {
         let mut object = item.object.to_value().expect("an object");
         for (key, planned) in &planned {
             let text = object.pointer_mut(&format!("/data/{key}"));
             if let Some(text) = text {
-                let value: Value =
-                    serde_json::from_str(text.as_str().unwrap_or_default()).expect("JSON");
+                let value: Value = serde_json::from_str(text.as_str().unwrap_or_default()).expect("JSON");
                 assert_eq!(value, *planned);
                 *text = json!("(as planned)");
             }

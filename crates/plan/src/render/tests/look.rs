@@ -21,10 +21,7 @@ pub fn pods(rendered: &Rendered) -> impl Iterator<Item = (PodSpec, Stage)> {
 }
 
 pub fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    spec.init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers)
+    spec.init_containers.iter().flatten().chain(&spec.containers)
 }
 
 pub fn volumes(spec: &PodSpec) -> impl Iterator<Item = &Volume> {
@@ -34,21 +31,13 @@ pub fn volumes(spec: &PodSpec) -> impl Iterator<Item = &Volume> {
 pub fn is_label_value(value: &str) -> bool {
     let inner = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let ends = |letter: Option<char>| letter.is_some_and(|it| it.is_ascii_alphanumeric());
-    value.len() <= 63
-        && value.chars().all(inner)
-        && ends(value.chars().next())
-        && ends(value.chars().last())
+    value.len() <= 63 && value.chars().all(inner) && ends(value.chars().next()) && ends(value.chars().last())
 }
 
 /// What only access to the node loosens, as the parts in this pod have it.
 pub fn pod_is_held_in(plan: &RunPlan, spec: &PodSpec) {
     let in_pod = |part: &&Part| containers(spec).any(|it| it.name == part.name.0);
-    let access = || {
-        plan.parts
-            .iter()
-            .filter(in_pod)
-            .filter_map(|it| it.host_access.as_ref())
-    };
+    let access = || plan.parts.iter().filter(in_pod).filter_map(|it| it.host_access.as_ref());
     let network = access().any(|it| it.host_network);
     let processes = access().any(|it| it.host_pid);
     assert_eq!(spec.automount_service_account_token, Some(false));
@@ -60,24 +49,11 @@ pub fn pod_is_held_in(plan: &RunPlan, spec: &PodSpec) {
         (spec.host_network, spec.host_pid, spec.host_ipc),
         (network.then_some(true), processes.then_some(true), None)
     );
-    assert!(
-        spec.service_account_name
-            .as_ref()
-            .is_some_and(|it| it.ends_with("-pod"))
-    );
-    assert!(
-        spec.termination_grace_period_seconds
-            .is_some_and(|it| it <= 30)
-    );
+    assert!(spec.service_account_name.as_ref().is_some_and(|it| it.ends_with("-pod")));
+    assert!(spec.termination_grace_period_seconds.is_some_and(|it| it <= 30));
     let security = spec.security_context.clone().unwrap_or_default();
-    assert_eq!(
-        (security.run_as_non_root, security.run_as_user),
-        (Some(true), Some(1000))
-    );
-    assert_eq!(
-        (security.run_as_group, security.fs_group),
-        (Some(1000), Some(1000))
-    );
+    assert_eq!((security.run_as_non_root, security.run_as_user), (Some(true), Some(1000)));
+    assert_eq!((security.run_as_group, security.fs_group), (Some(1000), Some(1000)));
     same_filter(plan, security.seccomp_profile.as_ref());
 }
 
@@ -99,47 +75,28 @@ pub fn container_is_held_in(plan: &RunPlan, container: &Container) {
         (Some(!root), Some(if root { 0 } else { 1000 })),
         "{name}"
     );
-    assert_eq!(
-        security.allow_privilege_escalation,
-        Some(privileged),
-        "{name}"
-    );
+    assert_eq!(security.allow_privilege_escalation, Some(privileged), "{name}");
     assert_eq!(
         (security.read_only_root_filesystem, security.privileged),
         (Some(true), privileged.then_some(true)),
         "{name}"
     );
     let capabilities = security.capabilities.unwrap_or_default();
-    assert_eq!(
-        (capabilities.add, capabilities.drop),
-        (None, (!privileged).then(|| vec!["ALL".to_owned()])),
-        "{name}"
-    );
+    assert_eq!((capabilities.add, capabilities.drop), (None, (!privileged).then(|| vec!["ALL".to_owned()])), "{name}");
     same_filter(plan, security.seccomp_profile.as_ref());
     let resources = container.resources.clone().unwrap_or_default();
     for amounts in [resources.requests, resources.limits] {
         let set: Vec<String> = amounts.unwrap_or_default().into_keys().collect();
         assert_eq!(set, ["cpu", "memory"], "{name}");
     }
-    assert!(
-        container.env_from.is_none() && container.ports.is_none() && container.lifecycle.is_none(),
-        "{name}"
-    );
+    assert!(container.env_from.is_none() && container.ports.is_none() && container.lifecycle.is_none(), "{name}");
     let mut variables = BTreeSet::new();
     for variable in container.env.iter().flatten() {
-        assert!(
-            variables.insert(&variable.name),
-            "{name}: {}",
-            variable.name
-        );
+        assert!(variables.insert(&variable.name), "{name}: {}", variable.name);
     }
     let mut places = BTreeSet::new();
     for mount in container.volume_mounts.iter().flatten() {
-        assert!(
-            places.insert(&mount.mount_path),
-            "{name}: {}",
-            mount.mount_path
-        );
+        assert!(places.insert(&mount.mount_path), "{name}: {}", mount.mount_path);
         assert!(mount.mount_propagation.is_none() && mount.sub_path_expr.is_none());
     }
 }
@@ -151,12 +108,7 @@ pub fn same_mounts(part: &Part, container: &Container) {
         .iter()
         .map(|it| {
             let sub_path = it.sub_path.as_deref();
-            (
-                it.volume.0.as_str(),
-                it.path.as_str(),
-                it.read_only,
-                sub_path,
-            )
+            (it.volume.0.as_str(), it.path.as_str(), it.read_only, sub_path)
         })
         .collect();
     if matches!(part.start, Start::Injected { .. }) {
@@ -165,12 +117,7 @@ pub fn same_mounts(part: &Part, container: &Container) {
     let mounts = container.volume_mounts.iter().flatten();
     let mounts = mounts.map(|it| {
         let read_only = it.read_only == Some(true);
-        (
-            it.name.as_str(),
-            it.mount_path.as_str(),
-            read_only,
-            it.sub_path.as_deref(),
-        )
+        (it.name.as_str(), it.mount_path.as_str(), read_only, it.sub_path.as_deref())
     });
     assert_eq!(mounts.collect::<Vec<_>>(), planned, "{}", part.name);
 }
@@ -189,10 +136,7 @@ pub fn same_amounts(part: &Part, container: &Container) {
 pub fn same_start(rendered: &Rendered, part: &Part, container: &Container) {
     let (command, mut args) = match &part.start {
         Start::Image { command, args } => (command.clone(), args.clone()),
-        Start::Injected { .. } => (
-            vec!["/opt/sympozium/bin/skill-sidecar".to_owned()],
-            vec!["ipc".to_owned()],
-        ),
+        Start::Injected { .. } => (vec!["/opt/sympozium/bin/skill-sidecar".to_owned()], vec!["ipc".to_owned()]),
     };
     if part.role == Role::Bridge {
         let gateway = RenderSettings::default().gateway;
@@ -211,26 +155,10 @@ pub fn same_variables(plan: &RunPlan, part: &Part, container: &Container) {
     let made = serde_json::to_value(&container.env).expect("variables");
     let made = made.as_array().cloned().unwrap_or_default();
     assert_eq!(made[..planned.len()], planned[..], "{}", part.name);
-    let more: Vec<&str> = made[planned.len()..]
-        .iter()
-        .filter_map(|it| it["name"].as_str())
-        .collect();
-    let reaches =
-        part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name);
-    let expected = [
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "NO_PROXY",
-        "no_proxy",
-    ];
-    assert_eq!(
-        more,
-        if reaches { &expected[..] } else { &[] },
-        "{}",
-        part.name
-    );
+    let more: Vec<&str> = made[planned.len()..].iter().filter_map(|it| it["name"].as_str()).collect();
+    let reaches = part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name);
+    let expected = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "NO_PROXY", "no_proxy"];
+    assert_eq!(more, if reaches { &expected[..] } else { &[] }, "{}", part.name);
     let sees_input = part.mounts.iter().any(|mount| {
         let volume = plan.volume(&mount.volume).expect("a volume");
         matches!(&volume.source, VolumeSource::Input { .. })

@@ -29,15 +29,9 @@ fn a_name_begins_with_the_runs_and_ends_with_its_uid_and_what_it_is_for() {
     let rows = [
         ("short", format!("short-{digits}-plan")),
         // Cut where a dash would be last, and with a dot inside.
-        (
-            "fifteen-letter.-and-more",
-            format!("fifteen-letter-{digits}-plan"),
-        ),
+        ("fifteen-letter.-and-more", format!("fifteen-letter-{digits}-plan")),
         ("a.b", format!("a-b-{digits}-plan")),
-        (
-            &"x".repeat(253),
-            format!("{}-{digits}-plan", "x".repeat(16)),
-        ),
+        (&"x".repeat(253), format!("{}-{digits}-plan", "x".repeat(16))),
     ];
     for (name, expected) in rows {
         assert_eq!(object_name(&run(name, uid), "plan"), expected);
@@ -55,16 +49,9 @@ fn other_uids_are_hashed() {
         "1",
         "--",
     ];
-    let names: BTreeSet<String> = uids
-        .iter()
-        .map(|uid| object_name(&run("r", uid), "plan"))
-        .collect();
+    let names: BTreeSet<String> = uids.iter().map(|uid| object_name(&run("r", uid), "plan")).collect();
     assert_eq!(names.len(), uids.len());
-    assert!(
-        names
-            .iter()
-            .all(|name| name.len() == "r-".len() + 32 + "-plan".len())
-    );
+    assert!(names.iter().all(|name| name.len() == "r-".len() + 32 + "-plan".len()));
 }
 
 #[test]

@@ -14,8 +14,8 @@ use sympozium_api::run_plan::{Role, VolumeSource};
 use sympozium_testkit::runs::generated;
 
 use super::look::{
-    container_is_held_in, containers, is_label_value, pod_is_held_in, pods, rule, same_amounts,
-    same_mounts, same_start, same_variables, templates, variables_from_secrets, volumes,
+    container_is_held_in, containers, is_label_value, pod_is_held_in, pods, rule, same_amounts, same_mounts,
+    same_start, same_variables, templates, variables_from_secrets, volumes,
 };
 use super::with_plan;
 use crate::plan::tests::powers::secrets_of;
@@ -459,12 +459,6 @@ proptest! {
 
 fn uuid(number: u128) -> String {
     let digits = format!("{number:032x}");
-    let (a, b, c, d, e) = (
-        &digits[..8],
-        &digits[8..12],
-        &digits[12..16],
-        &digits[16..20],
-        &digits[20..],
-    );
+    let (a, b, c, d, e) = (&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]);
     format!("{a}-{b}-{c}-{d}-{e}")
 }

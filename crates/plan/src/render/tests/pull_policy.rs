@@ -28,11 +28,7 @@ fn it_reaches_the_container_of_the_image_and_no_other() {
     ] {
         assert_eq!(policies(manifests), [], "{container}");
         let (head, tail) = manifests.split_once(before).expect("it is there");
-        let between = if before.ends_with("    ") {
-            "\n    "
-        } else {
-            ", "
-        };
+        let between = if before.ends_with("    ") { "\n    " } else { ", " };
         for policy in ["Always", "IfNotPresent", "Never"] {
             let chosen = format!("{head}{before}imagePullPolicy: {policy}{between}{tail}");
             let expected = [(container.to_owned(), policy.to_owned())];

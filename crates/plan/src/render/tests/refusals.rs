@@ -7,8 +7,7 @@ use sympozium_api::environment::{EnvVar, EnvVarSource, KeyReference};
 use sympozium_api::names::MountPath;
 use sympozium_api::open;
 use sympozium_api::run_plan::{
-    GatewayCredential, IdentityName, Mount, Part, PlanVolume, Reach, Start, VolumeName,
-    VolumeSource, Workload,
+    GatewayCredential, IdentityName, Mount, Part, PlanVolume, Reach, Start, VolumeName, VolumeSource, Workload,
 };
 use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
 use sympozium_api::skill_pack::HostAccess;
@@ -25,10 +24,7 @@ fn changed(change: impl FnOnce(&mut RunPlan)) -> Result<Rendered, RenderError> {
     changed_for(&RenderSettings::default(), change)
 }
 
-fn changed_for(
-    settings: &RenderSettings,
-    change: impl FnOnce(&mut RunPlan),
-) -> Result<Rendered, RenderError> {
+fn changed_for(settings: &RenderSettings, change: impl FnOnce(&mut RunPlan)) -> Result<Rendered, RenderError> {
     let look = |plan: &RunPlan, texts: &[PackTexts<'_>]| {
         let mut plan = plan.clone();
         change(&mut plan);
@@ -57,18 +53,10 @@ fn what_is_not_made_yet_is_refused() {
         "runs in server mode are not made yet: they come with the web endpoint"
     );
     let pool = |plan: &mut RunPlan| {
-        plan.workload = Workload::Sandbox {
-            warm_pool: Some("warm".into()),
-        };
+        plan.workload = Workload::Sandbox { warm_pool: Some("warm".into()) };
     };
-    assert_eq!(
-        refusal(pool),
-        "claims on warm pools are not made yet; leave out `agentSandbox.warmPoolRef`"
-    );
-    let without = RenderSettings {
-        sandbox_version: None,
-        ..RenderSettings::default()
-    };
+    assert_eq!(refusal(pool), "claims on warm pools are not made yet; leave out `agentSandbox.warmPoolRef`");
+    let without = RenderSettings { sandbox_version: None, ..RenderSettings::default() };
     let sandbox = |plan: &mut RunPlan| plan.workload = Workload::Sandbox { warm_pool: None };
     let error = changed_for(&without, sandbox).expect_err("a refusal");
     assert!(matches!(error, RenderError::NoAgentSandbox), "{error}");
@@ -77,17 +65,10 @@ fn what_is_not_made_yet_is_refused() {
 /// 1 of the design's invariants, for a plan that breaks it.
 #[test]
 fn a_plan_that_gives_the_agent_anything_is_refused() {
-    let with_volume =
-        |name: &'static str| move |plan: &mut RunPlan| mount(&mut plan.parts[0], name);
+    let with_volume = |name: &'static str| move |plan: &mut RunPlan| mount(&mut plan.parts[0], name);
     let rows: Vec<(&str, String)> = vec![
-        (
-            "an identity",
-            refusal(|plan| plan.parts[0].identity = Some(IdentityName("skill-0".to_owned()))),
-        ),
-        (
-            "access to the node",
-            refusal(|plan| plan.parts[0].host_access = Some(HostAccess::default())),
-        ),
+        ("an identity", refusal(|plan| plan.parts[0].identity = Some(IdentityName("skill-0".to_owned())))),
+        ("access to the node", refusal(|plan| plan.parts[0].host_access = Some(HostAccess::default()))),
         (
             "a variable from a Secret",
             refusal(|plan| {
@@ -113,10 +94,7 @@ fn a_plan_that_gives_the_agent_anything_is_refused() {
         ),
         ("a Secret", refusal(with_volume("skill-0-secret"))),
         ("a token", refusal(with_volume("skill-0-token"))),
-        (
-            "the input of another part",
-            refusal(with_volume("bridge-input")),
-        ),
+        ("the input of another part", refusal(with_volume("bridge-input"))),
         ("a skill's /ipc", refusal(with_volume("skill-0-ipc"))),
         (
             "a Secret",
@@ -143,10 +121,7 @@ fn declare(plan: &mut RunPlan, source: serde_json::Value) {
     plan.volumes.push(PlanVolume {
         name: VolumeName("declared".to_owned()),
         source: VolumeSource::Declared {
-            volume: open::Volume {
-                name: "mine".into(),
-                source: serde_json::from_value(source).expect("a source"),
-            },
+            volume: open::Volume { name: "mine".into(), source: serde_json::from_value(source).expect("a source") },
         },
     });
 }
@@ -154,38 +129,23 @@ fn declare(plan: &mut RunPlan, source: serde_json::Value) {
 #[test]
 fn a_plan_that_does_not_hold_together_is_refused() {
     let rows: Vec<(&str, String)> = vec![
-        (
-            "the plan names volume `nowhere` and does not have it",
-            refusal(|plan| mount(&mut plan.parts[2], "nowhere")),
-        ),
-        (
-            "the plan makes two of container `skill-tickets`",
-            refusal(|plan| plan.parts.push(plan.parts[2].clone())),
-        ),
+        ("the plan names volume `nowhere` and does not have it", refusal(|plan| mount(&mut plan.parts[2], "nowhere"))),
+        ("the plan makes two of container `skill-tickets`", refusal(|plan| plan.parts.push(plan.parts[2].clone()))),
         (
             "the plan makes two of container `check-network`",
             refusal(|plan| plan.parts[2].name.0 = "check-network".to_owned()),
         ),
-        (
-            "the plan makes two of volume `executor`",
-            refusal(|plan| plan.volumes[0].name.0 = "executor".to_owned()),
-        ),
+        ("the plan makes two of volume `executor`", refusal(|plan| plan.volumes[0].name.0 = "executor".to_owned())),
         (
             "the plan calls a volume `a.b`, which names nothing in Kubernetes",
             refusal(|plan| plan.volumes[0].name.0 = "a.b".to_owned()),
         ),
-        (
-            "the plan has no part of role bridge",
-            refusal(|plan| drop(plan.parts.remove(1))),
-        ),
+        ("the plan has no part of role bridge", refusal(|plan| drop(plan.parts.remove(1)))),
         (
             "the plan names the input of part `skill-tickets` and does not have it",
             refusal(|plan| plan.volumes.retain(|it| it.name.0 != "skill-0-input")),
         ),
-        (
-            "the plan names identity `skill-0` and does not have it",
-            refusal(|plan| plan.identities.clear()),
-        ),
+        ("the plan names identity `skill-0` and does not have it", refusal(|plan| plan.identities.clear())),
         (
             "the plan calls an identity `Skill_0`, which names nothing in Kubernetes",
             refusal(|plan| plan.identities[0].name.0 = "Skill_0".to_owned()),
@@ -200,10 +160,7 @@ fn a_plan_that_does_not_hold_together_is_refused() {
         (
             "volume `mine` is of a kind that this release does not know",
             refusal(|plan| {
-                declare(
-                    plan,
-                    json!({ "emptyDir": { "medium": "Memory", "speed": 2 } }),
-                );
+                declare(plan, json!({ "emptyDir": { "medium": "Memory", "speed": 2 } }));
                 mount(&mut plan.parts[2], "declared");
             }),
         ),
@@ -217,10 +174,7 @@ fn a_plan_that_does_not_hold_together_is_refused() {
         twin.name.0 = "skill0".to_owned();
         plan.identities.push(twin);
     });
-    assert!(
-        said.starts_with("the plan makes two of ServiceAccount"),
-        "{said}"
-    );
+    assert!(said.starts_with("the plan makes two of ServiceAccount"), "{said}");
 }
 
 #[test]
@@ -228,32 +182,20 @@ fn texts_that_changed_since_are_refused() {
     let look = |plan: &RunPlan, texts: &[PackTexts<'_>]| {
         let mut skills = texts[0].skills.to_vec();
         skills[1].content.push('!');
-        let texts = [PackTexts {
-            pack: texts[0].pack.clone(),
-            skills: &skills,
-        }];
+        let texts = [PackTexts { pack: texts[0].pack.clone(), skills: &skills }];
         let settings = RenderSettings::default();
         let other = render(plan, &texts, &settings).expect_err("a refusal");
         let none = render(plan, &[], &settings).expect_err("a refusal");
         (other.to_string(), none.to_string())
     };
     let (other, none) = with_plan(&World::yaml(ONE_SKILL), look).expect("an admitted run");
-    assert_eq!(
-        other,
-        "the texts of skill `close` of pack `tickets` are not those that were planned"
-    );
-    assert_eq!(
-        none,
-        "the plan names the texts of pack `tickets` and does not have it"
-    );
+    assert_eq!(other, "the texts of skill `close` of pack `tickets` are not those that were planned");
+    assert_eq!(none, "the plan names the texts of pack `tickets` and does not have it");
 }
 
 /// The pod of a run as JSON, for what is looked at in passing.
 fn pod(rendered: &Rendered) -> serde_json::Value {
-    let template = rendered
-        .objects
-        .iter()
-        .find_map(|it| it.object.pod_template());
+    let template = rendered.objects.iter().find_map(|it| it.object.pod_template());
     let mut spec = serde_json::to_value(template).expect("a pod")["spec"].take();
     // Another plan has another digest.
     spec["containers"][1]["args"][0].take();
@@ -274,10 +216,7 @@ fn access_to_the_node_loosens_its_own_container_only() {
     };
     let rendered = changed(everything).expect("a rendered plan");
     let spec = pod(&rendered);
-    assert_eq!(
-        (&spec["hostNetwork"], &spec["hostPID"]),
-        (&json!(true), &json!(true))
-    );
+    assert_eq!((&spec["hostNetwork"], &spec["hostPID"]), (&json!(true), &json!(true)));
     assert_eq!(
         spec["initContainers"][1]["securityContext"],
         json!({
@@ -298,15 +237,9 @@ fn access_to_the_node_loosens_its_own_container_only() {
     });
     assert_eq!(pod(&off.expect("a rendered plan")), plain);
 
-    let namespaced = RenderSettings {
-        host_users: Some(false),
-        ..RenderSettings::default()
-    };
+    let namespaced = RenderSettings { host_users: Some(false), ..RenderSettings::default() };
     let error = changed_for(&namespaced, everything).expect_err("a refusal");
-    assert!(
-        matches!(error, RenderError::HostAccessInUserNamespace { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, RenderError::HostAccessInUserNamespace { .. }), "{error}");
 }
 
 /// A parameter of a run that names a variable of the pack must not show that variable's Secret.
@@ -315,10 +248,8 @@ fn texts_of_users_mean_nothing_to_the_kubelet() {
     let rendered = changed(|plan| {
         let skill = &mut plan.parts[2];
         skill.env[0].value = Some("$(TOKEN) $$ $".to_owned());
-        skill.start = Start::Image {
-            command: vec!["run".to_owned(), "$(TOKEN)".to_owned()],
-            args: vec!["$HOME".to_owned()],
-        };
+        skill.start =
+            Start::Image { command: vec!["run".to_owned(), "$(TOKEN)".to_owned()], args: vec!["$HOME".to_owned()] };
     });
     let skill = &pod(&rendered.expect("a rendered plan"))["initContainers"][1];
     assert_eq!(skill["env"][0]["value"], "$$(TOKEN) $$$$ $$");
@@ -336,19 +267,11 @@ fn settings_say_what_a_plan_cannot_know() {
     };
     let rendered = changed_for(&settings, |plan| {
         plan.cleanup = Default::default();
-        plan.isolation.seccomp = SeccompProfile {
-            type_: SeccompProfileType::Localhost,
-            localhost_profile: Some("run.json".to_owned()),
-        };
+        plan.isolation.seccomp =
+            SeccompProfile { type_: SeccompProfileType::Localhost, localhost_profile: Some("run.json".to_owned()) };
     });
     let rendered = rendered.expect("a rendered plan");
-    let job = rendered
-        .objects
-        .last()
-        .expect("a Job")
-        .object
-        .to_value()
-        .expect("JSON");
+    let job = rendered.objects.last().expect("a Job").object.to_value().expect("JSON");
     assert_eq!(job["spec"]["ttlSecondsAfterFinished"], 7);
     let spec = pod(&rendered);
     assert_eq!(spec["hostUsers"], false);
@@ -359,17 +282,9 @@ fn settings_say_what_a_plan_cannot_know() {
         }
     }
 
-    let sandbox = changed_for(&settings, |plan| {
-        plan.workload = Workload::Sandbox { warm_pool: None }
-    });
+    let sandbox = changed_for(&settings, |plan| plan.workload = Workload::Sandbox { warm_pool: None });
     let sandbox = sandbox.expect("a rendered plan");
-    let sandbox = sandbox
-        .objects
-        .last()
-        .expect("a Sandbox")
-        .object
-        .to_value()
-        .expect("JSON");
+    let sandbox = sandbox.objects.last().expect("a Sandbox").object.to_value().expect("JSON");
     assert_eq!(sandbox["apiVersion"], "agents.x-k8s.io/v1alpha1");
     assert_eq!(sandbox["spec"]["replicas"], 1);
     assert_eq!(sandbox["spec"]["operatingMode"], json!(null));

@@ -34,10 +34,7 @@ fn long_timeouts_are_clamped_and_make_a_task() {
         ("18446744073709551615", 300, true),
     ] {
         let call = Call::parse(format!("{{\"timeout\": {seconds}}}").as_bytes()).unwrap();
-        assert_eq!(
-            (call.timeout.as_secs(), call.is_long()),
-            (expected, is_long)
-        );
+        assert_eq!((call.timeout.as_secs(), call.is_long()), (expected, is_long));
     }
 }
 
@@ -56,10 +53,19 @@ fn what_is_wrong_is_named() {
         ("{\"args\": null}", "args: invalid type: null, expected a list of strings".to_owned()),
         ("{\"args\": [\"a\\u0000\"]}", "args: number 0 contains a NUL character".to_owned()),
         ("{\"args\": [], \"args\": []}", "args: given twice".to_owned()),
-        ("{\"env\": [\"SKILL_A\"]}", "env: invalid type: sequence, expected an object whose values are strings".to_owned()),
+        (
+            "{\"env\": [\"SKILL_A\"]}",
+            "env: invalid type: sequence, expected an object whose values are strings".to_owned(),
+        ),
         ("{\"env\": {\"SKILL_A\": 1}}", "env: invalid type: integer `1`, expected a string".to_owned()),
-        ("{\"env\": {\"PATH\": \"x\"}}", "env: environment variable \"PATH\" is not allowed: names must match SKILL_[A-Za-z0-9_]+".to_owned()),
-        ("{\"env\": {\"SKILL_A\": \"x\", \"SKILL_A\": \"y\"}}", "env: environment variable \"SKILL_A\" is given twice".to_owned()),
+        (
+            "{\"env\": {\"PATH\": \"x\"}}",
+            "env: environment variable \"PATH\" is not allowed: names must match SKILL_[A-Za-z0-9_]+".to_owned(),
+        ),
+        (
+            "{\"env\": {\"SKILL_A\": \"x\", \"SKILL_A\": \"y\"}}",
+            "env: environment variable \"SKILL_A\" is given twice".to_owned(),
+        ),
         ("{\"stdin\": 1}", "stdin: invalid type: integer `1`, expected a string".to_owned()),
         ("[]", "invalid type: sequence, expected an object with the fields args, env, stdin and timeout".to_owned()),
         ("{} {}", "the body is not valid JSON: trailing characters".to_owned()),
@@ -91,34 +97,23 @@ fn variables_of_others_are_refused_in_every_spelling() {
         "",
     ] {
         let body = format!("{{\"env\": {{\"{name}\": \"x\"}}}}");
-        assert!(
-            message(&body).starts_with("env: environment variable "),
-            "{name}"
-        );
+        assert!(message(&body).starts_with("env: environment variable "), "{name}");
     }
 }
 
 #[test]
 fn every_bound_has_two_sides() {
     let list = |count: usize| format!("{{\"args\": [{}]}}", vec!["\"\""; count].join(","));
-    assert_eq!(
-        Call::parse(list(MAX_ARGS).as_bytes()).unwrap().args.len(),
-        MAX_ARGS
-    );
+    assert_eq!(Call::parse(list(MAX_ARGS).as_bytes()).unwrap().args.len(), MAX_ARGS);
     assert!(message(&list(MAX_ARGS + 1)).starts_with("args: more than 4095 arguments"));
 
     let argument = |bytes: usize| format!("{{\"args\": [\"{}\"]}}", "x".repeat(bytes));
     assert!(Call::parse(argument(MAX_ARGUMENT_BYTES).as_bytes()).is_ok());
     let text = message(&argument(MAX_ARGUMENT_BYTES + 1));
-    assert!(
-        text.starts_with("args: number 0 has more than 131071 bytes"),
-        "{text}"
-    );
+    assert!(text.starts_with("args: number 0 has more than 131071 bytes"), "{text}");
 
     let variables = |count: usize| {
-        let all: Vec<_> = (0..count)
-            .map(|at| format!("\"SKILL_{at}\": \"\""))
-            .collect();
+        let all: Vec<_> = (0..count).map(|at| format!("\"SKILL_{at}\": \"\"")).collect();
         format!("{{\"env\": {{{}}}}}", all.join(","))
     };
     assert!(Call::parse(variables(MAX_REQUEST_VARIABLES).as_bytes()).is_ok());
@@ -143,8 +138,7 @@ fn a_mistyped_field_gets_a_hint() {
     ] {
         let error = Call::parse(format!("{{\"{field}\": 1}}").as_bytes()).unwrap_err();
         assert_eq!(error.hint.as_deref(), hint, "{field}");
-        let start =
-            format!("unknown field `{field}`, expected one of `args`, `env`, `stdin`, `timeout`");
+        let start = format!("unknown field `{field}`, expected one of `args`, `env`, `stdin`, `timeout`");
         assert!(error.message.starts_with(&start), "{}", error.message);
     }
 }

@@ -26,87 +26,40 @@ const fn row(
     what: &'static str,
     run: fn(&Arguments<'_>) -> i32,
 ) -> Action {
-    Action {
-        name,
-        arguments,
-        what,
-        run,
-    }
+    Action { name, arguments, what, run }
 }
 
 pub const ACTIONS: &[Action] = &[
-    row("exit", "CODE", "exit with the code", |words| {
-        words.number(0, 0) as i32
-    }),
-    row(
-        "raise",
-        "SIGNAL",
-        "be ended by the signal (a number)",
-        |words| raise(words.number(0, 15) as i32),
-    ),
-    row("sleep", "[SECONDS]", "sleep, reading nothing", |words| {
+    row("exit", "CODE", "exit with the code", |words| words.number(0, 0) as i32),
+    row("raise", "SIGNAL", "be ended by the signal (a number)", |words| raise(words.number(0, 15) as i32)),
+    row("sleep", "[SECONDS]", "sleep, reading nothing", |words| sleep(words.seconds(0))),
+    row("ignore-term", "[SECONDS]", "ignore SIGTERM, SIGINT, SIGHUP and sleep", |words| {
+        trees::ignore_endings();
         sleep(words.seconds(0))
     }),
-    row(
-        "ignore-term",
-        "[SECONDS]",
-        "ignore SIGTERM, SIGINT, SIGHUP and sleep",
-        |words| {
-            trees::ignore_endings();
-            sleep(words.seconds(0))
-        },
-    ),
-    row(
-        "block-signals",
-        "[SECONDS]",
-        "block every signal and sleep",
-        |words| {
-            sys::block_all_signals();
-            sleep(words.seconds(0))
-        },
-    ),
-    row(
-        "stop",
-        "[SECONDS]",
-        "stop itself (SIGSTOP), and sleep if continued",
-        |words| {
-            // A stopped process keeps no time: a child ends it if nobody else does.
-            let seconds = words.seconds(0);
-            trees::guard_stopped(seconds);
-            let _ = sys::kill(std::process::id() as i32, libc::SIGSTOP);
-            sleep(seconds)
-        },
-    ),
-    row(
-        "echo-stdin",
-        "",
-        "copy standard input to standard output",
-        |_| output::echo(),
-    ),
-    row(
-        "close-stdin",
-        "[SECONDS]",
-        "close standard input and sleep",
-        |words| {
-            let _ = sys::call(libc::SYS_close, [Arg::Int(0)]);
-            sleep(words.seconds(0))
-        },
-    ),
-    row(
-        "flood",
-        "stdout|stderr|both BYTES",
-        "write that much",
-        |words| output::flood(words.word(0), parse_size(words.word(1))),
-    ),
-    row("invalid-utf8", "", "write bytes that are no text", |_| {
-        output::invalid_utf8()
+    row("block-signals", "[SECONDS]", "block every signal and sleep", |words| {
+        sys::block_all_signals();
+        sleep(words.seconds(0))
     }),
-    row(
-        "print",
-        "env|cwd|fds|signals|ids|args|all",
-        "print what it was started with, as JSON",
-        |words| report::print(words.start, words.word(0)),
-    ),
+    row("stop", "[SECONDS]", "stop itself (SIGSTOP), and sleep if continued", |words| {
+        // A stopped process keeps no time: a child ends it if nobody else does.
+        let seconds = words.seconds(0);
+        trees::guard_stopped(seconds);
+        let _ = sys::kill(std::process::id() as i32, libc::SIGSTOP);
+        sleep(seconds)
+    }),
+    row("echo-stdin", "", "copy standard input to standard output", |_| output::echo()),
+    row("close-stdin", "[SECONDS]", "close standard input and sleep", |words| {
+        let _ = sys::call(libc::SYS_close, [Arg::Int(0)]);
+        sleep(words.seconds(0))
+    }),
+    row("flood", "stdout|stderr|both BYTES", "write that much", |words| {
+        output::flood(words.word(0), parse_size(words.word(1)))
+    }),
+    row("invalid-utf8", "", "write bytes that are no text", |_| output::invalid_utf8()),
+    row("print", "env|cwd|fds|signals|ids|args|all", "print what it was started with, as JSON", |words| {
+        report::print(words.start, words.word(0))
+    }),
     row("spin", "[SECONDS]", "use a processor", |words| {
         let end = std::time::Instant::now() + Duration::from_secs(words.seconds(0).into());
         while std::time::Instant::now() < end {
@@ -114,72 +67,46 @@ pub const ACTIONS: &[Action] = &[
         }
         0
     }),
-    row(
-        "allocate",
-        "MIB [SECONDS]",
-        "hold that much memory",
-        |words| match crate::attempts::touch(words.number(0, 1)) {
+    row("allocate", "MIB [SECONDS]", "hold that much memory", |words| {
+        match crate::attempts::touch(words.number(0, 1)) {
             Ok(_held) => sleep(words.seconds(1)),
             Err(()) => 1,
-        },
-    ),
+        }
+    }),
     row(
         "daemon",
         "[SECONDS] [exit|stay]",
         "leave a daemon: double fork, setsid, no descriptors, ignores TERM",
         |words| trees::daemon(words.seconds(0), words.ending(1)),
     ),
-    row(
-        "hold-stdout",
-        "[SECONDS] [exit|stay]",
-        "leave a grandchild that holds the output pipes",
-        |words| trees::hold_output(words.seconds(0), words.ending(1)),
-    ),
-    row(
-        "pass-stdout",
-        "[SECONDS] [exit|stay]",
-        "give the output away over a socket to a daemon",
-        |words| trees::pass_output(words.seconds(0), words.ending(1)),
-    ),
-    row(
-        "fork-tree",
-        "SEED [SECONDS] [exit|stay]",
-        "a random tree of descendants of every kind",
-        |words| trees::random(words.number(0, 1), words.seconds(1), words.ending(2)),
-    ),
+    row("hold-stdout", "[SECONDS] [exit|stay]", "leave a grandchild that holds the output pipes", |words| {
+        trees::hold_output(words.seconds(0), words.ending(1))
+    }),
+    row("pass-stdout", "[SECONDS] [exit|stay]", "give the output away over a socket to a daemon", |words| {
+        trees::pass_output(words.seconds(0), words.ending(1))
+    }),
+    row("fork-tree", "SEED [SECONDS] [exit|stay]", "a random tree of descendants of every kind", |words| {
+        trees::random(words.number(0, 1), words.seconds(1), words.ending(2))
+    }),
     row(
         "pid-hopper",
         "[SECONDS] [exit|stay] [COUNT]",
         "chains of processes, each of which forks the next and exits",
         |words| trees::hoppers(words.number(2, 1), words.seconds(0), words.ending(1)),
     ),
-    row(
-        "short-lived",
-        "COUNT",
-        "leave orphans that end at once, one after the other",
-        |words| trees::short_lived(words.number(0, 1)),
-    ),
-    row(
-        "stop-parent",
-        "[SECONDS]",
-        "stop its own supervisor, and stay",
-        |words| {
-            let _ = sys::kill(words.start.parent, libc::SIGSTOP);
-            sleep(words.seconds(0))
-        },
-    ),
-    row(
-        "fork-bomb",
-        "COUNT [SECONDS]",
-        "fork from every process, COUNT in all",
-        |words| trees::bomb(words.number(0, 100), words.seconds(1)),
-    ),
-    row(
-        "subreaper",
-        "[SECONDS] [exit|stay]",
-        "adopt its own orphans, away from the executor",
-        |words| trees::subreaper(words.seconds(0), words.ending(1)),
-    ),
+    row("short-lived", "COUNT", "leave orphans that end at once, one after the other", |words| {
+        trees::short_lived(words.number(0, 1))
+    }),
+    row("stop-parent", "[SECONDS]", "stop its own supervisor, and stay", |words| {
+        let _ = sys::kill(words.start.parent, libc::SIGSTOP);
+        sleep(words.seconds(0))
+    }),
+    row("fork-bomb", "COUNT [SECONDS]", "fork from every process, COUNT in all", |words| {
+        trees::bomb(words.number(0, 100), words.seconds(1))
+    }),
+    row("subreaper", "[SECONDS] [exit|stay]", "adopt its own orphans, away from the executor", |words| {
+        trees::subreaper(words.seconds(0), words.ending(1))
+    }),
 ];
 
 /// Whether the first process exits when its descendants are up, or stays as well.
@@ -200,9 +127,7 @@ impl Arguments<'_> {
     }
 
     fn number(&self, index: usize, default: u64) -> u64 {
-        self.words
-            .get(index)
-            .map_or(default, |word| parse_size(word))
+        self.words.get(index).map_or(default, |word| parse_size(word))
     }
 
     /// Half a minute unless told, ten minutes at most: nothing outlives a forgotten test for long.
@@ -211,11 +136,7 @@ impl Arguments<'_> {
     }
 
     fn ending(&self, index: usize) -> Then {
-        if self.word(index) == "stay" {
-            Then::Stay
-        } else {
-            Then::Exit
-        }
+        if self.word(index) == "stay" { Then::Stay } else { Then::Exit }
     }
 }
 
@@ -230,10 +151,7 @@ pub fn act(start: &Start, words: &[String]) -> i32 {
     };
     match ACTIONS.iter().find(|action| action.name == name) {
         Some(action) => (action.run)(&Arguments { start, words: rest }),
-        None => crate::usage(
-            &format!("unknown action `{name}`"),
-            "`probe list` names them all",
-        ),
+        None => crate::usage(&format!("unknown action `{name}`"), "`probe list` names them all"),
     }
 }
 

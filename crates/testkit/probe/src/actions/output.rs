@@ -19,18 +19,14 @@ pub fn echo() -> i32 {
 pub fn flood(where_to: &str, bytes: u64) -> i32 {
     let mut block = Vec::with_capacity(1 << 16);
     while block.len() < 1 << 16 {
-        block.extend_from_slice(
-            b"the quick brown fox jumps over the lazy dog, again and again...\n",
-        );
+        block.extend_from_slice(b"the quick brown fox jumps over the lazy dog, again and again...\n");
     }
     let mut left = bytes;
     while left > 0 {
         let length = block.len().min(left as usize);
         let written = match where_to {
             "stderr" => io::stderr().write_all(&block[..length]),
-            "both" => io::stdout()
-                .write_all(&block[..length])
-                .and_then(|()| io::stderr().write_all(&block[..length])),
+            "both" => io::stdout().write_all(&block[..length]).and_then(|()| io::stderr().write_all(&block[..length])),
             _ => io::stdout().write_all(&block[..length]),
         };
         if written.is_err() {
@@ -44,8 +40,6 @@ pub fn flood(where_to: &str, bytes: u64) -> i32 {
 pub fn invalid_utf8() -> i32 {
     // A lone continuation, an overlong slash, a surrogate, a start without its end, and NUL, between plain text.
     let bytes = b"before \x80 \xc0\xaf \xed\xa0\x80 \xf0\x9f\x92 \0 after\n";
-    let written = io::stdout()
-        .write_all(bytes)
-        .and_then(|()| io::stdout().flush());
+    let written = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
     i32::from(written.is_err())
 }

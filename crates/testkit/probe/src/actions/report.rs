@@ -11,17 +11,11 @@ type Part = (&'static str, fn(&Start) -> Value);
 pub fn print(start: &Start, which: &str) -> i32 {
     let parts: [Part; 6] = [
         ("env", |_| environment()),
-        ("cwd", |_| {
-            std::env::current_dir().map_or(Value::Null, |path| json!(path.to_string_lossy()))
-        }),
+        ("cwd", |_| std::env::current_dir().map_or(Value::Null, |path| json!(path.to_string_lossy()))),
         ("fds", |start| json!(descriptors(start))),
         ("signals", |_| signals()),
         ("ids", |start| ids(start)),
-        ("args", |_| {
-            std::env::args_os()
-                .map(|word| json!(word.to_string_lossy()))
-                .collect()
-        }),
+        ("args", |_| std::env::args_os().map(|word| json!(word.to_string_lossy())).collect()),
     ];
     let chosen: Map<String, Value> = parts
         .into_iter()
@@ -29,10 +23,7 @@ pub fn print(start: &Start, which: &str) -> i32 {
         .map(|(name, value)| (name.to_owned(), value(start)))
         .collect();
     if chosen.is_empty() {
-        return crate::usage(
-            &format!("nothing called `{which}` to print"),
-            "env, cwd, fds, signals, ids, args or all",
-        );
+        return crate::usage(&format!("nothing called `{which}` to print"), "env, cwd, fds, signals, ids, args or all");
     }
     crate::print_line(&Value::Object(chosen).to_string());
     0
@@ -40,40 +31,22 @@ pub fn print(start: &Start, which: &str) -> i32 {
 
 fn environment() -> Value {
     std::env::vars_os()
-        .map(|(name, value)| {
-            (
-                name.to_string_lossy().into_owned(),
-                json!(value.to_string_lossy()),
-            )
-        })
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), json!(value.to_string_lossy())))
         .collect::<Map<_, _>>()
         .into()
 }
 
 fn descriptors(start: &Start) -> Vec<i32> {
-    let standard = (0..3).filter(|&fd| {
-        sys::call(
-            libc::SYS_fcntl,
-            [Arg::Int(fd), Arg::Int(libc::F_GETFD.into())],
-        )
-        .is_ok()
-    });
-    standard
-        .map(|fd| fd as i32)
-        .chain(start.inherited.iter().copied())
-        .collect()
+    let standard =
+        (0..3).filter(|&fd| sys::call(libc::SYS_fcntl, [Arg::Int(fd), Arg::Int(libc::F_GETFD.into())]).is_ok());
+    standard.map(|fd| fd as i32).chain(start.inherited.iter().copied()).collect()
 }
 
 fn signals() -> Value {
     let mut mask = [0_u8; 8];
-    let _ = sys::call(
-        libc::SYS_rt_sigprocmask,
-        [Arg::Int(0), Arg::Null, Arg::Out(&mut mask), Arg::Int(8)],
-    );
+    let _ = sys::call(libc::SYS_rt_sigprocmask, [Arg::Int(0), Arg::Null, Arg::Out(&mut mask), Arg::Int(8)]);
     let mask = u64::from_ne_bytes(mask);
-    let blocked: Vec<_> = (1..=64)
-        .filter(|signal| mask >> (signal - 1) & 1 == 1)
-        .collect();
+    let blocked: Vec<_> = (1..=64).filter(|signal| mask >> (signal - 1) & 1 == 1).collect();
     let dispositions: Map<_, _> = sys::dispositions()
         .into_iter()
         // Rust's runtime sets these three before `main`: SIGPIPE ignored, a stack guard for the other two.

@@ -35,10 +35,7 @@ impl Ready {
 
     /// Says "one more" and lets go.
     fn report(self) {
-        let _ = sys::call(
-            libc::SYS_write,
-            [Arg::Int(self.0.into()), Arg::In(b"+"), Arg::Int(1)],
-        );
+        let _ = sys::call(libc::SYS_write, [Arg::Int(self.0.into()), Arg::In(b"+"), Arg::Int(1)]);
         self.release();
     }
 

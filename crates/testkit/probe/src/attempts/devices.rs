@@ -9,92 +9,36 @@ use crate::attempt::{Attempt, Input, Verdict, plain, with_default};
 use crate::sys::{self, Arg, Errno};
 
 pub const ATTEMPTS: &[Attempt] = &[
-    plain(
-        "write-core-pattern",
-        "make the kernel run a program at every crash",
-        |_| open_for_writing(["/proc/sys/kernel/core_pattern"]),
-    ),
-    plain(
-        "write-kernel-settings",
-        "change a kernel setting (/proc/sys)",
-        |_| {
-            open_for_writing([
-                "/proc/sys/kernel/modprobe",
-                "/proc/sys/vm/overcommit_memory",
-                "/proc/sys/kernel/hostname",
-            ])
-        },
-    ),
-    plain(
-        "write-sysrq-trigger",
-        "order the kernel about by sysrq",
-        |_| open_for_writing(["/proc/sysrq-trigger"]),
-    ),
-    plain(
-        "write-sysfs",
-        "change a device or kernel setting (/sys)",
-        |_| {
-            open_for_writing([
-                "/sys/kernel/uevent_helper",
-                "/sys/kernel/mm/transparent_hugepage/enabled",
-                "/sys/devices/system/cpu/cpu1/online",
-                "/sys/power/state",
-            ])
-        },
-    ),
-    plain(
-        "write-release-agent",
-        "make the kernel run a program when a cgroup empties",
-        |_| open_for_writing(below("/sys/fs/cgroup", "release_agent")),
-    ),
+    plain("write-core-pattern", "make the kernel run a program at every crash", |_| {
+        open_for_writing(["/proc/sys/kernel/core_pattern"])
+    }),
+    plain("write-kernel-settings", "change a kernel setting (/proc/sys)", |_| {
+        open_for_writing(["/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/hostname"])
+    }),
+    plain("write-sysrq-trigger", "order the kernel about by sysrq", |_| open_for_writing(["/proc/sysrq-trigger"])),
+    plain("write-sysfs", "change a device or kernel setting (/sys)", |_| {
+        open_for_writing([
+            "/sys/kernel/uevent_helper",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "/sys/devices/system/cpu/cpu1/online",
+            "/sys/power/state",
+        ])
+    }),
+    plain("write-release-agent", "make the kernel run a program when a cgroup empties", |_| {
+        open_for_writing(below("/sys/fs/cgroup", "release_agent"))
+    }),
     plain("write-cgroup", "move itself to another cgroup", |_| {
         open_for_writing(below("/sys/fs/cgroup", "cgroup.procs"))
     }),
-    plain(
-        "open-kernel-memory",
-        "read the machine's memory or the kernel's log",
-        |_| {
-            open_any([
-                "/dev/mem",
-                "/dev/kmem",
-                "/dev/port",
-                "/proc/kcore",
-                "/dev/kmsg",
-                "/proc/kmsg",
-            ])
-        },
-    ),
-    plain(
-        "open-powerful-device",
-        "open kvm, fuse, tun, uinput or the loop control",
-        |_| {
-            open_any([
-                "/dev/kvm",
-                "/dev/fuse",
-                "/dev/net/tun",
-                "/dev/uinput",
-                "/dev/loop-control",
-                "/dev/vhost-net",
-            ])
-        },
-    ),
-    plain(
-        "open-terminal",
-        "open the terminal of whoever started the executor",
-        |_| open_any(["/dev/tty"]),
-    ),
-    plain(
-        "open-block-device",
-        "read a disk around its file system",
-        |_| open_any(block_devices()),
-    ),
-    with_default(
-        "make-device",
-        "[DIRECTORY]",
-        "/tmp",
-        "make a device node",
-        make_device,
-    ),
+    plain("open-kernel-memory", "read the machine's memory or the kernel's log", |_| {
+        open_any(["/dev/mem", "/dev/kmem", "/dev/port", "/proc/kcore", "/dev/kmsg", "/proc/kmsg"])
+    }),
+    plain("open-powerful-device", "open kvm, fuse, tun, uinput or the loop control", |_| {
+        open_any(["/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/uinput", "/dev/loop-control", "/dev/vhost-net"])
+    }),
+    plain("open-terminal", "open the terminal of whoever started the executor", |_| open_any(["/dev/tty"])),
+    plain("open-block-device", "read a disk around its file system", |_| open_any(block_devices())),
+    with_default("make-device", "[DIRECTORY]", "/tmp", "make a device node", make_device),
 ];
 
 fn open_for_writing<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Verdict {
@@ -103,10 +47,7 @@ fn open_for_writing<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Verdi
 
 fn open_any<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Verdict {
     // Never block: a device may wait for hardware.
-    first_open(
-        paths,
-        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK),
-    )
+    first_open(paths, OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK))
 }
 
 fn first_open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>, how: &OpenOptions) -> Verdict {
@@ -118,11 +59,7 @@ fn first_open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>, how: &OpenOpti
         }
     }
     errors.dedup();
-    Verdict::Refused(if errors.is_empty() {
-        "none in sight".to_owned()
-    } else {
-        errors.join(", ")
-    })
+    Verdict::Refused(if errors.is_empty() { "none in sight".to_owned() } else { errors.join(", ") })
 }
 
 /// `directory/NAME` and `directory/*/NAME`: cgroup v2 has the one, v1 the other.

@@ -10,52 +10,16 @@ use crate::attempt::{Attempt, Input, Verdict, plain, with, with_default};
 use crate::sys::{self, Arg, Errno};
 
 pub const ATTEMPTS: &[Attempt] = &[
-    with("read-file", "PATH", "read a file", |input| {
-        read_file(input.argument)
-    }),
-    with(
-        "write-file",
-        "PATH",
-        "write to a file, or into a directory",
-        |input| write_to(input.argument),
-    ),
-    with("list-directory", "PATH", "list a directory", |input| {
-        list(input.argument)
-    }),
-    plain("open-ipc", "open the executor's request volume", |_| {
-        list("/ipc")
-    }),
-    plain(
-        "open-run-inputs",
-        "open the run's inputs (/run/sympozium)",
-        |_| list("/run/sympozium"),
-    ),
-    plain("read-shadow", "read the password hashes", |_| {
-        read_file("/etc/shadow")
-    }),
-    plain(
-        "open-init-root",
-        "reach the host's files through process 1",
-        |_| init_root(),
-    ),
-    with(
-        "follow-planted-link",
-        "PATH",
-        "read a file through a link planted in /tmp",
-        follow_link,
-    ),
-    with(
-        "hard-link",
-        "PATH",
-        "keep a foreign file by a hard link",
-        hard_link,
-    ),
-    with(
-        "connect-socket-file",
-        "PATH",
-        "talk to a service behind a socket file",
-        |input| connect(&[input.argument]),
-    ),
+    with("read-file", "PATH", "read a file", |input| read_file(input.argument)),
+    with("write-file", "PATH", "write to a file, or into a directory", |input| write_to(input.argument)),
+    with("list-directory", "PATH", "list a directory", |input| list(input.argument)),
+    plain("open-ipc", "open the executor's request volume", |_| list("/ipc")),
+    plain("open-run-inputs", "open the run's inputs (/run/sympozium)", |_| list("/run/sympozium")),
+    plain("read-shadow", "read the password hashes", |_| read_file("/etc/shadow")),
+    plain("open-init-root", "reach the host's files through process 1", |_| init_root()),
+    with("follow-planted-link", "PATH", "read a file through a link planted in /tmp", follow_link),
+    with("hard-link", "PATH", "keep a foreign file by a hard link", hard_link),
+    with("connect-socket-file", "PATH", "talk to a service behind a socket file", |input| connect(&[input.argument])),
     plain("connect-docker", "talk to the container engine", |_| {
         connect(&[
             "/var/run/docker.sock",
@@ -66,48 +30,21 @@ pub const ATTEMPTS: &[Attempt] = &[
     }),
     plain("connect-dbus", "talk to the system or session bus", |_| {
         let session = in_runtime_directory("bus");
-        connect(&[
-            "/run/dbus/system_bus_socket",
-            "/var/run/dbus/system_bus_socket",
-            &session,
-        ])
+        connect(&["/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket", &session])
     }),
-    with_default(
-        "connect-ssh-agent",
-        "[PATH]",
-        "",
-        "talk to the ssh agent",
-        |input| {
-            let socket = if input.argument.is_empty() {
-                std::env::var("SSH_AUTH_SOCK").unwrap_or_default()
-            } else {
-                input.argument.to_owned()
-            };
-            connect(&[&socket])
-        },
-    ),
-    plain("connect-x11", "talk to the X server", |_| {
-        connect(&["/tmp/.X11-unix/X0", "/tmp/.X11-unix/X1"])
+    with_default("connect-ssh-agent", "[PATH]", "", "talk to the ssh agent", |input| {
+        let socket = if input.argument.is_empty() {
+            std::env::var("SSH_AUTH_SOCK").unwrap_or_default()
+        } else {
+            input.argument.to_owned()
+        };
+        connect(&[&socket])
     }),
-    plain("connect-wayland", "talk to the Wayland compositor", |_| {
-        connect(&[&in_runtime_directory("wayland-0")])
-    }),
-    with(
-        "remount-writable",
-        "PATH",
-        "make a read-only mount writable",
-        remount_writable,
-    ),
-    plain(
-        "leave-by-directory-descriptor",
-        "climb out through an inherited directory",
-        leave_by_descriptor,
-    ),
-    plain(
-        "inherited-descriptors",
-        "use a descriptor that was left open",
-        inherited,
-    ),
+    plain("connect-x11", "talk to the X server", |_| connect(&["/tmp/.X11-unix/X0", "/tmp/.X11-unix/X1"])),
+    plain("connect-wayland", "talk to the Wayland compositor", |_| connect(&[&in_runtime_directory("wayland-0")])),
+    with("remount-writable", "PATH", "make a read-only mount writable", remount_writable),
+    plain("leave-by-directory-descriptor", "climb out through an inherited directory", leave_by_descriptor),
+    plain("inherited-descriptors", "use a descriptor that was left open", inherited),
     plain("change-root", "change the root directory", |_| {
         Verdict::of_call(sys::call(libc::SYS_chroot, [Arg::Text(c"/")]))
     }),
@@ -131,10 +68,7 @@ fn write_to(path: &str) -> Verdict {
         let _ = fs::remove_file(&file);
         return Verdict::of(made, "made a file in it");
     }
-    Verdict::of(
-        OpenOptions::new().write(true).open(path),
-        "opened for writing",
-    )
+    Verdict::of(OpenOptions::new().write(true).open(path), "opened for writing")
 }
 
 fn list(path: &str) -> Verdict {
@@ -222,24 +156,12 @@ fn remount_writable(input: &Input<'_>) -> Verdict {
         return Verdict::Refused(format!("no mount namespace: {error}"));
     }
     let private = libc::MS_REC | libc::MS_PRIVATE;
-    if let Err(error) = sys::call(
-        libc::SYS_mount,
-        [none(), Arg::Text(c"/"), Arg::Null, flag(private), Arg::Null],
-    ) {
+    if let Err(error) = sys::call(libc::SYS_mount, [none(), Arg::Text(c"/"), Arg::Null, flag(private), Arg::Null]) {
         return Verdict::Refused(format!("private mounts: {error}"));
     }
     let path = text(Path::new(input.argument));
     let remount = libc::MS_REMOUNT | libc::MS_BIND;
-    let result = sys::call(
-        libc::SYS_mount,
-        [
-            none(),
-            Arg::Text(&path),
-            Arg::Null,
-            flag(remount),
-            Arg::Null,
-        ],
-    );
+    let result = sys::call(libc::SYS_mount, [none(), Arg::Text(&path), Arg::Null, flag(remount), Arg::Null]);
     match result {
         Ok(_) => write_to(input.argument),
         Err(error) => Verdict::Refused(error.to_string()),
@@ -267,8 +189,5 @@ fn leave_by_descriptor(input: &Input<'_>) -> Verdict {
             return Verdict::Possible(format!("reached /etc from descriptor {fd}"));
         }
     }
-    Verdict::Refused(format!(
-        "{} descriptors, none leads out",
-        input.start.inherited.len()
-    ))
+    Verdict::Refused(format!("{} descriptors, none leads out", input.start.inherited.len()))
 }

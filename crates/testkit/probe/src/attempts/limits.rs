@@ -23,21 +23,14 @@ pub const MEMORY: &[Attempt] = &[
         match ending {
             Ok(Ending::Exited(0)) => Verdict::Possible(format!("touched {asked} MiB")),
             Ok(Ending::Exited(_)) => Verdict::Refused("ENOMEM".into()),
-            Ok(Ending::Killed(signal)) => {
-                Verdict::Refused(format!("killed by {}", signal_name(signal)))
-            }
+            Ok(Ending::Killed(signal)) => Verdict::Refused(format!("killed by {}", signal_name(signal))),
             Err(error) => Verdict::Refused(error.to_string()),
         }
     }),
-    with("fill-shared-memory", "BYTES", "fill /dev/shm", |input| {
-        fill(Path::new("/dev/shm"), input.number())
-    }),
+    with("fill-shared-memory", "BYTES", "fill /dev/shm", |input| fill(Path::new("/dev/shm"), input.number())),
     with("lock-memory", "MIB", "lock that much memory", |input| {
         let mut bytes = Vec::new();
-        if bytes
-            .try_reserve_exact((input.number() << 20) as usize)
-            .is_err()
-        {
+        if bytes.try_reserve_exact((input.number() << 20) as usize).is_err() {
             return Verdict::Refused("ENOMEM".into());
         }
         bytes.resize((input.number() << 20) as usize, 1_u8);
@@ -46,173 +39,89 @@ pub const MEMORY: &[Attempt] = &[
     }),
 ];
 
-pub const PIDS: &[Attempt] = &[with(
-    "make-processes",
-    "COUNT",
-    "have that many processes at once",
-    make_processes,
-)];
+pub const PIDS: &[Attempt] = &[with("make-processes", "COUNT", "have that many processes at once", make_processes)];
 
 pub const CPU: &[Attempt] = &[
-    with_default(
-        "spin",
-        "[PROCESSES:SECONDS]",
-        "1:1",
-        "use whole processors",
-        spin,
-    ),
-    plain(
-        "realtime-priority",
-        "run before everybody else (SCHED_FIFO)",
-        |_| {
-            // struct sched_param: one int, the lowest real-time priority. It ends with this process.
-            let lowest = 1_i32.to_ne_bytes();
-            let policy = Arg::Int(libc::SCHED_FIFO.into());
-            Verdict::of(
-                call(
-                    libc::SYS_sched_setscheduler,
-                    [Arg::Int(0), policy, Arg::In(&lowest)],
-                ),
-                "set",
-            )
-        },
-    ),
-    plain(
-        "raise-priority",
-        "run before others (a negative nice value)",
-        |_| {
-            Verdict::of(
-                call(
-                    libc::SYS_setpriority,
-                    [Arg::Int(0), Arg::Int(0), Arg::Int(-20)],
-                ),
-                "set",
-            )
-        },
-    ),
+    with_default("spin", "[PROCESSES:SECONDS]", "1:1", "use whole processors", spin),
+    plain("realtime-priority", "run before everybody else (SCHED_FIFO)", |_| {
+        // struct sched_param: one int, the lowest real-time priority. It ends with this process.
+        let lowest = 1_i32.to_ne_bytes();
+        let policy = Arg::Int(libc::SCHED_FIFO.into());
+        Verdict::of(call(libc::SYS_sched_setscheduler, [Arg::Int(0), policy, Arg::In(&lowest)]), "set")
+    }),
+    plain("raise-priority", "run before others (a negative nice value)", |_| {
+        Verdict::of(call(libc::SYS_setpriority, [Arg::Int(0), Arg::Int(0), Arg::Int(-20)]), "set")
+    }),
 ];
 
 pub const STORAGE: &[Attempt] = &[
-    with(
-        "fill-directory",
-        "DIRECTORY:BYTES",
-        "fill a disk",
-        |input| {
-            let (directory, bytes) = input.place_and_number();
-            fill(Path::new(directory), bytes)
-        },
-    ),
-    with(
-        "make-files",
-        "DIRECTORY:COUNT",
-        "use up the inodes of a disk",
-        make_files,
-    ),
-    with(
-        "make-sparse-file",
-        "DIRECTORY:BYTES",
-        "make a giant file without content",
-        |input| {
-            let (directory, bytes) = input.place_and_number();
-            Verdict::of(
-                nameless(Path::new(directory))
-                    .and_then(|file| file.set_len(bytes).map_err(Errno::from)),
-                "made it",
-            )
-        },
-    ),
+    with("fill-directory", "DIRECTORY:BYTES", "fill a disk", |input| {
+        let (directory, bytes) = input.place_and_number();
+        fill(Path::new(directory), bytes)
+    }),
+    with("make-files", "DIRECTORY:COUNT", "use up the inodes of a disk", make_files),
+    with("make-sparse-file", "DIRECTORY:BYTES", "make a giant file without content", |input| {
+        let (directory, bytes) = input.place_and_number();
+        Verdict::of(nameless(Path::new(directory)).and_then(|file| file.set_len(bytes).map_err(Errno::from)), "made it")
+    }),
 ];
 
 pub const RESOURCES: &[Attempt] = &[
     plain("dump-core", "leave a core dump", |_| {
         let (soft, hard) = limit(libc::RLIMIT_CORE as i64);
         // A hard limit above 0 lets the program raise the soft one.
-        Verdict::from_condition(
-            soft > 0 || hard > 0,
-            format!("limit {soft}, at most {hard}"),
-        )
+        Verdict::from_condition(soft > 0 || hard > 0, format!("limit {soft}, at most {hard}"))
     }),
-    plain(
-        "be-inspected",
-        "be dumpable: readable by others of its user",
-        |_| {
-            let flag = call(
-                libc::SYS_prctl,
-                [
-                    Arg::Int(libc::PR_GET_DUMPABLE.into()),
-                    Arg::Int(0),
-                    Arg::Int(0),
-                    Arg::Int(0),
-                    Arg::Int(0),
-                ],
-            );
-            Verdict::from_condition(flag == Ok(1), format!("dumpable is {}", flag.unwrap_or(-1)))
-        },
-    ),
-    with(
-        "open-files",
-        "COUNT",
-        "have that many files open",
-        |input| {
-            let mut open: Vec<OwnedFd> = Vec::new();
-            let asked = input.number().min(1 << 20);
-            while (open.len() as u64) < asked {
-                match call(libc::SYS_dup, [Arg::Int(1)]) {
-                    Ok(fd) => open.push(sys::owned(fd)),
-                    Err(error) => return Verdict::Refused(format!("{error} after {}", open.len())),
-                }
+    plain("be-inspected", "be dumpable: readable by others of its user", |_| {
+        let flag = call(
+            libc::SYS_prctl,
+            [Arg::Int(libc::PR_GET_DUMPABLE.into()), Arg::Int(0), Arg::Int(0), Arg::Int(0), Arg::Int(0)],
+        );
+        Verdict::from_condition(flag == Ok(1), format!("dumpable is {}", flag.unwrap_or(-1)))
+    }),
+    with("open-files", "COUNT", "have that many files open", |input| {
+        let mut open: Vec<OwnedFd> = Vec::new();
+        let asked = input.number().min(1 << 20);
+        while (open.len() as u64) < asked {
+            match call(libc::SYS_dup, [Arg::Int(1)]) {
+                Ok(fd) => open.push(sys::owned(fd)),
+                Err(error) => return Verdict::Refused(format!("{error} after {}", open.len())),
             }
-            Verdict::Possible(format!("{asked} open"))
-        },
-    ),
-    plain(
-        "see-limits",
-        "see its resource limits (always possible)",
-        |_| {
-            let named = [
-                ("cpu", libc::RLIMIT_CPU),
-                ("fsize", libc::RLIMIT_FSIZE),
-                ("data", libc::RLIMIT_DATA),
-                ("stack", libc::RLIMIT_STACK),
-                ("core", libc::RLIMIT_CORE),
-                ("nproc", libc::RLIMIT_NPROC),
-                ("nofile", libc::RLIMIT_NOFILE),
-                ("memlock", libc::RLIMIT_MEMLOCK),
-                ("as", libc::RLIMIT_AS),
-                ("msgqueue", libc::RLIMIT_MSGQUEUE),
-            ];
-            let shown: Vec<_> = named
-                .iter()
-                .map(|(name, number)| {
-                    let (soft, hard) = limit(*number as i64);
-                    format!("{name}={}/{}", amount(soft), amount(hard))
-                })
-                .collect();
-            Verdict::Possible(shown.join(" "))
-        },
-    ),
+        }
+        Verdict::Possible(format!("{asked} open"))
+    }),
+    plain("see-limits", "see its resource limits (always possible)", |_| {
+        let named = [
+            ("cpu", libc::RLIMIT_CPU),
+            ("fsize", libc::RLIMIT_FSIZE),
+            ("data", libc::RLIMIT_DATA),
+            ("stack", libc::RLIMIT_STACK),
+            ("core", libc::RLIMIT_CORE),
+            ("nproc", libc::RLIMIT_NPROC),
+            ("nofile", libc::RLIMIT_NOFILE),
+            ("memlock", libc::RLIMIT_MEMLOCK),
+            ("as", libc::RLIMIT_AS),
+            ("msgqueue", libc::RLIMIT_MSGQUEUE),
+        ];
+        let shown: Vec<_> = named
+            .iter()
+            .map(|(name, number)| {
+                let (soft, hard) = limit(*number as i64);
+                format!("{name}={}/{}", amount(soft), amount(hard))
+            })
+            .collect();
+        Verdict::Possible(shown.join(" "))
+    }),
 ];
 
 fn amount(value: u64) -> String {
-    if value == u64::MAX {
-        "unlimited".to_owned()
-    } else {
-        value.to_string()
-    }
+    if value == u64::MAX { "unlimited".to_owned() } else { value.to_string() }
 }
 
 /// Soft and hard limit.
 pub fn limit(resource: i64) -> (u64, u64) {
     let mut bytes = [0_u8; 16];
-    let _ = call(
-        libc::SYS_prlimit64,
-        [
-            Arg::Int(0),
-            Arg::Int(resource),
-            Arg::Null,
-            Arg::Out(&mut bytes),
-        ],
-    );
+    let _ = call(libc::SYS_prlimit64, [Arg::Int(0), Arg::Int(resource), Arg::Null, Arg::Out(&mut bytes)]);
     let (soft, hard) = bytes.split_at(8);
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
     (word(soft), word(hard))
@@ -266,10 +175,7 @@ fn make_processes(input: &Input<'_>) -> Verdict {
 
 /// Burns processors and compares what was got with what was asked for.
 fn spin(input: &Input<'_>) -> Verdict {
-    let (processes, seconds) = input
-        .argument
-        .split_once(':')
-        .unwrap_or(("1", input.argument));
+    let (processes, seconds) = input.argument.split_once(':').unwrap_or(("1", input.argument));
     let processes = processes.parse::<u32>().unwrap_or(1).clamp(1, 64);
     let time = Duration::from_secs_f64(seconds.parse::<f64>().unwrap_or(1.0).clamp(0.1, 10.0));
     let begin = Instant::now();
@@ -293,24 +199,14 @@ fn spin(input: &Input<'_>) -> Verdict {
     let wanted = time.as_secs_f64() * f64::from(processes);
     let share = got / wanted;
     // A busy machine takes its share too, so "refused" here proves no limit: read the number in the detail.
-    Verdict::from_condition(
-        share > 0.9,
-        format!("{got:.2} s of {wanted:.2} s ({:.0} %)", share * 100.0),
-    )
+    Verdict::from_condition(share > 0.9, format!("{got:.2} s of {wanted:.2} s ({:.0} %)", share * 100.0))
 }
 
 /// Processor time of the children that were waited for.
 fn children_time() -> Duration {
     let mut usage = [0_u8; 144];
-    let _ = call(
-        libc::SYS_getrusage,
-        [Arg::Int(libc::RUSAGE_CHILDREN.into()), Arg::Out(&mut usage)],
-    );
-    let word = |index: usize| {
-        usage[index * 8..index * 8 + 8]
-            .try_into()
-            .map_or(0, u64::from_ne_bytes)
-    };
+    let _ = call(libc::SYS_getrusage, [Arg::Int(libc::RUSAGE_CHILDREN.into()), Arg::Out(&mut usage)]);
+    let word = |index: usize| usage[index * 8..index * 8 + 8].try_into().map_or(0, u64::from_ne_bytes);
     Duration::from_secs(word(0) + word(2)) + Duration::from_micros(word(1) + word(3))
 }
 
@@ -319,10 +215,7 @@ fn nameless(directory: &Path) -> Result<File, Errno> {
     // A limit on file sizes should be an error to report, not our end.
     sys::ignore(libc::SIGXFSZ);
     let path = scratch_name(directory);
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&path)?;
+    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
     fs::remove_file(path)?;
     Ok(file)
 }

@@ -38,11 +38,7 @@ pub const CATALOGUE: &[(&str, &[Attempt])] = &[
 
 /// The attempt called `name`, and its guarantee.
 pub fn find(name: &str) -> Option<(&'static str, &'static Attempt)> {
-    CATALOGUE.iter().find_map(|(guarantee, rows)| {
-        rows.iter()
-            .find(|row| row.name == name)
-            .map(|row| (*guarantee, row))
-    })
+    CATALOGUE.iter().find_map(|(guarantee, rows)| rows.iter().find(|row| row.name == name).map(|row| (*guarantee, row)))
 }
 
 #[cfg(test)]
@@ -51,19 +47,14 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_can_be_typed() {
-        let mut names: Vec<_> = CATALOGUE
-            .iter()
-            .flat_map(|(_, rows)| rows.iter())
-            .map(|row| row.name)
-            .collect();
+        let mut names: Vec<_> = CATALOGUE.iter().flat_map(|(_, rows)| rows.iter()).map(|row| row.name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
         for name in names {
             assert!(
-                name.bytes()
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
+                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
                 "{name}"
             );
         }

@@ -22,9 +22,7 @@ const fn row(name: &'static str, what: &'static str, run: fn(&Input<'_>) -> Verd
 pub const ATTEMPTS: &[Attempt] = &[
     #[cfg(target_arch = "x86_64")]
     row("setuid-by-chmod", "leave a setuid file: chmod", |input| {
-        on_file(input, |path| {
-            call(libc::SYS_chmod, [Arg::Text(path), Arg::Int(MODE)])
-        })
+        on_file(input, |path| call(libc::SYS_chmod, [Arg::Text(path), Arg::Int(MODE)]))
     }),
     row("setuid-by-fchmod", "leave a setuid file: fchmod", |input| {
         on_file(input, |path| {
@@ -34,27 +32,12 @@ pub const ATTEMPTS: &[Attempt] = &[
             result
         })
     }),
-    row(
-        "setuid-by-fchmodat",
-        "leave a setuid file: fchmodat",
-        |input| {
-            on_file(input, |path| {
-                call(libc::SYS_fchmodat, [HERE, Arg::Text(path), Arg::Int(MODE)])
-            })
-        },
-    ),
-    row(
-        "setuid-by-fchmodat2",
-        "leave a setuid file: fchmodat2",
-        |input| {
-            on_file(input, |path| {
-                call(
-                    SYS_FCHMODAT2,
-                    [HERE, Arg::Text(path), Arg::Int(MODE), Arg::Int(0)],
-                )
-            })
-        },
-    ),
+    row("setuid-by-fchmodat", "leave a setuid file: fchmodat", |input| {
+        on_file(input, |path| call(libc::SYS_fchmodat, [HERE, Arg::Text(path), Arg::Int(MODE)]))
+    }),
+    row("setuid-by-fchmodat2", "leave a setuid file: fchmodat2", |input| {
+        on_file(input, |path| call(SYS_FCHMODAT2, [HERE, Arg::Text(path), Arg::Int(MODE), Arg::Int(0)]))
+    }),
     #[cfg(target_arch = "x86_64")]
     row("setuid-by-open", "leave a setuid file: open", |input| {
         on_nothing(input, |path| {
@@ -64,89 +47,47 @@ pub const ATTEMPTS: &[Attempt] = &[
     }),
     #[cfg(target_arch = "x86_64")]
     row("setuid-by-creat", "leave a setuid file: creat", |input| {
-        on_nothing(input, |path| {
-            call(libc::SYS_creat, [Arg::Text(path), Arg::Int(MODE)])
-        })
+        on_nothing(input, |path| call(libc::SYS_creat, [Arg::Text(path), Arg::Int(MODE)]))
     }),
     row("setuid-by-openat", "leave a setuid file: openat", |input| {
+        on_nothing(input, |path| open(path, libc::O_CREAT | libc::O_WRONLY, MODE))
+    }),
+    row("setuid-by-openat2", "leave a setuid file: openat2", |input| {
         on_nothing(input, |path| {
-            open(path, libc::O_CREAT | libc::O_WRONLY, MODE)
+            let mut how = [0_u8; 24];
+            how[..8].copy_from_slice(&((libc::O_CREAT | libc::O_WRONLY) as u64).to_ne_bytes());
+            how[8..16].copy_from_slice(&(MODE as u64).to_ne_bytes());
+            call(libc::SYS_openat2, [HERE, Arg::Text(path), Arg::In(&how), Arg::Int(24)])
         })
     }),
-    row(
-        "setuid-by-openat2",
-        "leave a setuid file: openat2",
-        |input| {
-            on_nothing(input, |path| {
-                let mut how = [0_u8; 24];
-                how[..8].copy_from_slice(&((libc::O_CREAT | libc::O_WRONLY) as u64).to_ne_bytes());
-                how[8..16].copy_from_slice(&(MODE as u64).to_ne_bytes());
-                call(
-                    libc::SYS_openat2,
-                    [HERE, Arg::Text(path), Arg::In(&how), Arg::Int(24)],
-                )
-            })
-        },
-    ),
-    row(
-        "setuid-by-tmpfile",
-        "leave a setuid file: O_TMPFILE and a link",
-        |input| {
-            on_nothing(input, |path| {
-                let directory = Path::new(input.argument).to_string_lossy().into_owned();
-                let directory =
-                    std::ffi::CString::new(directory).map_err(|_| Errno(libc::EINVAL))?;
-                let fd = open(&directory, libc::O_TMPFILE | libc::O_WRONLY, MODE)?;
-                let magic = std::ffi::CString::new(format!("/proc/self/fd/{fd}"))
-                    .map_err(|_| Errno(libc::EINVAL))?;
-                let follow = Arg::Int(libc::AT_SYMLINK_FOLLOW.into());
-                let result = call(
-                    libc::SYS_linkat,
-                    [HERE, Arg::Text(&magic), HERE, Arg::Text(path), follow],
-                );
-                drop(sys::owned(fd));
-                result
-            })
-        },
-    ),
+    row("setuid-by-tmpfile", "leave a setuid file: O_TMPFILE and a link", |input| {
+        on_nothing(input, |path| {
+            let directory = Path::new(input.argument).to_string_lossy().into_owned();
+            let directory = std::ffi::CString::new(directory).map_err(|_| Errno(libc::EINVAL))?;
+            let fd = open(&directory, libc::O_TMPFILE | libc::O_WRONLY, MODE)?;
+            let magic = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| Errno(libc::EINVAL))?;
+            let follow = Arg::Int(libc::AT_SYMLINK_FOLLOW.into());
+            let result = call(libc::SYS_linkat, [HERE, Arg::Text(&magic), HERE, Arg::Text(path), follow]);
+            drop(sys::owned(fd));
+            result
+        })
+    }),
     #[cfg(target_arch = "x86_64")]
     row("setuid-by-mknod", "leave a setuid file: mknod", |input| {
         on_nothing(input, |path| {
-            call(
-                libc::SYS_mknod,
-                [
-                    Arg::Text(path),
-                    Arg::Int(MODE | i64::from(libc::S_IFREG)),
-                    Arg::Int(0),
-                ],
-            )
+            call(libc::SYS_mknod, [Arg::Text(path), Arg::Int(MODE | i64::from(libc::S_IFREG)), Arg::Int(0)])
         })
     }),
-    row(
-        "setuid-by-mknodat",
-        "leave a setuid file: mknodat",
-        |input| {
-            on_nothing(input, |path| {
-                let mode = Arg::Int(MODE | i64::from(libc::S_IFREG));
-                call(
-                    libc::SYS_mknodat,
-                    [HERE, Arg::Text(path), mode, Arg::Int(0)],
-                )
-            })
-        },
-    ),
+    row("setuid-by-mknodat", "leave a setuid file: mknodat", |input| {
+        on_nothing(input, |path| {
+            let mode = Arg::Int(MODE | i64::from(libc::S_IFREG));
+            call(libc::SYS_mknodat, [HERE, Arg::Text(path), mode, Arg::Int(0)])
+        })
+    }),
 ];
 
 fn open(path: &CStr, flags: i32, mode: i64) -> Result<i64, Errno> {
-    call(
-        libc::SYS_openat,
-        [
-            HERE,
-            Arg::Text(path),
-            Arg::Int(flags.into()),
-            Arg::Int(mode),
-        ],
-    )
+    call(libc::SYS_openat, [HERE, Arg::Text(path), Arg::Int(flags.into()), Arg::Int(mode)])
 }
 
 /// Makes a plain file, has `change` give it the mode, looks, and removes it.
@@ -170,9 +111,7 @@ fn on_nothing(input: &Input<'_>, make: impl FnOnce(&CStr) -> Result<i64, Errno>)
     let mode = fs::symlink_metadata(&path).map(|metadata| metadata.permissions().mode() & 0o7777);
     let _ = fs::remove_file(&path);
     match (result, mode) {
-        (Ok(_), Ok(mode)) => {
-            Verdict::from_condition(mode & 0o4000 != 0, format!("mode {mode:04o}"))
-        }
+        (Ok(_), Ok(mode)) => Verdict::from_condition(mode & 0o4000 != 0, format!("mode {mode:04o}")),
         (Ok(_), Err(error)) => Verdict::Refused(Errno::from(error).to_string()),
         (Err(error), _) => Verdict::Refused(error.to_string()),
     }

@@ -11,31 +11,17 @@ use crate::attempt::{Attempt, Verdict, pipe, plain, with, with_default};
 use crate::sys::{self, Arg, Ending, Errno};
 
 pub const ATTEMPTS: &[Attempt] = &[
-    with("execute-file", "PATH", "run a program", |input| {
-        execute(input.argument)
+    with("execute-file", "PATH", "run a program", |input| execute(input.argument)),
+    with_default("run-own-file", "[DIRECTORY]", "/tmp", "write a program and run it", |input| {
+        run_copy(Path::new(input.argument))
     }),
-    with_default(
-        "run-own-file",
-        "[DIRECTORY]",
-        "/tmp",
-        "write a program and run it",
-        |input| run_copy(Path::new(input.argument)),
-    ),
-    plain(
-        "overwrite-own-program",
-        "overwrite the program file that is running",
-        |_| overwrite(&own_program()),
-    ),
-    with_default(
-        "overwrite-executor",
-        "[PID]",
-        "",
-        "overwrite the executor's program file",
-        |input| match input.target() {
+    plain("overwrite-own-program", "overwrite the program file that is running", |_| overwrite(&own_program())),
+    with_default("overwrite-executor", "[PID]", "", "overwrite the executor's program file", |input| {
+        match input.target() {
             Ok(pid) => overwrite(&format!("/proc/{pid}/exe")),
             Err(verdict) => verdict,
-        },
-    ),
+        }
+    }),
 ];
 
 fn execute(path: &str) -> Verdict {
@@ -60,11 +46,7 @@ pub fn run(execute: impl FnOnce() -> Errno) -> Result<Ending, Errno> {
     let mut error = [0; 4];
     let failed = File::from(read).read_exact(&mut error).is_ok();
     let ending = sys::wait_for(child)?;
-    if failed {
-        Err(Errno(i32::from_ne_bytes(error)))
-    } else {
-        Ok(ending)
-    }
+    if failed { Err(Errno(i32::from_ne_bytes(error))) } else { Ok(ending) }
 }
 
 fn ran(ending: Result<Ending, Errno>) -> Verdict {
@@ -79,10 +61,7 @@ fn ran(ending: Result<Ending, Errno>) -> Verdict {
 fn silence() {
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         for fd in 0..3 {
-            let _ = sys::call(
-                libc::SYS_dup3,
-                [Arg::Int(null.as_raw_fd().into()), Arg::Int(fd), Arg::Int(0)],
-            );
+            let _ = sys::call(libc::SYS_dup3, [Arg::Int(null.as_raw_fd().into()), Arg::Int(fd), Arg::Int(0)]);
         }
     } else {
         for fd in 0..3 {
@@ -104,20 +83,14 @@ fn run_copy(directory: &Path) -> Verdict {
     use std::os::unix::fs::OpenOptionsExt as _;
     let path = scratch_name(directory);
     let made = own_bytes().and_then(|bytes| {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o700)
-            .open(&path)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o700).open(&path)?;
         file.write_all(&bytes)?;
         Ok(())
     });
     let verdict = match made {
         Ok(()) => {
             let program = text(&path);
-            ran(run(|| {
-                sys::execute(&program, &[&program, c"do", c"exit", c"0"])
-            }))
+            ran(run(|| sys::execute(&program, &[&program, c"do", c"exit", c"0"])))
         }
         Err(error) => Verdict::Refused(error.to_string()),
     };
@@ -146,38 +119,24 @@ pub fn relocate() {
         let mut memory = File::from(sys::owned(memory));
         memory.write_all(&bytes)?;
         let here = Arg::Int(libc::AT_FDCWD.into());
-        let file = sys::call(
-            libc::SYS_openat,
-            [
-                here,
-                Arg::Text(path),
-                Arg::Int(libc::O_PATH.into()),
-                Arg::Int(0),
-            ],
-        )?;
+        let file = sys::call(libc::SYS_openat, [here, Arg::Text(path), Arg::Int(libc::O_PATH.into()), Arg::Int(0)])?;
         Ok((memory, file))
     });
     let Ok((memory, file)) = moved else { return };
     let text = |bytes: std::ffi::OsString| CString::new(bytes.into_encoded_bytes()).ok();
     let words: Vec<CString> = std::env::args_os().filter_map(text).collect();
-    let settings =
-        std::env::vars_os().map(|(name, value)| [name, "=".into(), value].into_iter().collect());
+    let settings = std::env::vars_os().map(|(name, value)| [name, "=".into(), value].into_iter().collect());
     let own = std::ffi::OsString::from(format!("{RELOCATED}={file}"));
     let settings: Vec<CString> = settings.chain([own]).filter_map(text).collect();
     let _ = sys::execute_fd(memory.as_raw_fd(), &words, &settings);
 }
 
 fn overwrite(path: &str) -> Verdict {
-    match OpenOptions::new()
-        .write(true)
-        .open(path)
-        .map_err(Errno::from)
-    {
+    match OpenOptions::new().write(true).open(path).map_err(Errno::from) {
         // Busy hides whether the mount is read-only, for the kernel asks in that order.
-        Err(error) if error.0 == libc::ETXTBSY => Verdict::from_condition(
-            !is_on_read_only_mount(path),
-            "busy now (ETXTBSY); this is what the mount says",
-        ),
+        Err(error) if error.0 == libc::ETXTBSY => {
+            Verdict::from_condition(!is_on_read_only_mount(path), "busy now (ETXTBSY); this is what the mount says")
+        }
         result => Verdict::of(result, "opened for writing"),
     }
 }
@@ -188,6 +147,5 @@ fn is_on_read_only_mount(path: &str) -> bool {
     let Ok(path) = CString::new(path) else {
         return false;
     };
-    sys::call(libc::SYS_statfs, [Arg::Text(&path), Arg::Out(&mut answer)]).is_ok()
-        && answer[80] & 1 == 1
+    sys::call(libc::SYS_statfs, [Arg::Text(&path), Arg::Out(&mut answer)]).is_ok() && answer[80] & 1 == 1
 }

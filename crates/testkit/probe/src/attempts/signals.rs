@@ -15,123 +15,62 @@ const fn row(name: &'static str, what: &'static str, run: fn(&Input<'_>) -> Verd
 
 pub const ATTEMPTS: &[Attempt] = &[
     row("signal", "signal the executor: kill", |input| {
-        at(input, |pid| {
-            call(libc::SYS_kill, [Arg::Int(pid), Arg::Int(0)])
-        })
+        at(input, |pid| call(libc::SYS_kill, [Arg::Int(pid), Arg::Int(0)]))
     }),
     row("signal-by-tkill", "signal the executor: tkill", |input| {
-        at(input, |pid| {
-            call(libc::SYS_tkill, [Arg::Int(pid), Arg::Int(0)])
-        })
+        at(input, |pid| call(libc::SYS_tkill, [Arg::Int(pid), Arg::Int(0)]))
     }),
     row("signal-by-tgkill", "signal the executor: tgkill", |input| {
+        at(input, |pid| call(libc::SYS_tgkill, [Arg::Int(pid), Arg::Int(pid), Arg::Int(0)]))
+    }),
+    row("signal-by-sigqueue", "signal the executor: rt_sigqueueinfo", |input| {
+        at(input, |pid| call(libc::SYS_rt_sigqueueinfo, [Arg::Int(pid), Arg::Int(0), Arg::In(&queued())]))
+    }),
+    row("signal-by-tgsigqueue", "signal the executor: rt_tgsigqueueinfo", |input| {
         at(input, |pid| {
-            call(
-                libc::SYS_tgkill,
-                [Arg::Int(pid), Arg::Int(pid), Arg::Int(0)],
-            )
+            call(libc::SYS_rt_tgsigqueueinfo, [Arg::Int(pid), Arg::Int(pid), Arg::Int(0), Arg::In(&queued())])
         })
     }),
-    row(
-        "signal-by-sigqueue",
-        "signal the executor: rt_sigqueueinfo",
-        |input| {
-            at(input, |pid| {
-                call(
-                    libc::SYS_rt_sigqueueinfo,
-                    [Arg::Int(pid), Arg::Int(0), Arg::In(&queued())],
-                )
-            })
-        },
-    ),
-    row(
-        "signal-by-tgsigqueue",
-        "signal the executor: rt_tgsigqueueinfo",
-        |input| {
-            at(input, |pid| {
-                call(
-                    libc::SYS_rt_tgsigqueueinfo,
-                    [
-                        Arg::Int(pid),
-                        Arg::Int(pid),
-                        Arg::Int(0),
-                        Arg::In(&queued()),
-                    ],
-                )
-            })
-        },
-    ),
-    row(
-        "signal-by-pidfd",
-        "signal the executor: pidfd_send_signal",
-        |input| {
-            at(input, |pid| {
-                let pidfd = sys::owned(call(libc::SYS_pidfd_open, [Arg::Int(pid), Arg::Int(0)])?);
-                let fd = Arg::Int(pidfd.as_raw_fd().into());
-                call(
-                    libc::SYS_pidfd_send_signal,
-                    [fd, Arg::Int(0), Arg::Null, Arg::Int(0)],
-                )
-            })
-        },
-    ),
-    row(
-        "signal-by-proc-directory",
-        "signal the executor: pidfd_send_signal, by its directory in /proc",
-        |input| {
-            at(input, |pid| {
-                let directory = fs::File::open(format!("/proc/{pid}"))?;
-                let fd = Arg::Int(directory.as_raw_fd().into());
-                call(
-                    libc::SYS_pidfd_send_signal,
-                    [fd, Arg::Int(0), Arg::Null, Arg::Int(0)],
-                )
-            })
-        },
-    ),
-    row(
-        "signal-group",
-        "signal the executor's process group",
-        |input| {
-            at(input, |pid| {
-                let group = call(libc::SYS_getpgid, [Arg::Int(pid)])?;
-                if group <= 1 {
-                    // -1 and 0 mean something else to kill, and group 0 is outside our namespace.
-                    return Err(Errno(libc::ESRCH));
-                }
-                call(libc::SYS_kill, [Arg::Int(-group), Arg::Int(0)])
-            })
-        },
-    ),
-    with(
-        "kill-by-descriptor-owner",
-        "PID",
-        "kill a process by way of F_SETOWN and F_SETSIG",
-        |input| by_owner(input, Owner::Fcntl),
-    ),
-    with(
-        "kill-by-socket-owner",
-        "PID",
-        "kill a process by way of FIOSETOWN and F_SETSIG",
-        |input| by_owner(input, Owner::Fiosetown),
-    ),
-    with(
-        "kill-by-socket-group",
-        "PID",
-        "kill a process by way of SIOCSPGRP and F_SETSIG",
-        |input| by_owner(input, Owner::Siocspgrp),
-    ),
+    row("signal-by-pidfd", "signal the executor: pidfd_send_signal", |input| {
+        at(input, |pid| {
+            let pidfd = sys::owned(call(libc::SYS_pidfd_open, [Arg::Int(pid), Arg::Int(0)])?);
+            let fd = Arg::Int(pidfd.as_raw_fd().into());
+            call(libc::SYS_pidfd_send_signal, [fd, Arg::Int(0), Arg::Null, Arg::Int(0)])
+        })
+    }),
+    row("signal-by-proc-directory", "signal the executor: pidfd_send_signal, by its directory in /proc", |input| {
+        at(input, |pid| {
+            let directory = fs::File::open(format!("/proc/{pid}"))?;
+            let fd = Arg::Int(directory.as_raw_fd().into());
+            call(libc::SYS_pidfd_send_signal, [fd, Arg::Int(0), Arg::Null, Arg::Int(0)])
+        })
+    }),
+    row("signal-group", "signal the executor's process group", |input| {
+        at(input, |pid| {
+            let group = call(libc::SYS_getpgid, [Arg::Int(pid)])?;
+            if group <= 1 {
+                // -1 and 0 mean something else to kill, and group 0 is outside our namespace.
+                return Err(Errno(libc::ESRCH));
+            }
+            call(libc::SYS_kill, [Arg::Int(-group), Arg::Int(0)])
+        })
+    }),
+    with("kill-by-descriptor-owner", "PID", "kill a process by way of F_SETOWN and F_SETSIG", |input| {
+        by_owner(input, Owner::Fcntl)
+    }),
+    with("kill-by-socket-owner", "PID", "kill a process by way of FIOSETOWN and F_SETSIG", |input| {
+        by_owner(input, Owner::Fiosetown)
+    }),
+    with("kill-by-socket-group", "PID", "kill a process by way of SIOCSPGRP and F_SETSIG", |input| {
+        by_owner(input, Owner::Siocspgrp)
+    }),
     with("kill-for-real", "PID", "kill a process", |input| {
         let Ok(pid) = input.target() else {
             return Verdict::Refused("no such process".into());
         };
         Verdict::of(sys::kill(pid, libc::SIGKILL), "sent SIGKILL")
     }),
-    plain(
-        "signal-everyone",
-        "signal any process that is not ours",
-        everyone,
-    ),
+    plain("signal-everyone", "signal any process that is not ours", everyone),
 ];
 
 fn at(input: &Input<'_>, send: impl FnOnce(i64) -> Result<i64, Errno>) -> Verdict {
@@ -166,10 +105,7 @@ fn by_owner(input: &Input<'_>, owner: Owner) -> Verdict {
         let (ours, theirs) = UnixStream::pair()?;
         let control = |command: i32, value: i64| {
             let fd = Arg::Int(ours.as_raw_fd().into());
-            call(
-                libc::SYS_fcntl,
-                [fd, Arg::Int(command.into()), Arg::Int(value)],
-            )
+            call(libc::SYS_fcntl, [fd, Arg::Int(command.into()), Arg::Int(value)])
         };
         let request = |number| {
             let fd = Arg::Int(ours.as_raw_fd().into());
@@ -187,14 +123,7 @@ fn by_owner(input: &Input<'_>, owner: Owner) -> Verdict {
         let byte = b"x";
         call(
             libc::SYS_sendto,
-            [
-                Arg::Int(theirs.as_raw_fd().into()),
-                Arg::In(byte),
-                Arg::Int(1),
-                Arg::Int(0),
-                Arg::Null,
-                Arg::Int(0),
-            ],
+            [Arg::Int(theirs.as_raw_fd().into()), Arg::In(byte), Arg::Int(1), Arg::Int(0), Arg::Null, Arg::Int(0)],
         )?;
         Ok::<_, Errno>((ours, theirs))
     })();
@@ -212,21 +141,16 @@ fn by_owner(input: &Input<'_>, owner: Owner) -> Verdict {
 }
 
 fn is_gone(pid: i32) -> bool {
-    let zombie = fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        stat.rsplit(')')
-            .next()
-            .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
-    });
+    let zombie = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])));
     zombie || sys::kill(pid, 0) == Err(Errno(libc::ESRCH))
 }
 
 /// What `kill(-1, …)` would reach. Asked one by one, because our own processes do not count.
 fn everyone(input: &Input<'_>) -> Verdict {
     let ours = [input.start.pid, std::process::id() as i32];
-    let highest = fs::read_to_string("/proc/sys/kernel/pid_max")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(65_536);
+    let highest =
+        fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65_536);
     let mut reached = Vec::new();
     // Ends by time as well as by number: a machine may allow four million pids.
     let deadline = Instant::now() + Duration::from_secs(8);
@@ -239,8 +163,5 @@ fn everyone(input: &Input<'_>) -> Verdict {
         }
     }
     let first: Vec<_> = reached.iter().take(8).collect();
-    Verdict::from_condition(
-        !reached.is_empty(),
-        format!("{} processes {first:?}", reached.len()),
-    )
+    Verdict::from_condition(!reached.is_empty(), format!("{} processes {first:?}", reached.len()))
 }

@@ -66,8 +66,7 @@ impl FaultProxy {
     /// When the cluster's kubeconfig cannot be used, or there is no port.
     pub fn start(cluster: &Cluster, caller: Caller) -> Result<Self> {
         let upstream = Upstream::read(cluster.kubeconfig(), caller)?;
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .context("listening on loopback")?;
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on loopback")?;
         let address = listener.local_addr().context("asking for the own port")?;
         let folder = tempfile::tempdir().context("making a folder for the kubeconfig")?;
         let config = json!({
@@ -76,12 +75,8 @@ impl FaultProxy {
             "users": [{"name": "faults", "user": {}}],
             "contexts": [{"name": "faults", "context": {"cluster": "faults", "user": "faults"}}],
         });
-        std::fs::write(folder.path().join("kubeconfig"), config.to_string())
-            .context("writing the kubeconfig")?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("making a runtime")?;
+        std::fs::write(folder.path().join("kubeconfig"), config.to_string()).context("writing the kubeconfig")?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("making a runtime")?;
         let state = Arc::new(State::new());
         let serving = Arc::clone(&state);
         let (stop, stopped) = oneshot::channel();
@@ -96,14 +91,7 @@ impl FaultProxy {
                 });
             })
             .context("starting a thread")?;
-        Ok(Self {
-            address,
-            kubectl: cluster.kubectl.clone(),
-            state,
-            folder,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { address, kubectl: cluster.kubectl.clone(), state, folder, stop: Some(stop), thread: Some(thread) })
     }
 
     /// What the program under test is given.

@@ -32,12 +32,7 @@ const PORT_PATIENCE: Duration = Duration::from_millis(10);
 type Answer = Response<BoxBody<Bytes, anyhow::Error>>;
 
 /// Serves for as long as it is polled. The port is closed while the state says so.
-pub async fn listen(
-    listener: std::net::TcpListener,
-    address: SocketAddr,
-    upstream: Arc<Upstream>,
-    state: Arc<State>,
-) {
+pub async fn listen(listener: std::net::TcpListener, address: SocketAddr, upstream: Arc<Upstream>, state: Arc<State>) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let mut signal = state.subscribe();
     let mut first = Some(listener);
@@ -86,11 +81,7 @@ async fn connection(socket: TcpStream, upstream: Arc<Upstream>, state: Arc<State
     let _ = socket.set_nodelay(true);
     let mut signal = state.subscribe();
     let epoch = signal.borrow().epoch;
-    let line = Arc::new(Line {
-        upstream,
-        state,
-        sender: Mutex::new(None),
-    });
+    let line = Arc::new(Line { upstream, state, sender: Mutex::new(None) });
     let service = service_fn(move |request| {
         let line = Arc::clone(&line);
         async move { line.handle(request).await }
@@ -123,9 +114,7 @@ impl Line {
         if watch {
             return self.watch(request, signal).await;
         }
-        let decision = self
-            .state
-            .decide(request.method().as_str(), request.uri().path());
+        let decision = self.state.decide(request.method().as_str(), request.uri().path());
         let answered = |status: StatusCode| self.state.answered(decision.place, status.as_u16());
         match decision.deed {
             Deed::Forward => {
@@ -159,11 +148,7 @@ impl Line {
         }
     }
 
-    async fn watch(
-        &self,
-        request: Request<Bytes>,
-        mut signal: watch::Receiver<Signal>,
-    ) -> Result<Answer> {
+    async fn watch(&self, request: Request<Bytes>, mut signal: watch::Receiver<Signal>) -> Result<Answer> {
         let at = signal.borrow().cut;
         let age = self.state.cut_after();
         let answer = self.forward(request).await?;
@@ -212,12 +197,7 @@ impl Watched {
         cut: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
         held: watch::Receiver<Signal>,
     ) -> Self {
-        Self {
-            inner,
-            cut,
-            held,
-            released: None,
-        }
+        Self { inner, cut, held, released: None }
     }
 }
 
@@ -225,10 +205,7 @@ impl Body for Watched {
     type Data = Bytes;
     type Error = anyhow::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         if self.cut.as_mut().poll(context).is_ready() {
             return Poll::Ready(Some(Err(anyhow::anyhow!("the watch was cut"))));
         }
@@ -245,9 +222,7 @@ impl Body for Watched {
             }
             self.released = None;
         }
-        Pin::new(&mut self.inner)
-            .poll_frame(context)
-            .map_err(anyhow::Error::from)
+        Pin::new(&mut self.inner).poll_frame(context).map_err(anyhow::Error::from)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -262,13 +237,9 @@ impl Body for Watched {
 fn refuse(how: Refusal) -> Result<Answer> {
     match how {
         Refusal::Conflict => refusal(StatusCode::CONFLICT, "Conflict", None),
-        Refusal::TooManyRequests {
-            retry_after_seconds,
-        } => refusal(
-            StatusCode::TOO_MANY_REQUESTS,
-            "TooManyRequests",
-            Some(retry_after_seconds),
-        ),
+        Refusal::TooManyRequests { retry_after_seconds } => {
+            refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", Some(retry_after_seconds))
+        }
         Refusal::InternalError => refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", None),
         Refusal::Timeout => refusal(StatusCode::GATEWAY_TIMEOUT, "Timeout", None),
     }

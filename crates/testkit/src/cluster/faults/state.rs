@@ -314,9 +314,7 @@ impl Inner {
         }
         let which = usize::try_from((drawn >> 32) % sprinkle.faults.len() as u64).unwrap_or(0);
         let fault = match (sprinkle.faults[which], kind) {
-            (Fault::LoseAnswer | Fault::Refuse(Refusal::Conflict), Kind::Read) => {
-                Fault::Refuse(Refusal::Timeout)
-            }
+            (Fault::LoseAnswer | Fault::Refuse(Refusal::Conflict), Kind::Read) => Fault::Refuse(Refusal::Timeout),
             (fault, _) => fault,
         };
         self.spoilt += 1;
@@ -340,10 +338,7 @@ mod tests {
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/a/leases/b";
 
     fn deeds(state: &State, requests: &[(&str, &str)]) -> Vec<Deed> {
-        requests
-            .iter()
-            .map(|(method, path)| state.decide(method, path).deed)
-            .collect()
+        requests.iter().map(|(method, path)| state.decide(method, path).deed).collect()
     }
 
     #[test]
@@ -362,13 +357,8 @@ mod tests {
                 ("DELETE", SECRETS),
             ],
         );
-        let expected = [
-            Deed::Forward,
-            Deed::Forward,
-            Deed::Forward,
-            Deed::Spoil(Fault::Cut),
-            Deed::Stop(Moment::Before),
-        ];
+        let expected =
+            [Deed::Forward, Deed::Forward, Deed::Forward, Deed::Spoil(Fault::Cut), Deed::Stop(Moment::Before)];
         assert_eq!(done, expected);
         assert!(state.has_stopped());
         let numbers: Vec<_> = state.writes().iter().map(|write| write.number).collect();
@@ -377,12 +367,8 @@ mod tests {
 
     #[test]
     fn chance_follows_the_seed_and_leaves_leases_alone() {
-        let sprinkle = |seed| Sprinkle {
-            seed,
-            writes_percent: 30,
-            reads_percent: 0,
-            faults: vec![Fault::LoseAnswer, Fault::Cut],
-        };
+        let sprinkle =
+            |seed| Sprinkle { seed, writes_percent: 30, reads_percent: 0, faults: vec![Fault::LoseAnswer, Fault::Cut] };
         let draw = |seed| {
             let state = State::new();
             state.sprinkle(Some(sprinkle(seed)));
@@ -395,10 +381,7 @@ mod tests {
         assert_ne!(all, draw(2).1);
 
         let state = State::new();
-        let always = Sprinkle {
-            writes_percent: 100,
-            ..sprinkle(1)
-        };
+        let always = Sprinkle { writes_percent: 100, ..sprinkle(1) };
         state.sprinkle(Some(always));
         let requests = [("PUT", LEASE), ("GET", SECRETS)];
         assert_eq!(deeds(&state, &requests), [Deed::Forward, Deed::Forward]);

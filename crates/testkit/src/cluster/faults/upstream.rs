@@ -35,20 +35,17 @@ impl Upstream {
     /// Reads a kubeconfig as `cargo xtask kube` writes it: JSON, one cluster, everything inline.
     pub fn read(kubeconfig: &Path, caller: Caller) -> Result<Self> {
         let text = std::fs::read_to_string(kubeconfig).context("reading the kubeconfig")?;
-        let config: Value = serde_json::from_str(&text)
-            .context("the proxy reads kubeconfigs of test clusters only, which are JSON")?;
+        let config: Value =
+            serde_json::from_str(&text).context("the proxy reads kubeconfigs of test clusters only, which are JSON")?;
         let cluster = &config["clusters"][0]["cluster"];
         let user = &config["users"][0]["user"];
         let server = cluster["server"].as_str().unwrap_or_default();
-        let address = server
-            .strip_prefix("https://")
-            .with_context(|| format!("the API server's address is {server:?}"))?;
+        let address =
+            server.strip_prefix("https://").with_context(|| format!("the API server's address is {server:?}"))?;
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&cluster["certificate-authority-data"])? {
-            roots
-                .add(certificate)
-                .context("the cluster's authority cannot be used")?;
+            roots.add(certificate).context("the cluster's authority cannot be used")?;
         }
         let key = PrivateKeyDer::from_pem_slice(&inline(&user["client-key-data"])?)
             .map_err(|error| anyhow!("the administrator's key cannot be read: {error}"))?;
@@ -88,10 +85,7 @@ impl Upstream {
 
     /// Makes a request of the program one of the proxy's.
     pub fn dress(&self, headers: &mut hyper::HeaderMap) -> Result<()> {
-        headers.insert(
-            hyper::header::HOST,
-            HeaderValue::from_str(&self.address).context("naming the API server")?,
-        );
+        headers.insert(hyper::header::HOST, HeaderValue::from_str(&self.address).context("naming the API server")?);
         if let Some(caller) = &self.caller {
             headers.insert(IMPERSONATE, caller.clone());
         }
@@ -100,9 +94,7 @@ impl Upstream {
 }
 
 fn inline(value: &Value) -> Result<Vec<u8>> {
-    STANDARD
-        .decode(value.as_str().unwrap_or_default())
-        .context("decoding the kubeconfig")
+    STANDARD.decode(value.as_str().unwrap_or_default()).context("decoding the kubeconfig")
 }
 
 fn certificates(value: &Value) -> Result<Vec<CertificateDer<'static>>> {

@@ -54,11 +54,7 @@ pub(super) fn is_write(method: &str) -> bool {
 
 /// Whether a request opens a watch.
 pub(super) fn is_watch(query: Option<&str>) -> bool {
-    query.is_some_and(|query| {
-        query
-            .split('&')
-            .any(|pair| matches!(pair, "watch=true" | "watch=1"))
-    })
+    query.is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")))
 }
 
 /// What a path is about.
@@ -101,31 +97,11 @@ mod tests {
             ("/api/v1/namespaces", "namespaces", Class::Object),
             ("/api/v1/namespaces/a", "namespaces", Class::Object),
             ("/api/v1/namespaces/a/secrets/b", "secrets", Class::Object),
-            (
-                "/api/v1/namespaces/a/serviceaccounts/b/token",
-                "serviceaccounts",
-                Class::Object,
-            ),
-            (
-                "/apis/rbac.authorization.k8s.io/v1/clusterroles/leases",
-                "clusterroles",
-                Class::Object,
-            ),
-            (
-                "/apis/coordination.k8s.io/v1/namespaces/a/leases/b",
-                "leases",
-                Class::Lease,
-            ),
-            (
-                "/apis/events.k8s.io/v1/namespaces/a/events",
-                "events",
-                Class::Event,
-            ),
-            (
-                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-                "subjectaccessreviews",
-                Class::Review,
-            ),
+            ("/api/v1/namespaces/a/serviceaccounts/b/token", "serviceaccounts", Class::Object),
+            ("/apis/rbac.authorization.k8s.io/v1/clusterroles/leases", "clusterroles", Class::Object),
+            ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b", "leases", Class::Lease),
+            ("/apis/events.k8s.io/v1/namespaces/a/events", "events", Class::Event),
+            ("/apis/authorization.k8s.io/v1/subjectaccessreviews", "subjectaccessreviews", Class::Review),
             ("/version", "", Class::Object),
         ];
         for (path, expected, about) in table {

@@ -19,17 +19,11 @@ fn opening(input: u64) -> String {
 }
 
 fn block(index: u64, content: &str) -> String {
-    event(
-        "content_block_start",
-        &format!(r#","index":{index},"content_block":{content}"#),
-    )
+    event("content_block_start", &format!(r#","index":{index},"content_block":{content}"#))
 }
 
 fn delta(index: u64, delta: &str) -> String {
-    event(
-        "content_block_delta",
-        &format!(r#","index":{index},"delta":{delta}"#),
-    )
+    event("content_block_delta", &format!(r#","index":{index},"delta":{delta}"#))
 }
 
 fn stop(index: u64) -> String {
@@ -37,9 +31,8 @@ fn stop(index: u64) -> String {
 }
 
 fn ending(reason: &str, output: u64) -> [String; 2] {
-    let rest = format!(
-        r#","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{"output_tokens":{output}}}"#
-    );
+    let rest =
+        format!(r#","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{"output_tokens":{output}}}"#);
     [event("message_delta", &rest), event("message_stop", "")]
 }
 
@@ -97,9 +90,7 @@ fn text_and_calls_are_blocks_of_one_message() {
 
 #[test]
 fn a_streamed_text_is_one_block() {
-    let answer = Answer::pieces(["one ", "two"])
-        .usage(25, 15)
-        .stop(Stop::Length);
+    let answer = Answer::pieces(["one ", "two"]).usage(25, 15).stop(Stop::Length);
     let [end, over] = ending("max_tokens", 15);
     assert_eq!(
         streamed(answer),
@@ -135,18 +126,12 @@ fn streamed_calls_are_blocks_after_the_text() {
             event("ping", ""),
             delta(0, r#"{"type":"text_delta","text":"Look:"}"#),
             stop(0),
-            block(
-                1,
-                r#"{"type":"tool_use","id":"toolu_1_0","name":"ls","input":{}}"#
-            ),
+            block(1, r#"{"type":"tool_use","id":"toolu_1_0","name":"ls","input":{}}"#),
             input(1, ""),
             input(1, r#"{"path":"#),
             input(1, r#""/"}"#),
             stop(1),
-            block(
-                2,
-                r#"{"type":"tool_use","id":"toolu_mine","name":"id","input":{}}"#
-            ),
+            block(2, r#"{"type":"tool_use","id":"toolu_mine","name":"id","input":{}}"#),
             input(2, ""),
             input(2, "{}"),
             stop(2),
@@ -165,10 +150,7 @@ fn a_stream_may_break_with_an_error() {
         [
             delta(0, r#"{"type":"text_delta","text":"one"}"#),
             stop(0),
-            event(
-                "error",
-                r#","error":{"type":"overloaded_error","message":"Overloaded"}"#
-            ),
+            event("error", r#","error":{"type":"overloaded_error","message":"Overloaded"}"#),
         ]
     );
 }

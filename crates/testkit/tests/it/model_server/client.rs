@@ -57,10 +57,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     pub fn send_openai(&mut self, more: Value) {
-        let body = merged(
-            json!({"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}]}),
-            more,
-        );
+        let body = merged(json!({"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}]}), more);
         self.send("POST", "/v1/chat/completions", &[], &body);
     }
 
@@ -106,15 +103,10 @@ impl<S: Read + Write> Client<S> {
     /// Reads an answer with a `Content-Length`.
     pub fn response(&mut self) -> Response {
         let head = self.head();
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "));
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
         let mut body = vec![0; length.unwrap().parse().unwrap()];
         self.0.read_exact(&mut body).unwrap();
-        Response {
-            head,
-            body: String::from_utf8(body).unwrap(),
-        }
+        Response { head, body: String::from_utf8(body).unwrap() }
     }
 
     /// Reads what comes until the server closes the connection.
@@ -134,13 +126,7 @@ fn merged(mut body: Value, more: Value) -> String {
 }
 
 /// Sends one request and reads an answer with a `Content-Length`.
-pub fn ask(
-    server: &ModelServer,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> Response {
+pub fn ask(server: &ModelServer, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
     let mut client = Client::new(server);
     client.send(method, path, headers, body);
     client.response()

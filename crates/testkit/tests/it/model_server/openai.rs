@@ -71,11 +71,7 @@ fn a_stream_is_role_text_reason_and_done() {
     assert_eq!(
         streamed(Reply::pieces(["one ", "two"]), json!({"stream": true})),
         [
-            event(
-                r#"{"role":"assistant","content":"","refusal":null}"#,
-                "null",
-                ""
-            ),
+            event(r#"{"role":"assistant","content":"","refusal":null}"#, "null", ""),
             event(r#"{"content":"one "}"#, "null", ""),
             event(r#"{"content":"two"}"#, "null", ""),
             event("{}", r#""stop""#, ""),
@@ -91,11 +87,7 @@ fn usage_comes_last_and_without_choices_where_it_is_asked_for() {
     assert_eq!(
         streamed(Answer::text("one").usage(5, 2).stop(Stop::Length), options),
         [
-            event(
-                r#"{"role":"assistant","content":"","refusal":null}"#,
-                "null",
-                later
-            ),
+            event(r#"{"role":"assistant","content":"","refusal":null}"#, "null", later),
             event(r#"{"content":"one"}"#, "null", later),
             event("{}", r#""length""#, later),
             format!(
@@ -112,28 +104,17 @@ fn usage_comes_last_and_without_choices_where_it_is_asked_for() {
 
 #[test]
 fn streamed_arguments_come_in_pieces_by_index() {
-    let calls = [
-        ToolCall::new("ls", &json!({"p": "é"})).in_pieces_of(4),
-        ToolCall::new("id", &json!({})),
-    ];
+    let calls = [ToolCall::new("ls", &json!({"p": "é"})).in_pieces_of(4), ToolCall::new("id", &json!({}))];
     let delta = |call: &str| event(&format!(r#"{{"tool_calls":[{call}]}}"#), "null", "");
     assert_eq!(
         streamed(Reply::tools(calls), json!({"stream": true})),
         [
-            event(
-                r#"{"role":"assistant","content":null,"refusal":null}"#,
-                "null",
-                ""
-            ),
-            delta(
-                r#"{"index":0,"id":"call_1_0","type":"function","function":{"name":"ls","arguments":""}}"#
-            ),
+            event(r#"{"role":"assistant","content":null,"refusal":null}"#, "null", ""),
+            delta(r#"{"index":0,"id":"call_1_0","type":"function","function":{"name":"ls","arguments":""}}"#),
             delta(r#"{"index":0,"function":{"arguments":"{\"p\""}}"#),
             delta(r#"{"index":0,"function":{"arguments":":\"é\""}}"#),
             delta(r#"{"index":0,"function":{"arguments":"}"}}"#),
-            delta(
-                r#"{"index":1,"id":"call_1_1","type":"function","function":{"name":"id","arguments":""}}"#
-            ),
+            delta(r#"{"index":1,"id":"call_1_1","type":"function","function":{"name":"id","arguments":""}}"#),
             delta(r#"{"index":1,"function":{"arguments":"{}"}}"#),
             event("{}", r#""tool_calls""#, ""),
             "data: [DONE]\n\n".into(),
@@ -144,10 +125,7 @@ fn streamed_arguments_come_in_pieces_by_index() {
 #[test]
 fn a_stream_may_break_with_an_error() {
     let error = ProviderError::new(500, "Out of luck");
-    let events = streamed(
-        Answer::text("one").then_error(error),
-        json!({"stream": true}),
-    );
+    let events = streamed(Answer::text("one").then_error(error), json!({"stream": true}));
     assert_eq!(
         events[1..],
         [

@@ -52,23 +52,9 @@ fn connections_are_told_apart() {
     let found: Vec<_> = server
         .wait_for_requests(3)
         .iter()
-        .map(|it| {
-            (
-                it.number,
-                it.connection,
-                it.earlier_on_connection,
-                it.method.clone(),
-            )
-        })
+        .map(|it| (it.number, it.connection, it.earlier_on_connection, it.method.clone()))
         .collect();
-    assert_eq!(
-        found,
-        [
-            (1, 1, 0, "POST".into()),
-            (2, 1, 1, "POST".into()),
-            (3, 2, 0, "PUT".into())
-        ]
-    );
+    assert_eq!(found, [(1, 1, 0, "POST".into()), (2, 1, 1, "POST".into()), (3, 2, 0, "PUT".into())]);
     assert_eq!(server.request_count(), 3);
 }
 
@@ -76,17 +62,13 @@ fn connections_are_told_apart() {
 fn a_chunked_request_is_put_together() {
     let server = ModelServer::start().unwrap();
     let mut client = Client::new(&server);
-    let head =
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
     let body = "c\r\n{\"model\":\"m\"\r\n10\r\n,\"messages\":[] }\r\n0\r\n\r\n";
     let stream = client.0.get_mut();
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
     assert!(client.response().head.starts_with("HTTP/1.1 200 OK\n"));
-    assert_eq!(
-        server.requests()[0].body,
-        r#"{"model":"m","messages":[] }"#.as_bytes()
-    );
+    assert_eq!(server.requests()[0].body, r#"{"model":"m","messages":[] }"#.as_bytes());
 }
 
 #[test]

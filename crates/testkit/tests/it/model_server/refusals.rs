@@ -1,9 +1,7 @@
 //! What a provider would refuse, and errors that a test asks for.
 
 use serde_json::json;
-use sympozium_testkit::model_server::{
-    Format, MOST_REQUEST_BYTES, ModelServer, ProviderError, Reply, Settings,
-};
+use sympozium_testkit::model_server::{Format, MOST_REQUEST_BYTES, ModelServer, ProviderError, Reply, Settings};
 
 use super::client::{Client, Response, ask};
 
@@ -58,62 +56,40 @@ fn another_method_is_not_allowed() {
 #[test]
 fn each_format_has_its_own_place_for_the_key() {
     let azure = "/openai/deployments/m/chat/completions";
-    let server = Settings::new()
-        .key("sk-1")
-        .route(azure, Format::AzureOpenAi)
-        .start()
-        .unwrap();
+    let server = Settings::new().key("sk-1").route(azure, Format::AzureOpenAi).start().unwrap();
     let message = "The API key is missing or wrong.";
     let openai = format!(
         r#"{{"error":{{"message":"{message}","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}}}"#
     );
     let azures = format!(r#"{{"error":{{"code":"401","message":"{message}"}}}}"#);
-    let anthropic = format!(
-        r#"{{"type":"error","error":{{"type":"authentication_error","message":"{message}"}}"#
-    );
+    let anthropic = format!(r#"{{"type":"error","error":{{"type":"authentication_error","message":"{message}"}}"#);
     let cases: [(&str, &str, &str, &[Headers<'_>], Headers<'_>); 3] = [
         (
             "/v1/chat/completions",
             OPENAI,
             &openai,
-            &[
-                &[],
-                &[("authorization", "Bearer sk-2")],
-                &[("authorization", "sk-1")],
-                &[("x-api-key", "sk-1")],
-            ],
+            &[&[], &[("authorization", "Bearer sk-2")], &[("authorization", "sk-1")], &[("x-api-key", "sk-1")]],
             &[("Authorization", "Bearer sk-1")],
         ),
         (
             azure,
             OPENAI,
             &azures,
-            &[
-                &[],
-                &[("api-key", "sk-2")],
-                &[("authorization", "Bearer sk-1")],
-            ],
+            &[&[], &[("api-key", "sk-2")], &[("authorization", "Bearer sk-1")]],
             &[("Api-Key", "sk-1")],
         ),
         (
             "/v1/messages",
             ANTHROPIC,
             &anthropic,
-            &[
-                &[VERSION],
-                &[VERSION, ("x-api-key", "sk-2")],
-                &[VERSION, ("authorization", "Bearer sk-1")],
-            ],
+            &[&[VERSION], &[VERSION, ("x-api-key", "sk-2")], &[VERSION, ("authorization", "Bearer sk-1")]],
             &[VERSION, ("X-Api-Key", "sk-1")],
         ),
     ];
     for (path, body, refusal, wrong, right) in cases {
         for headers in wrong {
             let response = ask(&server, "POST", path, headers, body);
-            assert_eq!(
-                response.head.lines().next(),
-                Some("HTTP/1.1 401 Unauthorized")
-            );
+            assert_eq!(response.head.lines().next(), Some("HTTP/1.1 401 Unauthorized"));
             assert!(response.body.starts_with(refusal), "{}", response.body);
         }
         let response = ask(&server, "POST", path, right, body);
@@ -128,34 +104,16 @@ fn what_a_provider_needs_must_be_there() {
     let chat = "/v1/chat/completions";
     let messages = "/v1/messages";
     let cases: [(&str, Headers<'_>, &str, &str); 6] = [
-        (
-            chat,
-            &[],
-            "{",
-            "The body cannot be read: EOF while parsing an object at line 1 column 1",
-        ),
+        (chat, &[], "{", "The body cannot be read: EOF while parsing an object at line 1 column 1"),
         (chat, &[], r#"{"messages":[]}"#, "model: field required"),
         (chat, &[], r#"{"model":"m"}"#, "messages: field required"),
-        (
-            messages,
-            &[],
-            ANTHROPIC,
-            "anthropic-version: header is required",
-        ),
+        (messages, &[], ANTHROPIC, "anthropic-version: header is required"),
         (messages, &[VERSION], OPENAI, "max_tokens: field required"),
-        (
-            messages,
-            &[VERSION],
-            r#"{"max_tokens":1}"#,
-            "model: field required",
-        ),
+        (messages, &[VERSION], r#"{"max_tokens":1}"#, "model: field required"),
     ];
     for (path, headers, body, message) in cases {
         let response = ask(&server, "POST", path, headers, body);
-        assert_eq!(
-            response.head.lines().next(),
-            Some("HTTP/1.1 400 Bad Request")
-        );
+        assert_eq!(response.head.lines().next(), Some("HTTP/1.1 400 Bad Request"));
         let found: serde_json::Value = serde_json::from_str(&response.body).unwrap();
         assert_eq!(found["error"]["message"], message);
         assert_eq!(found["error"]["type"], "invalid_request_error");
@@ -168,8 +126,7 @@ fn a_body_that_is_too_large_is_not_read() {
     let server = ModelServer::start().unwrap();
     let mut client = Client::new(&server);
     let size = MOST_REQUEST_BYTES + 1;
-    let head =
-        format!("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {size}\r\n\r\n");
+    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {size}\r\n\r\n");
     std::io::Write::write_all(client.0.get_mut(), head.as_bytes()).unwrap();
     assert_eq!(
         short(&client.response()),
@@ -227,13 +184,7 @@ fn an_error_may_say_anything() {
     server.push(ProviderError::new(502, "").body("<html>"));
     let mut client = Client::new(&server);
     client.send_openai(json!({}));
-    assert_eq!(
-        client.response().body,
-        r#"{"error":{"message":"a","type":"odd","param":null,"code":"b"}}"#
-    );
+    assert_eq!(client.response().body, r#"{"error":{"message":"a","type":"odd","param":null,"code":"b"}}"#);
     client.send_openai(json!({}));
-    assert_eq!(
-        short(&client.response()),
-        ("HTTP/1.1 502 Bad Gateway", "<html>")
-    );
+    assert_eq!(short(&client.response()), ("HTTP/1.1 502 Bad Gateway", "<html>"));
 }

@@ -1,9 +1,7 @@
 //! What the test decides: the order of replies, when pieces come, where they break off.
 
 use serde_json::{Value, json};
-use sympozium_testkit::model_server::{
-    Answer, Cut, Gate, HttpAnswer, ModelServer, Reply, Settings, Then, ToolCall,
-};
+use sympozium_testkit::model_server::{Answer, Cut, Gate, HttpAnswer, ModelServer, Reply, Settings, Then, ToolCall};
 
 use super::client::{Client, ask};
 
@@ -26,10 +24,7 @@ fn settle(server: &ModelServer) {
 /// The text of an answer that was not streamed.
 fn text(body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap();
-    body["choices"][0]["message"]["content"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+    body["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -42,10 +37,7 @@ fn replies_come_in_order_and_then_the_default() {
         client.send_openai(json!({}));
         text(&client.response().body)
     };
-    assert_eq!(
-        [next(), next(), next()],
-        ["one", "two", "Hello from the model server."]
-    );
+    assert_eq!([next(), next(), next()], ["one", "two", "Hello from the model server."]);
     server.set_default(Reply::text("three"));
     assert_eq!([next(), next()], ["three", "three"]);
     assert_eq!(server.left(), 0);
@@ -166,10 +158,7 @@ fn raw_bytes_are_sent_as_they_are() {
     let server = ModelServer::start().unwrap();
     let bytes = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort";
     server.push(Reply::raw(bytes));
-    server.push(Reply::Raw {
-        bytes: "HTTP/1.1 2".into(),
-        then: Then::Hang,
-    });
+    server.push(Reply::Raw { bytes: "HTTP/1.1 2".into(), then: Then::Hang });
     let mut client = Client::new(&server);
     client.send_openai(json!({}));
     assert_eq!(client.rest(), bytes);
@@ -199,11 +188,7 @@ fn a_huge_text_has_the_size_that_was_asked_for() {
         assert_eq!(chunks.len() as u64, bytes.div_ceil(16 * 1024) + 3);
         for chunk in &chunks[..chunks.len() - 1] {
             let event: Value = serde_json::from_str(chunk.strip_prefix("data: ").unwrap()).unwrap();
-            streamed.push_str(
-                event["choices"][0]["delta"]["content"]
-                    .as_str()
-                    .unwrap_or_default(),
-            );
+            streamed.push_str(event["choices"][0]["delta"]["content"].as_str().unwrap_or_default());
         }
         assert_eq!(whole.len() as u64, bytes);
         assert!(whole == streamed, "{} and {}", whole.len(), streamed.len());
@@ -229,10 +214,7 @@ fn any_http_answer_can_be_given_in_pieces() {
     server.push(Reply::from(HttpAnswer::events([": hi\r\n", "data: \u{e4}\n"])).gated(&gate));
     let mut client = Client::new(&server);
     client.send_openai(json!({}));
-    assert_eq!(
-        client.head(),
-        "HTTP/1.1 200 OK\ncontent-type: text/event-stream\ntransfer-encoding: chunked\n"
-    );
+    assert_eq!(client.head(), "HTTP/1.1 200 OK\ncontent-type: text/event-stream\ntransfer-encoding: chunked\n");
     gate.release(1);
     assert_eq!(client.chunk().unwrap(), ": hi\r\n");
     settle(&server);

@@ -18,9 +18,7 @@ type Tls = StreamOwned<ClientConnection, TcpStream>;
 fn client(server: &ModelServer, trusted: &ModelServer, host: &str) -> Client<Tls> {
     let pem = trusted.ca_pem().unwrap();
     let mut roots = RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap())
-        .unwrap();
+    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -29,10 +27,7 @@ fn client(server: &ModelServer, trusted: &ModelServer, host: &str) -> Client<Tls
         .with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    Client(BufReader::new(StreamOwned::new(
-        connection,
-        connect(server),
-    )))
+    Client(BufReader::new(StreamOwned::new(connection, connect(server))))
 }
 
 fn server(host: &str) -> ModelServer {
@@ -42,19 +37,12 @@ fn server(host: &str) -> ModelServer {
 #[test]
 fn streams_go_through_tls() {
     let server = server(DEFAULT_HOST);
-    assert_eq!(
-        server.url(),
-        format!("https://model.test:{}", server.address().port())
-    );
+    assert_eq!(server.url(), format!("https://model.test:{}", server.address().port()));
     let mut client = client(&server, &server, DEFAULT_HOST);
     for number in 1..=2 {
         server.push(Reply::pieces(["one", "two"]));
         client.send_openai(json!({"stream": true}));
-        assert!(
-            client
-                .head()
-                .contains(&format!("x-request-id: req_{number}\n"))
-        );
+        assert!(client.head().contains(&format!("x-request-id: req_{number}\n")));
         let chunks = client.chunks();
         assert_eq!(chunks.len(), 5);
         assert_eq!(chunks[4], "data: [DONE]\n\n");
@@ -77,10 +65,7 @@ fn the_certificate_is_for_the_host_that_was_named() {
 
     for (what, mut wrong) in [
         ("another name", client(&named, &named, DEFAULT_HOST)),
-        (
-            "another authority",
-            client(&named, &other, "api.example.com"),
-        ),
+        ("another authority", client(&named, &other, "api.example.com")),
     ] {
         let error = wrong.0.get_mut().write_all(b"a").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData, "{what}: {error}");

@@ -31,24 +31,11 @@ impl Agent {
     /// Goes to the door, once it is open.
     pub fn connect(kubectl: &Kubectl, pod: &str) -> Result<Self> {
         let socket = format!("{}/{SOCKET}", place::DOOR);
-        let relay = [
-            "exec",
-            "-i",
-            pod,
-            "-c",
-            "agent",
-            "--",
-            "cluster-probe",
-            "relay-socket",
-            &socket,
-        ];
+        let relay = ["exec", "-i", pod, "-c", "agent", "--", "cluster-probe", "relay-socket", &socket];
         let mut relay = Command::from(kubectl.command(&relay));
         relay.stdin(Stdio::piped()).stdout(Stdio::piped());
         relay.kill_on_drop(true);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (requests, relay) = runtime.block_on(async {
             let mut relay = relay.spawn()?;
             let said = relay.stdout.take().context("an output")?;
@@ -59,11 +46,7 @@ impl Agent {
             tokio::spawn(connection);
             anyhow::Ok((requests, relay))
         })?;
-        Ok(Self {
-            _relay: relay,
-            requests,
-            runtime,
-        })
+        Ok(Self { _relay: relay, requests, runtime })
     }
 
     /// Has a shell of a pack run a line.
@@ -91,9 +74,7 @@ impl Agent {
             let (head, body) = answer.into_parts();
             anyhow::Ok((head.status, body.collect().await?.to_bytes()))
         };
-        let (status, body) = self
-            .runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, answer).await })??;
+        let (status, body) = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await })??;
         let said = String::from_utf8_lossy(&body);
         ensure!(status.is_success(), "{path}: {status}: {said}");
         Ok(body)

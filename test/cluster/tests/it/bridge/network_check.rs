@@ -45,12 +45,7 @@ fn world(tier: Tier, need: Need) -> Result<Option<World>> {
         Need::Required => "[network]",
         Need::Reported => "[]",
     };
-    World::new(&Given {
-        tier,
-        agent: Who::Played,
-        manifests: &RUN.replace("FLOOR", floor),
-        connect_seconds: 60,
-    })
+    World::new(&Given { tier, agent: Who::Played, manifests: &RUN.replace("FLOOR", floor), connect_seconds: 60 })
 }
 
 impl World {
@@ -132,15 +127,8 @@ fn a_run_that_needs_its_network_held_in_does_not_start_without_a_policy() -> Res
     };
     world.check(&["--timeout=3"])?;
     let (code, message, log) = world.checked("Failed")?;
-    let said = format!(
-        "the run's NetworkPolicy is not enforced: the gateway's canary answers ({})",
-        world.canary()?
-    );
-    assert_eq!(
-        (code, message),
-        (json!(1), json!(format!("unenforced: {said}\n"))),
-        "{log}"
-    );
+    let said = format!("the run's NetworkPolicy is not enforced: the gateway's canary answers ({})", world.canary()?);
+    assert_eq!((code, message), (json!(1), json!(format!("unenforced: {said}\n"))), "{log}");
     let ending = format!(
         "error: {said}\nhint: use a network plugin that enforces NetworkPolicies, or a policy whose isolation floor does not need the network\n"
     );

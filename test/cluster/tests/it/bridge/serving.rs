@@ -94,10 +94,7 @@ impl World {
     /// Fills the Secret of the bridge.
     fn fill(&self) -> Result<()> {
         for skeleton in &self.rendered.skeletons {
-            ensure!(
-                matches!(&skeleton.purpose, Purpose::Input { part } if part.0 == "ipc-bridge"),
-                "{skeleton:?}"
-            );
+            ensure!(matches!(&skeleton.purpose, Purpose::Input { part } if part.0 == "ipc-bridge"), "{skeleton:?}");
             let mut data = serde_json::Map::new();
             for name in &skeleton.keys {
                 let value = match name.strip_prefix(key::CREDENTIAL) {
@@ -107,14 +104,7 @@ impl World {
                 data.insert(name.clone(), json!(value));
             }
             let patch = json!({ "stringData": data }).to_string();
-            let words = [
-                "patch",
-                "secret",
-                &skeleton.secret,
-                "--type=merge",
-                "-p",
-                &patch,
-            ];
+            let words = ["patch", "secret", &skeleton.secret, "--type=merge", "-p", &patch];
             self.namespace.kubectl().run(&words)?;
         }
         Ok(())
@@ -159,9 +149,7 @@ const TOKEN_SECRET: &str = "run-token";
 /// Puts that in the place of the token that the kubelet would write.
 fn own_token(spec: &mut Value) -> Result<()> {
     let volumes = spec["volumes"].as_array_mut().context("volumes")?;
-    let sources = volumes
-        .iter_mut()
-        .filter_map(|it| it.pointer_mut("/projected/sources")?.as_array_mut());
+    let sources = volumes.iter_mut().filter_map(|it| it.pointer_mut("/projected/sources")?.as_array_mut());
     let mut tokens = 0;
     for source in sources.flatten() {
         if !source["serviceAccountToken"].is_null() {
@@ -176,12 +164,7 @@ fn own_token(spec: &mut Value) -> Result<()> {
 
 /// Nobody comes to the door. The bridge starts, reports, tells the skills and ends, and so does the pod.
 fn nobody_comes(tier: Tier, manifests: &str) -> Result<Option<(String, String)>> {
-    let given = Given {
-        tier,
-        agent: Who::Played,
-        manifests,
-        connect_seconds: 3,
-    };
+    let given = Given { tier, agent: Who::Played, manifests, connect_seconds: 3 };
     let Some(world) = World::new(&given)? else {
         return Ok(None);
     };
@@ -197,13 +180,8 @@ fn nobody_comes(tier: Tier, manifests: &str) -> Result<Option<(String, String)>>
         anyhow::bail!("{events:?}");
     };
     assert_eq!(run, world.plan.run.uid.as_str());
-    let outcome = Outcome::Failed {
-        why: "the agent never came".to_owned(),
-    };
-    let expected = Event::Ended {
-        outcome,
-        result: None,
-    };
+    let outcome = Outcome::Failed { why: "the agent never came".to_owned() };
+    let expected = Event::Ended { outcome, result: None };
     assert_eq!(*ended, expected);
     Ok(Some((by.clone(), log)))
 }
@@ -214,10 +192,7 @@ fn a_bridge_to_whom_nobody_comes_reports_it_and_ends() -> Result<()> {
         return Ok(());
     };
     ensure!(by.ends_with(", missing {})"), "{by}");
-    ensure!(
-        log.contains(r#""message":"locked down","landlock":"#),
-        "{log}"
-    );
+    ensure!(log.contains(r#""message":"locked down","landlock":"#), "{log}");
     Ok(())
 }
 
@@ -236,10 +211,7 @@ fn a_bridge_on_gvisor_says_what_its_kernel_does_not_have() -> Result<()> {
         return Ok(());
     };
     ensure!(by.ends_with(&format!("({WITHOUT_LANDLOCK})")), "{by}");
-    ensure!(
-        log.contains("locked down, without what this kernel does not have"),
-        "{log}"
-    );
+    ensure!(log.contains("locked down, without what this kernel does not have"), "{log}");
     Ok(())
 }
 
@@ -251,12 +223,7 @@ const UNTIL_TOLD: &str = "until [ -e /tmp/over ]; do sleep 0.1; done";
 
 /// An agent has a skill run a command, and says what came of it. `profile` is what the skill's executor reports.
 fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
-    let given = Given {
-        tier,
-        agent: Who::Played,
-        manifests: RUN,
-        connect_seconds: 60,
-    };
+    let given = Given { tier, agent: Who::Played, manifests: RUN, connect_seconds: 60 };
     let Some(world) = World::new(&given)? else {
         return Ok(());
     };
@@ -290,10 +257,7 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
     let [Event::Started { .. }, called, acted, ended] = &events[..] else {
         anyhow::bail!("{events:?}");
     };
-    let Event::Called {
-        call, arguments, ..
-    } = called
-    else {
+    let Event::Called { call, arguments, .. } = called else {
         anyhow::bail!("{called:?}");
     };
     let expected = Event::Called {
@@ -306,13 +270,7 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
         reason: None,
     };
     assert_eq!(*called, expected);
-    let Event::Acted {
-        action,
-        duration_ms,
-        isolation,
-        ..
-    } = acted
-    else {
+    let Event::Acted { action, duration_ms, isolation, .. } = acted else {
         anyhow::bail!("{acted:?}");
     };
     let expected = Event::Acted {
@@ -320,26 +278,14 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
         by: Actor::Skill,
         action: action.clone(),
         outcome: Outcome::Exited { code: 0 },
-        output: Transferred {
-            bytes: SAID.len() as u64,
-            truncated: false,
-        },
+        output: Transferred { bytes: SAID.len() as u64, truncated: false },
         duration_ms: *duration_ms,
         isolation: isolation.clone(),
     };
     assert_eq!(*acted, expected);
     let seen = isolation.as_ref().map(|it| it.profile.as_str());
     assert_eq!(seen, Some(profile), "{isolation:?}");
-    ensure!(
-        matches!(
-            ended,
-            Event::Ended {
-                outcome: Outcome::Done,
-                result: Some(_)
-            }
-        ),
-        "{ended:?}"
-    );
+    ensure!(matches!(ended, Event::Ended { outcome: Outcome::Done, result: Some(_) }), "{ended:?}");
     Ok(())
 }
 

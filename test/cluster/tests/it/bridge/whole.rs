@@ -73,12 +73,7 @@ turns:
 "#;
 
 fn works_and_answers(tier: Tier) -> Result<()> {
-    let given = Given {
-        tier,
-        agent: Who::Real,
-        manifests: RUN,
-        connect_seconds: 60,
-    };
+    let given = Given { tier, agent: Who::Real, manifests: RUN, connect_seconds: 60 };
     let Some(world) = World::new(&given)? else {
         return Ok(());
     };
@@ -120,13 +115,7 @@ fn works_and_answers(tier: Tier) -> Result<()> {
 }
 
 fn called(event: &Event) -> Option<String> {
-    let Event::Called {
-        tool,
-        pack,
-        decided,
-        ..
-    } = event
-    else {
+    let Event::Called { tool, pack, decided, .. } = event else {
         return None;
     };
     let pack = pack.as_deref().unwrap_or("-");

@@ -97,10 +97,7 @@ impl World {
                 bridge: ImageRef::new(images.bridge),
                 sidecar: ImageRef::new(images.skill),
             },
-            limits: Limits {
-                connect_seconds: given.connect_seconds,
-                ..Limits::default()
-            },
+            limits: Limits { connect_seconds: given.connect_seconds, ..Limits::default() },
         };
         let render_settings = RenderSettings {
             system_namespace: system.name().into(),
@@ -187,8 +184,7 @@ fn load(cluster: &Cluster, who: Who) -> Result<Option<Loaded>> {
         ensure!(cluster.import(&real)?, "one image was loaded, and not all");
         real.name().clone_into(&mut agent);
     }
-    let [bridge, gateway, skill] =
-        ["ipc-bridge", "sympozium-gateway", "skill-sidecar"].map(Image::of_ours);
+    let [bridge, gateway, skill] = ["ipc-bridge", "sympozium-gateway", "skill-sidecar"].map(Image::of_ours);
     for image in [&bridge, &gateway, &skill] {
         ensure!(cluster.import(image)?, "one image was loaded, and not all");
     }
@@ -246,8 +242,7 @@ fn start_gateway(
         // Nothing is looked up; without one the gateway would take the cluster's, and there is none.
         "--dns=127.0.0.1:53",
     ]);
-    container["readinessProbe"] =
-        json!({ "tcpSocket": { "port": address.canary_port }, "periodSeconds": 1 });
+    container["readinessProbe"] = json!({ "tcpSocket": { "port": address.canary_port }, "periodSeconds": 1 });
     container["volumeMounts"] = json!([
         { "name": "plans", "mountPath": "/plans", "readOnly": true },
         { "name": "files", "mountPath": "/files", "readOnly": true },
@@ -280,10 +275,7 @@ impl Authority {
     fn new() -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Ok(Self(CertifiedIssuer::self_signed(
-            params,
-            KeyPair::generate()?,
-        )?))
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
     /// A certificate for a name, and its key.

@@ -62,10 +62,7 @@ fn whoever_decides_does_it_in_their_own_name() -> Result<()> {
     );
     // A vote after it says something about the voter and nothing about the decision.
     let late = votes(&[vote(BOB)]);
-    assert_eq!(
-        patch_status(&guarded.user(BOB), &asked, &late)?,
-        Tried::Done
-    );
+    assert_eq!(patch_status(&guarded.user(BOB), &asked, &late)?, Tried::Done);
     Ok(())
 }
 
@@ -77,20 +74,14 @@ fn votes_are_ones_own_and_stay() -> Result<()> {
     let asked = open(&guarded, "two")?;
     let tries = |user: &str, all: &[Value]| patch_status(&guarded.user(user), &asked, &votes(all));
     assert_eq!(tries(BOB, &[vote(ALICE)])?, Tried::refused(NOT_YOUR_VOTE));
-    assert_eq!(
-        tries(BOB, &[vote(BOB), vote(ALICE)])?,
-        Tried::refused(NOT_YOUR_VOTE)
-    );
+    assert_eq!(tries(BOB, &[vote(BOB), vote(ALICE)])?, Tried::refused(NOT_YOUR_VOTE));
     assert_eq!(tries(ALICE, &[vote(ALICE)])?, Tried::Done);
 
     let mut denied = vote(ALICE);
     denied["decision"] = json!("denied");
     for user in [ALICE, BOB] {
         assert_eq!(tries(user, &[])?, Tried::refused(GIVEN));
-        assert_eq!(
-            tries(user, std::slice::from_ref(&denied))?,
-            Tried::refused(GIVEN)
-        );
+        assert_eq!(tries(user, std::slice::from_ref(&denied))?, Tried::refused(GIVEN));
     }
     assert_eq!(tries(BOB, &[vote(BOB)])?, Tried::refused(GIVEN));
     assert_eq!(tries(BOB, &[vote(ALICE), vote(BOB)])?, Tried::Done);
@@ -121,10 +112,7 @@ fn a_vote_names_groups_that_the_voter_is_in() -> Result<()> {
     assert_eq!(patch_status(&bob, &asked, &wanted)?, Tried::Done);
     // Whoever votes next need not be in the groups of those before.
     let both = votes(&[with_groups(BOB, &["sre"]), vote(ALICE)]);
-    assert_eq!(
-        patch_status(&guarded.user(ALICE), &asked, &both)?,
-        Tried::Done
-    );
+    assert_eq!(patch_status(&guarded.user(ALICE), &asked, &both)?, Tried::Done);
     Ok(())
 }
 
@@ -133,8 +121,7 @@ fn records_and_requests_are_the_gateways() -> Result<()> {
     let Some(guarded) = Guarded::open("vap-records")? else {
         return Ok(());
     };
-    let only =
-        "only the gateway makes records and requests for approval, and nobody changes a record";
+    let only = "only the gateway makes records and requests for approval, and nobody changes a record";
     for object in [request("r"), record("r")] {
         for user in [ALICE, CONTROLLER] {
             let tried = guarded.creates(user, &object)?;

@@ -30,22 +30,10 @@ fn of_a_run() -> Vec<Value> {
             "PersistentVolumeClaim",
             json!({ "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } } } }),
         ),
-        labelled(
-            "batch/v1",
-            "Job",
-            json!({ "spec": { "template": { "spec": pod } } }),
-        ),
-        labelled(
-            "networking.k8s.io/v1",
-            "NetworkPolicy",
-            json!({ "spec": { "podSelector": {} } }),
-        ),
+        labelled("batch/v1", "Job", json!({ "spec": { "template": { "spec": pod } } })),
+        labelled("networking.k8s.io/v1", "NetworkPolicy", json!({ "spec": { "podSelector": {} } })),
         labelled(rbac, "Role", json!({ "rules": [] })),
-        labelled(
-            rbac,
-            "RoleBinding",
-            json!({ "roleRef": role, "subjects": [] }),
-        ),
+        labelled(rbac, "RoleBinding", json!({ "roleRef": role, "subjects": [] })),
     ]
 }
 
@@ -122,17 +110,11 @@ fn nothing_else_is_asked_about() -> Result<()> {
     };
     let policy = format!("sympozium-run-objects-{}", guarded.name());
     let asked = || -> Result<f64> {
-        let metrics = guarded
-            .cluster
-            .kubectl()
-            .run(&["get", "--raw", "/metrics"])?;
+        let metrics = guarded.cluster.kubectl().run(&["get", "--raw", "/metrics"])?;
         let lines = metrics.lines().filter(|line| {
-            line.starts_with("apiserver_validating_admission_policy_check_total{")
-                && line.contains(&policy)
+            line.starts_with("apiserver_validating_admission_policy_check_total{") && line.contains(&policy)
         });
-        lines
-            .map(|line| Ok(line.rsplit(' ').next().unwrap_or_default().parse::<f64>()?))
-            .sum()
+        lines.map(|line| Ok(line.rsplit(' ').next().unwrap_or_default().parse::<f64>()?)).sum()
     };
     let before = asked()?;
     ensure!(before >= 1.0, "the count does not know the policy");
@@ -143,29 +125,20 @@ fn nothing_else_is_asked_about() -> Result<()> {
         let labels = object["metadata"]["labels"].take();
         alice.create(&object)?;
         object["metadata"]["labels"] = labels;
-        object["metadata"]["name"] = json!(format!(
-            "plain-{}",
-            object["kind"].to_string().trim_matches('"').to_lowercase()
-        ));
+        object["metadata"]["name"] =
+            json!(format!("plain-{}", object["kind"].to_string().trim_matches('"').to_lowercase()));
         alice.create(&object)?;
     }
     alice.run(&["create", "deployment", "d", "--image=i:1"])?;
     // The deployment's controller, the job's and the garbage collector all had something to do.
-    eventually(
-        "the deployment's pods to be refused or made",
-        PATIENCE,
-        || {
-            let sets = guarded.admin().json(&["get", "replicasets"])?;
-            Ok((sets["items"].as_array().map_or(0, Vec::len) == 1).then_some(()))
-        },
-    )?;
+    eventually("the deployment's pods to be refused or made", PATIENCE, || {
+        let sets = guarded.admin().json(&["get", "replicasets"])?;
+        Ok((sets["items"].as_array().map_or(0, Vec::len) == 1).then_some(()))
+    })?;
     alice.run(&["delete", "deployment", "d", "--cascade=foreground"])?;
     assert_eq!(asked()?, before);
 
-    assert_eq!(
-        guarded.creates(ALICE, &configmap("one", &[]))?,
-        Tried::refused(ONLY)
-    );
+    assert_eq!(guarded.creates(ALICE, &configmap("one", &[]))?, Tried::refused(ONLY));
     assert_eq!(asked()?, before + 1.0);
     Ok(())
 }

@@ -34,16 +34,11 @@ spec:
 "#;
 
 /// Waits in the bridge's container until something is there, for a minute.
-const AWAIT: &str =
-    "await() { n=0; until [ -e $1 ] || [ $n -gt 600 ]; do sleep 0.1; n=$((n+1)); done; }";
+const AWAIT: &str = "await() { n=0; until [ -e $1 ] || [ $n -gt 600 ]; do sleep 0.1; n=$((n+1)); done; }";
 
 /// What a command of the skill says.
 fn execute(tier: Tier, more: &str, line: &str) -> Result<Option<Value>> {
-    let run = Start {
-        tier,
-        manifests: &RUN.replace("MORE", more),
-        executor: Some(Image::of_ours("skill-sidecar")),
-    };
+    let run = Start { tier, manifests: &RUN.replace("MORE", more), executor: Some(Image::of_ours("skill-sidecar")) };
     let Some(scene) = start(&run)? else {
         return Ok(None);
     };
@@ -54,9 +49,7 @@ fn execute(tier: Tier, more: &str, line: &str) -> Result<Option<Value>> {
     );
     let said = scene.exec("ipc-bridge", &ask)?;
     the_door_opens(&scene)?;
-    serde_json::from_str(&said)
-        .map(Some)
-        .with_context(|| format!("the skill said {said}"))
+    serde_json::from_str(&said).map(Some).with_context(|| format!("the skill said {said}"))
 }
 
 /// Agent and bridge find each other at their socket. In gVisor they do only where the pod's annotations share the volume.
@@ -71,7 +64,8 @@ fn the_door_opens(scene: &Scene) -> Result<()> {
 }
 
 /// What the skill's commands may do to the executor, and to what they are meant to write.
-const LOOK: &str = "id -u; touch /opt/sympozium/bin/x 2>/dev/null || echo held; echo kept > /workspace/file; cat /workspace/file";
+const LOOK: &str =
+    "id -u; touch /opt/sympozium/bin/x 2>/dev/null || echo held; echo kept > /workspace/file; cat /workspace/file";
 
 #[test]
 fn an_injected_executor_answers_the_bridge() -> Result<()> {
@@ -79,10 +73,7 @@ fn an_injected_executor_answers_the_bridge() -> Result<()> {
         return Ok(());
     };
     assert_eq!(result["stdout"], "1000\nheld\nkept\n", "{result}");
-    assert_eq!(
-        result["_meta"]["isolation"]["profile"], "container",
-        "{result}"
-    );
+    assert_eq!(result["_meta"]["isolation"]["profile"], "container", "{result}");
     Ok(())
 }
 

@@ -73,62 +73,29 @@ const USUAL: &[&str] = &[
 
 #[test]
 fn a_rendered_pod_shows_each_container_what_the_plan_says() -> Result<()> {
-    let run = Start {
-        tier: Tier::Node,
-        manifests: RUN,
-        executor: None,
-    };
+    let run = Start { tier: Tier::Node, manifests: RUN, executor: None };
     let Some(scene) = start(&run)? else {
         return Ok(());
     };
-    let names: Vec<&str> = scene
-        .plan
-        .parts
-        .iter()
-        .map(|it| it.name.0.as_str())
-        .collect();
-    assert_eq!(
-        names,
-        [
-            "agent",
-            "ipc-bridge",
-            "skill-cluster",
-            "skill-notes",
-            "sandbox",
-            "pre-first"
-        ]
-    );
+    let names: Vec<&str> = scene.plan.parts.iter().map(|it| it.name.0.as_str()).collect();
+    assert_eq!(names, ["agent", "ipc-bridge", "skill-cluster", "skill-notes", "sandbox", "pre-first"]);
     for part in &scene.plan.parts {
         let name = part.name.0.as_str();
         let said = scene.look(name, !part.role.is_hook())?;
         let lines = |word: &str| -> Vec<&str> {
-            said.lines()
-                .filter_map(|line| line.strip_prefix(word))
-                .map(str::trim)
-                .collect()
+            said.lines().filter_map(|line| line.strip_prefix(word)).map(str::trim).collect()
         };
         assert_eq!(lines("user"), ["1000 1000"], "{name}");
         assert_eq!(lines("root writable"), Vec::<&str>::new(), "{name}");
         assert_eq!(lines("CapEff:"), ["0000000000000000"], "{name}");
-        assert_eq!(
-            lines("token").len(),
-            usize::from(name == "skill-cluster"),
-            "{name}"
-        );
+        assert_eq!(lines("token").len(), usize::from(name == "skill-cluster"), "{name}");
 
-        let usual = |place: &str| {
-            USUAL.contains(&place) || place.starts_with("/proc") || place.starts_with("/sys")
-        };
+        let usual = |place: &str| USUAL.contains(&place) || place.starts_with("/proc") || place.starts_with("/sys");
         let seen: BTreeSet<String> = lines("mount").into_iter().map(str::to_owned).collect();
-        let seen: BTreeSet<String> = seen
-            .into_iter()
-            .filter(|line| !line.split(' ').next().is_some_and(usual))
-            .collect();
-        let planned: BTreeSet<String> = part
-            .mounts
-            .iter()
-            .map(|it| format!("{} {}", it.path, if it.read_only { "ro" } else { "rw" }))
-            .collect();
+        let seen: BTreeSet<String> =
+            seen.into_iter().filter(|line| !line.split(' ').next().is_some_and(usual)).collect();
+        let planned: BTreeSet<String> =
+            part.mounts.iter().map(|it| format!("{} {}", it.path, if it.read_only { "ro" } else { "rw" })).collect();
         assert_eq!(seen, planned, "{name}");
 
         // What others left where names are the same, and what is the container's own.
@@ -142,42 +109,21 @@ fn a_rendered_pod_shows_each_container_what_the_plan_says() -> Result<()> {
             expected.insert(own(place::IPC));
         }
         if name == "ipc-bridge" {
-            for (pack, container) in [
-                ("cluster", "skill-cluster"),
-                ("notes", "skill-notes"),
-                ("sandbox", "sandbox"),
-            ] {
+            for (pack, container) in [("cluster", "skill-cluster"), ("notes", "skill-notes"), ("sandbox", "sandbox")] {
                 expected.insert(format!("/ipc/{pack}/mark-{container}"));
             }
         }
-        assert_eq!(
-            marks,
-            expected.iter().map(String::as_str).collect(),
-            "{name}"
-        );
+        assert_eq!(marks, expected.iter().map(String::as_str).collect(), "{name}");
 
         // Keys of the provider, and the way to the gateway.
-        let variables: Vec<&str> = said
-            .lines()
-            .filter_map(|line| line.split_once('=').map(|(variable, _)| variable))
-            .collect();
+        let variables: Vec<&str> =
+            said.lines().filter_map(|line| line.split_once('=').map(|(variable, _)| variable)).collect();
         let expected: &[&str] = match name {
             "ipc-bridge" => &["OPENAI_API_KEY"],
-            "skill-cluster" => &[
-                "HTTPS_PROXY",
-                "HTTP_PROXY",
-                "NO_PROXY",
-                "http_proxy",
-                "https_proxy",
-                "no_proxy",
-            ],
+            "skill-cluster" => &["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"],
             _ => &[],
         };
-        assert_eq!(
-            BTreeSet::from_iter(variables),
-            expected.iter().copied().collect(),
-            "{name}"
-        );
+        assert_eq!(BTreeSet::from_iter(variables), expected.iter().copied().collect(), "{name}");
     }
     inputs_are_read(&scene)?;
     rights_are_granted(&scene)?;
@@ -187,10 +133,7 @@ fn a_rendered_pod_shows_each_container_what_the_plan_says() -> Result<()> {
 fn inputs_are_read(scene: &Scene) -> Result<()> {
     let files = scene.exec("ipc-bridge", "cd /run/sympozium && echo * && cat plan.json")?;
     let (names, plan) = files.split_once('\n').context("two lines")?;
-    assert_eq!(
-        names,
-        "ca.crt credential-model credential-web plan.json token"
-    );
+    assert_eq!(names, "ca.crt credential-model credential-web plan.json token");
     let digest = RunPlan::digest_of(plan.as_bytes());
     assert_eq!(digest, scene.rendered.digest);
     let files = scene.exec("skill-cluster", "cd /run/sympozium && echo * && cat proxy && echo && /skills/cluster/look/scripts/look.sh; sh /skills/cluster/look/scripts/look.sh")?;
@@ -201,32 +144,19 @@ fn inputs_are_read(scene: &Scene) -> Result<()> {
     let said = scene.exec("skill-notes", r#"echo "$HELD: $SAID""#)?;
     assert_eq!(said, "value: $(HELD) $$ $(OTHER)\n");
     // A name that is looked up is not found, but the gateway's.
-    let hosts = scene.exec(
-        "skill-notes",
-        "grep -c sympozium-gateway /etc/hosts; cat /etc/resolv.conf",
-    )?;
+    let hosts = scene.exec("skill-notes", "grep -c sympozium-gateway /etc/hosts; cat /etc/resolv.conf")?;
     assert_eq!(hosts, "1\nnameserver 127.0.0.1\n");
     Ok(())
 }
 
 fn rights_are_granted(scene: &Scene) -> Result<()> {
-    let account = scene
-        .rendered
-        .skeletons
-        .iter()
-        .find_map(|it| match &it.purpose {
-            Purpose::Token {
-                service_account, ..
-            } => Some(service_account.clone()),
-            Purpose::Input { .. } => None,
-        });
+    let account = scene.rendered.skeletons.iter().find_map(|it| match &it.purpose {
+        Purpose::Token { service_account, .. } => Some(service_account.clone()),
+        Purpose::Input { .. } => None,
+    });
     let account = account.context("an account")?;
     let pod = format!("{}-pod", account.rsplit_once('-').context("a word")?.0);
-    for (account, verb, expected) in [
-        (&account, "list", "yes"),
-        (&account, "delete", "no"),
-        (&pod, "list", "no"),
-    ] {
+    for (account, verb, expected) in [(&account, "list", "yes"), (&account, "delete", "no"), (&pod, "list", "no")] {
         let user = format!("system:serviceaccount:{}:{account}", scene.namespace.name());
         let kubectl = scene.namespace.kubectl().clone().impersonating(&user);
         let said = kubectl.attempt(&["auth", "can-i", verb, "pods"])?;
@@ -238,14 +168,8 @@ fn rights_are_granted(scene: &Scene) -> Result<()> {
 /// The gateway and the API server answer; the canary and everybody else do not.
 fn reach_is_enforced(scene: &Scene) -> Result<()> {
     let connect = |address: &str| -> Result<bool> {
-        let said = scene.exec(
-            "skill-notes",
-            &format!("cluster-probe connect {address}; true"),
-        )?;
-        ensure!(
-            said.starts_with("connected") || said.starts_with("failed"),
-            "{said}"
-        );
+        let said = scene.exec("skill-notes", &format!("cluster-probe connect {address}; true"))?;
+        ensure!(said.starts_with("connected") || said.starts_with("failed"), "{said}");
         Ok(said.starts_with("connected"))
     };
     let (api, port) = scene.api_server;

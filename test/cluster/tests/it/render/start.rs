@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::names::ImageRef;
 use sympozium_plan::plan::{Images, PlanSettings};
-use sympozium_plan::render::{
-    GatewayAddress, Purpose, RenderSettings, Rendered, SandboxVersion, Skeleton, Stage, key,
-};
+use sympozium_plan::render::{GatewayAddress, Purpose, RenderSettings, Rendered, SandboxVersion, Skeleton, Stage, key};
 use sympozium_testkit::cluster::{Cluster, Image, Kubectl, Namespace, Security, Tier, eventually};
 
 use super::world::{create_runs, documents, move_to, realise, send};
@@ -71,11 +69,7 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
     let ours = ImageRef::new(image.clone());
     let executor = start.executor.as_ref().map(|it| ImageRef::new(it.name()));
     let plan_settings = PlanSettings {
-        images: Images {
-            agent: ours.clone(),
-            bridge: ours.clone(),
-            sidecar: executor.unwrap_or_else(|| ours.clone()),
-        },
+        images: Images { agent: ours.clone(), bridge: ours.clone(), sidecar: executor.unwrap_or_else(|| ours.clone()) },
         ..PlanSettings::default()
     };
     let settings = RenderSettings {
@@ -92,12 +86,8 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
         sandbox_version: Some(SandboxVersion::V1Alpha1),
         ..RenderSettings::default()
     };
-    let (plan, rendered) =
-        realise(&worlds[0], &plan_settings, &settings)?.context("not admitted")?;
-    for (name, key) in [
-        ("provider-key", "OPENAI_API_KEY"),
-        ("cluster-secret", "password"),
-    ] {
+    let (plan, rendered) = realise(&worlds[0], &plan_settings, &settings)?.context("not admitted")?;
+    for (name, key) in [("provider-key", "OPENAI_API_KEY"), ("cluster-secret", "password")] {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { key: "value" } });
         namespace.create(&secret)?;
     }
@@ -109,22 +99,13 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
         Ok(name.map(str::to_owned))
     })?;
     namespace.wait_for_pod(&pod, "Running", PATIENCE)?;
-    Ok(Some(Scene {
-        namespace,
-        _system: system,
-        plan,
-        rendered,
-        pod,
-        gateway,
-        api_server,
-    }))
+    Ok(Some(Scene { namespace, _system: system, plan, rendered, pod, gateway, api_server }))
 }
 
 /// A pod that answers where the gateway would, and where it must not be asked.
 fn start_gateway(system: &Namespace, image: &str) -> Result<IpAddr> {
     let listen = |name: &str, port: u16| {
-        let mut container =
-            pods::container(name, image, &format!("exec cluster-probe listen {port}"));
+        let mut container = pods::container(name, image, &format!("exec cluster-probe listen {port}"));
         container["readinessProbe"] = json!({ "tcpSocket": { "port": port }, "periodSeconds": 1 });
         container
     };
@@ -146,10 +127,7 @@ fn api_server(kubectl: &Kubectl) -> Result<(IpAddr, u16)> {
 /// Does what a controller does: creates in order, fills what is empty.
 fn create(namespace: &Namespace, rendered: &Rendered) -> Result<()> {
     for stage in [Stage::Inputs, Stage::Grants] {
-        let objects: Vec<Value> = rendered
-            .stage(stage)
-            .map(|object| object.to_value())
-            .collect::<Result<_, _>>()?;
+        let objects: Vec<Value> = rendered.stage(stage).map(|object| object.to_value()).collect::<Result<_, _>>()?;
         send(namespace.kubectl(), &["create"], &objects)?;
     }
     for skeleton in &rendered.skeletons {
@@ -173,31 +151,14 @@ fn fill(namespace: &Namespace, skeleton: &Skeleton) -> Result<()> {
     for name in &skeleton.keys {
         data.insert(name.as_str(), format!("value of {name}"));
     }
-    if let Purpose::Token {
-        service_account, ..
-    } = &skeleton.purpose
-    {
+    if let Purpose::Token { service_account, .. } = &skeleton.purpose {
         let bound = format!("--bound-object-name={}", skeleton.secret);
-        let ask = [
-            "create",
-            "token",
-            service_account,
-            "--duration=600s",
-            "--bound-object-kind=Secret",
-            &bound,
-        ];
+        let ask = ["create", "token", service_account, "--duration=600s", "--bound-object-kind=Secret", &bound];
         data.insert(key::IDENTITY_TOKEN, kubectl.run(&ask)?.trim().to_owned());
         data.insert(key::NAMESPACE, namespace.name().to_owned());
     }
     let patch = json!({ "stringData": data }).to_string();
-    kubectl.run(&[
-        "patch",
-        "secret",
-        &skeleton.secret,
-        "--type=merge",
-        "-p",
-        &patch,
-    ])?;
+    kubectl.run(&["patch", "secret", &skeleton.secret, "--type=merge", "-p", &patch])?;
     Ok(())
 }
 
@@ -205,9 +166,7 @@ fn fill(namespace: &Namespace, skeleton: &Skeleton) -> Result<()> {
 /// executor is the real one, and so is what copies it.
 fn stand_in(spec: &mut Value) {
     let stay = |name: &str| {
-        format!(
-            "for place in /tmp /dev/shm /ipc; do touch $place/mark-{name} 2>/dev/null; done; exec sleep 600"
-        )
+        format!("for place in /tmp /dev/shm /ipc; do touch $place/mark-{name} 2>/dev/null; done; exec sleep 600")
     };
     for list in ["initContainers", "containers"] {
         for container in spec[list].as_array_mut().into_iter().flatten() {
@@ -231,9 +190,7 @@ fn stand_in(spec: &mut Value) {
 impl Scene {
     /// Runs a script in a container.
     pub fn exec(&self, container: &str, script: &str) -> Result<String> {
-        let ask = [
-            "exec", &self.pod, "-c", container, "--", "/bin/sh", "-c", script,
-        ];
+        let ask = ["exec", &self.pod, "-c", container, "--", "/bin/sh", "-c", script];
         self.namespace.kubectl().run(&ask)
     }
 
@@ -242,9 +199,7 @@ impl Scene {
         let said = if stays {
             self.exec(container, LOOK)?
         } else {
-            self.namespace
-                .kubectl()
-                .run(&["logs", &self.pod, "-c", container])?
+            self.namespace.kubectl().run(&["logs", &self.pod, "-c", container])?
         };
         ensure!(said.ends_with("end\n"), "{container}: {said}");
         Ok(said)

@@ -7,12 +7,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::names::SkillPackName;
-use sympozium_api::{
-    Agent, AgentRun, Model, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy,
-};
+use sympozium_api::{Agent, AgentRun, Model, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy};
 use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit,
-    wanted_policy,
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit, wanted_policy,
 };
 use sympozium_plan::plan::{PlanSettings, plan};
 use sympozium_plan::render::{RenderSettings, Rendered, render};
@@ -21,9 +18,7 @@ use sympozium_testkit::cluster::Kubectl;
 /// The documents of a YAML text.
 pub fn documents(text: &str) -> Result<Vec<Value>> {
     let documents = text.split("\n---\n").filter(|it| !it.trim().is_empty());
-    documents
-        .map(|it| serde_saphyr::from_str(it).context("reading YAML"))
-        .collect()
+    documents.map(|it| serde_saphyr::from_str(it).context("reading YAML")).collect()
 }
 
 /// Puts the objects of a run into a namespace. The floor stays where it is, and consents to that namespace.
@@ -59,9 +54,7 @@ pub fn create_runs(kubectl: &Kubectl, worlds: &mut [Vec<Value>]) -> Result<()> {
 
 fn run_of(objects: &[Value]) -> Result<&Value> {
     let mut objects = objects.iter();
-    objects
-        .find(|it| it["kind"] == "AgentRun")
-        .context("no run")
+    objects.find(|it| it["kind"] == "AgentRun").context("no run")
 }
 
 /// Sends objects in one call, and gives what the API server answers. Every refusal is in the error.
@@ -103,10 +96,7 @@ pub fn realise(
     let agent: Option<Agent> = named("Agent", &agent_name).as_ref().map(read).transpose()?;
     let instance = named("SympoziumInstance", &agent_name);
     let instance: Option<SympoziumInstance> = instance.as_ref().map(read).transpose()?;
-    let agents = Agents {
-        agent: agent.as_ref(),
-        instance: instance.as_ref(),
-    };
+    let agents = Agents { agent: agent.as_ref(), instance: instance.as_ref() };
     let packs: Vec<SkillPack> = all("SkillPack").map(read).collect::<Result<_>>()?;
     let model: Option<Model> = all("Model").next().map(read).transpose()?;
     let policy = |name: &str| -> Result<Option<SympoziumPolicy>> {
@@ -128,15 +118,9 @@ pub fn realise(
         namespace: &namespace,
         agents,
         packs: &candidates,
-        policies: Candidates {
-            own: policy.as_ref(),
-            system: None,
-        },
+        policies: Candidates { own: policy.as_ref(), system: None },
         floor: floor.as_ref().map(|it| &it.spec),
-        models: Candidates {
-            own: model.as_ref(),
-            system: None,
-        },
+        models: Candidates { own: model.as_ref(), system: None },
         author: None,
         facts: Facts::default(),
         settings: &settings,
@@ -145,8 +129,8 @@ pub fn realise(
         return Ok(None);
     };
     let planned = plan(&input, &admitted, plan_settings)?;
-    let rendered = render(&planned.plan, &planned.texts, render_settings)
-        .map_err(|error| anyhow!("{run_name}: {error}"))?;
+    let rendered =
+        render(&planned.plan, &planned.texts, render_settings).map_err(|error| anyhow!("{run_name}: {error}"))?;
     Ok(Some((planned.plan, rendered)))
 }
 

@@ -34,9 +34,7 @@ pub fn of_account(account: &str) -> Result<Vec<Rule>> {
         .flat_map(|role| {
             let namespace = role["metadata"]["namespace"].as_str().map(str::to_owned);
             let rules = role["rules"].as_array().cloned().unwrap_or_default();
-            rules
-                .into_iter()
-                .map(move |rule| Rule::read(namespace.clone(), &rule))
+            rules.into_iter().map(move |rule| Rule::read(namespace.clone(), &rule))
         })
         .collect())
 }
@@ -45,8 +43,7 @@ impl Rule {
     fn read(namespace: Option<String>, rule: &Value) -> Self {
         let texts = |field: &str| {
             let all = rule[field].as_array().into_iter().flatten();
-            all.filter_map(|it| it.as_str().map(str::to_owned))
-                .collect()
+            all.filter_map(|it| it.as_str().map(str::to_owned)).collect()
         };
         Self {
             namespace,
@@ -64,12 +61,8 @@ impl Rule {
             subresource => format!("{}/{subresource}", call.resource),
         };
         // A list or a watch of one object by name is authorised with that name, which the log has in the path only.
-        let named = |name: &String| {
-            call.name == *name || call.path.contains(&format!("metadata.name%3D{name}"))
-        };
-        self.namespace
-            .as_ref()
-            .is_none_or(|it| call.namespace == *it)
+        let named = |name: &String| call.name == *name || call.path.contains(&format!("metadata.name%3D{name}"));
+        self.namespace.as_ref().is_none_or(|it| call.namespace == *it)
             && self.groups.contains(&call.group)
             && self.resources.contains(&resource)
             && self.verbs.contains(&call.verb)
@@ -101,11 +94,7 @@ impl Rule {
             group => format!("{group}/"),
         };
         let groups: String = self.groups.iter().map(slash).collect();
-        format!(
-            "{} {groups}{}",
-            self.verbs.join(","),
-            self.resources.join(",")
-        )
+        format!("{} {groups}{}", self.verbs.join(","), self.resources.join(","))
     }
 }
 
@@ -114,9 +103,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((start, rest)) => text.strip_prefix(start).is_some_and(|text| {
-            (0..=text.len())
-                .filter(|at| text.is_char_boundary(*at))
-                .any(|at| matches(rest, &text[at..]))
+            (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| matches(rest, &text[at..]))
         }),
     }
 }
@@ -155,15 +142,9 @@ fn a_rule_covers_what_it_names_and_nothing_else() {
     ] {
         assert!(!rule.covers(&other), "{other:?}");
     }
-    let narrow = Rule {
-        namespace: Some("b".to_owned()),
-        ..rule.clone()
-    };
+    let narrow = Rule { namespace: Some("b".to_owned()), ..rule.clone() };
     assert!(!narrow.covers(&call));
-    let named = Rule {
-        names: vec!["x".to_owned()],
-        ..rule.clone()
-    };
+    let named = Rule { names: vec!["x".to_owned()], ..rule.clone() };
     assert!(!named.covers(&call));
     assert!(named.covers(&with(&|it| {
         it.name = String::new();

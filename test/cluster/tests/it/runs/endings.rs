@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 use sympozium_testkit::cluster::eventually;
 
 use super::rights::{HOLD, let_go};
-use super::world::{
-    Company, PATIENCE, World, commands, condition, container_id, scripted, shell_pack,
-};
+use super::world::{Company, PATIENCE, World, commands, condition, container_id, scripted, shell_pack};
 
 /// Finished runs of one agent that are kept.
 const HISTORY: usize = 50;
@@ -56,9 +54,7 @@ fn a_run_is_cancelled_in_the_middle() -> Result<()> {
     };
     held(&world, "stopped", "")?;
     let patch = r#"{"spec":{"cancel":true}}"#;
-    world
-        .kubectl()
-        .run(&["patch", "agentrun", "stopped", "--type=merge", "-p", patch])?;
+    world.kubectl().run(&["patch", "agentrun", "stopped", "--type=merge", "-p", patch])?;
     let run = world.ended("stopped")?;
     assert_eq!(run["status"]["phase"], "Cancelled", "{run}");
     assert_eq!(world.left_of(&run)?, Vec::<String>::new());
@@ -72,15 +68,11 @@ fn a_run_that_is_deleted_in_the_middle_leaves_nothing() -> Result<()> {
     };
     held(&world, "removed", "")?;
     let run = world.run("removed")?;
-    world
-        .kubectl()
-        .run(&["delete", "agentrun", "removed", "--timeout=120s"])?;
+    world.kubectl().run(&["delete", "agentrun", "removed", "--timeout=120s"])?;
     eventually("everything of the run to be gone", PATIENCE, || {
         let uid = run["metadata"]["uid"].as_str().unwrap_or_default();
         let plans = format!("--selector=sympozium.ai/run-uid={uid}");
-        let plans = world
-            .kubectl()
-            .json(&["get", "configmaps,runrecords", &plans])?;
+        let plans = world.kubectl().json(&["get", "configmaps,runrecords", &plans])?;
         let none = plans["items"].as_array().is_some_and(Vec::is_empty);
         Ok((none && world.left_of(&run)?.is_empty()).then_some(()))
     })
@@ -95,9 +87,7 @@ fn an_agent_that_lingers_is_ended_with_its_run() -> Result<()> {
     // Long enough for a slow machine to get so far that the command waits; what is tried comes after it.
     let pod = held(&world, "frozen", "  timeout: 60s")?;
     let id = container_id(&pod, "agent")?;
-    let frozen = world
-        .cluster
-        .on_node(&["ctr", "task", "kill", "--signal", "SIGSTOP", &id])?;
+    let frozen = world.cluster.on_node(&["ctr", "task", "kill", "--signal", "SIGSTOP", &id])?;
     let frozen = frozen.context("a node of ours")?;
     ensure!(frozen.success, "{}", frozen.stderr);
     let run = world.ended("frozen")?;
@@ -143,18 +133,12 @@ fn a_run_waits_for_what_it_needs() -> Result<()> {
     let (first, rest) = manifests.split_once("\n---\n").context("two parts")?;
     let (agent, run) = rest.split_once("\n---\n").context("three parts")?;
     world.create(run)?;
-    let waiting = world.wait("early", "it to wait", |run| {
-        condition(run, "Admitted") == "Unknown"
-    })?;
+    let waiting = world.wait("early", "it to wait", |run| condition(run, "Admitted") == "Unknown")?;
     assert_eq!(waiting["status"]["phase"], "Pending");
     assert_eq!(world.left_of(&waiting)?, Vec::<String>::new());
     world.create(first)?;
     world.create(agent)?;
     let run = world.ended("early")?;
-    assert_eq!(
-        (&run["status"]["phase"], &run["status"]["result"]),
-        (&json!("Succeeded"), &json!("Done.")),
-        "{run}"
-    );
+    assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");
     Ok(())
 }

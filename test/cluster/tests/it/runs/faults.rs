@@ -9,12 +9,7 @@ use super::world::{Company, World, commands, condition, condition_of, scripted, 
 const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
 
 /// Starts a run with a skill, in a namespace of its own.
-fn start(
-    label: &str,
-    prepare: impl FnOnce(&World) -> Result<()>,
-    pack: &str,
-    run_more: &str,
-) -> Result<Option<World>> {
+fn start(label: &str, prepare: impl FnOnce(&World) -> Result<()>, pack: &str, run_more: &str) -> Result<Option<World>> {
     let Some(world) = World::new(label, Company::Others)? else {
         return Ok(None);
     };
@@ -37,9 +32,7 @@ fn not_started(world: &World, reason: &str) -> Result<String> {
 /// Ends a run that cannot start; nothing stays.
 fn give_up(world: &World) -> Result<()> {
     let patch = r#"{"spec":{"cancel":true}}"#;
-    world
-        .kubectl()
-        .run(&["patch", "agentrun", "case", "--type=merge", "-p", patch])?;
+    world.kubectl().run(&["patch", "agentrun", "case", "--type=merge", "-p", patch])?;
     let run = world.ended("case")?;
     assert_eq!(run["status"]["phase"], "Cancelled", "{run}");
     assert_eq!(world.left_of(&run)?, Vec::<String>::new());
@@ -48,26 +41,18 @@ fn give_up(world: &World) -> Result<()> {
 
 fn answered(world: &World) -> Result<()> {
     let run = world.ended("case")?;
-    assert_eq!(
-        (&run["status"]["phase"], &run["status"]["result"]),
-        (&json!("Succeeded"), &json!("Done.")),
-        "{run}"
-    );
+    assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");
     Ok(())
 }
 
 #[test]
 fn an_image_that_cannot_be_pulled() -> Result<()> {
-    let pack =
-        shell_pack("tools").replace("docker.io/library/busybox:1.37", "sympozium.test/nowhere:1");
+    let pack = shell_pack("tools").replace("docker.io/library/busybox:1.37", "sympozium.test/nowhere:1");
     let Some(world) = start("pull", |_| Ok(()), &pack, "")? else {
         return Ok(());
     };
     let message = not_started(&world, "ImagePull")?;
-    assert!(
-        message.contains("sympozium.test/nowhere:1") && message.contains("skill-tools"),
-        "{message}"
-    );
+    assert!(message.contains("sympozium.test/nowhere:1") && message.contains("skill-tools"), "{message}");
     give_up(&world)
 }
 
@@ -83,9 +68,7 @@ fn a_quota_that_is_used_up() -> Result<()> {
     let message = not_started(&world, "Quota")?;
     assert!(message.contains("nothing"), "{message}");
     // When there is room again, the run goes on by itself.
-    world
-        .kubectl()
-        .run(&["delete", "resourcequota", "nothing"])?;
+    world.kubectl().run(&["delete", "resourcequota", "nothing"])?;
     answered(&world)
 }
 
@@ -100,10 +83,7 @@ fn a_limit_range_that_does_not_fit() -> Result<()> {
     };
     // It will not fit later either.
     let (error, _) = failed(&world)?;
-    assert!(
-        error.contains("LimitRange") && error.contains("memory"),
-        "{error}"
-    );
+    assert!(error.contains("LimitRange") && error.contains("memory"), "{error}");
     Ok(())
 }
 
@@ -142,10 +122,7 @@ fn a_sidecar_that_keeps_crashing() -> Result<()> {
     };
     let (error, run) = failed(&world)?;
     assert!(error.contains("skill-tools"), "{error}");
-    let containers = run["status"]["failedContainers"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
+    let containers = run["status"]["failedContainers"].as_array().cloned().unwrap_or_default();
     let of_skill = containers.iter().find(|it| it["name"] == "skill-tools");
     let of_skill = of_skill.unwrap_or(&Value::Null);
     assert_eq!(of_skill["exitCode"], 3, "{run}");
@@ -167,13 +144,8 @@ fn a_pod_that_somebody_deletes() -> Result<()> {
         "metadata": {"name": name, "namespace": world.namespace.name()},
         "deleteOptions": {"gracePeriodSeconds": 0},
     });
-    let path = format!(
-        "/api/v1/namespaces/{}/pods/{name}/eviction",
-        world.namespace.name()
-    );
-    let evicted = world
-        .kubectl()
-        .feed(&["create", "--raw", &path, "-f", "-"], &eviction)?;
+    let path = format!("/api/v1/namespaces/{}/pods/{name}/eviction", world.namespace.name());
+    let evicted = world.kubectl().feed(&["create", "--raw", &path, "-f", "-"], &eviction)?;
     assert!(evicted.success, "{}", evicted.stderr);
     let (error, _) = failed(&world)?;
     // Disrupted, ended or deleted, by what was seen first; never the agent's fault.
@@ -197,16 +169,9 @@ fn a_skill_that_takes_too_much_memory() -> Result<()> {
     // Whoever was killed, the run goes on: it is told of the command that was lost.
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
     let uid = run["metadata"]["uid"].as_str().unwrap_or_default();
-    let records = world.kubectl().json(&[
-        "get",
-        "runrecords",
-        &format!("--selector=sympozium.ai/run-uid={uid}"),
-    ])?;
+    let records = world.kubectl().json(&["get", "runrecords", &format!("--selector=sympozium.ai/run-uid={uid}")])?;
     let records = records.to_string();
-    assert!(
-        !records.contains("300000000\\\\n"),
-        "it had the memory: {records}"
-    );
+    assert!(!records.contains("300000000\\\\n"), "it had the memory: {records}");
     assert!(records.contains("still here"), "{records}");
     Ok(())
 }

@@ -7,9 +7,7 @@ use sympozium_ipc::receipt::{Actor, Outcome};
 use sympozium_testkit::cluster::eventually;
 
 use super::rights::{HOLD, let_go};
-use super::world::{
-    Company, PATIENCE, World, condition, container_id, container_status, scripted, shell_pack,
-};
+use super::world::{Company, PATIENCE, World, condition, container_id, container_status, scripted, shell_pack};
 
 /// Gateways of an installation.
 const REPLICAS: usize = 2;
@@ -17,21 +15,14 @@ const REPLICAS: usize = 2;
 /// The pods of the gateways.
 fn gateways(world: &World) -> Result<Vec<Value>> {
     let selector = format!("--selector=app.kubernetes.io/name={GATEWAY}");
-    let pods = world
-        .installation
-        .system()
-        .json(&["get", "pods", &selector])?;
+    let pods = world.installation.system().json(&["get", "pods", &selector])?;
     Ok(pods["items"].as_array().cloned().unwrap_or_default())
 }
 
 /// The containers of these pods that are ready, as the runtime calls them.
 fn ready(pods: &[Value]) -> Vec<String> {
-    let ready = pods
-        .iter()
-        .filter(|pod| container_status(pod, &container(pod)).is_some_and(|it| it["ready"] == true));
-    ready
-        .filter_map(|pod| container_id(pod, &container(pod)).ok())
-        .collect()
+    let ready = pods.iter().filter(|pod| container_status(pod, &container(pod)).is_some_and(|it| it["ready"] == true));
+    ready.filter_map(|pod| container_id(pod, &container(pod)).ok()).collect()
 }
 
 /// The one container of a gateway's pod.
@@ -74,16 +65,8 @@ fn gateways_that_are_killed_during_a_command_change_nothing() -> Result<()> {
     let run = world.ended("survives")?;
     let status = &run["status"];
     assert_eq!(
-        (
-            &status["phase"],
-            &status["result"],
-            status["podUID"].as_str()
-        ),
-        (
-            &json!("Succeeded"),
-            &json!("Executed once."),
-            pod["metadata"]["uid"].as_str()
-        ),
+        (&status["phase"], &status["result"], status["podUID"].as_str()),
+        (&json!("Succeeded"), &json!("Executed once."), pod["metadata"]["uid"].as_str()),
         "{run}"
     );
     assert_eq!(condition(&run, "Revoked"), "True", "{run}");

@@ -22,10 +22,7 @@ impl NodeDirectory {
             return Ok(None);
         };
         let name = world.namespace.name();
-        let directory = Self {
-            here: folder.join(name),
-            there: format!("/var/lib/{name}"),
-        };
+        let directory = Self { here: folder.join(name), there: format!("/var/lib/{name}") };
         for part in ["in", "out"] {
             let path = directory.here.join(part);
             fs::create_dir_all(&path)?;
@@ -49,19 +46,10 @@ impl Drop for NodeDirectory {
 }
 
 /// A run of a pack that asks for root, two directories of the node and this besides, with an agent of this policy.
-fn create(
-    world: &World,
-    directory: &NodeDirectory,
-    run: &str,
-    policy: &str,
-    more: Option<&str>,
-) -> Result<()> {
+fn create(world: &World, directory: &NodeDirectory, run: &str, policy: &str, more: Option<&str>) -> Result<()> {
     let there = &directory.there;
-    let turns = commands(&[
-        "cp /host/in/word /host/out/word",
-        "id -u > /host/out/user",
-        "echo changed > /host/in/word",
-    ]);
+    let turns =
+        commands(&["cp /host/in/word /host/out/word", "id -u > /host/out/user", "echo changed > /host/in/word"]);
     let agent = format!("  skills: [{{skillPackRef: node-{run}}}]\n{policy}");
     let mut access = json!({
         "enabled": true, "runAsRoot": true,
@@ -113,11 +101,7 @@ fn what_a_policy_gives_of_the_node_is_there_inside_and_no_more() -> Result<()> {
     create_policy(&world, &directory, &["given"])?;
     create(&world, &directory, "given", "  policyRef: open", None)?;
     let run = world.ended("given")?;
-    assert_eq!(
-        (&run["status"]["phase"], &run["status"]["result"]),
-        (&json!("Succeeded"), &json!("Done.")),
-        "{run}"
-    );
+    assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");
     assert_eq!(directory.written("word")?, "of the node\n");
     assert_eq!(directory.written("user")?, "0\n");
     // What is given to be read stays as it is.
@@ -142,10 +126,7 @@ fn what_a_user_namespace_keeps_apart_is_refused_whatever_the_policy_gives() -> R
         let refused = world.ended(run)?;
         let error = refused["status"]["error"].as_str().unwrap_or_default();
         assert_eq!(refused["status"]["phase"], "Failed", "{refused}");
-        assert!(
-            error.contains("has the node's network or processes"),
-            "{power}: {error}"
-        );
+        assert!(error.contains("has the node's network or processes"), "{power}: {error}");
         assert_eq!(refused["status"]["podName"], Value::Null);
         assert_eq!(world.left_of(&refused)?, Vec::<String>::new());
     }

@@ -33,11 +33,7 @@ fn connects(kubectl: &Kubectl, pod: &str, container: &str, server: &str) -> Resu
     let mut command = vec!["exec", pod, "-c", container, "--", "/bin/busybox"];
     command.extend(["nc", "-w", "2", server, "53", "-e", "/bin/true"]);
     let printed = kubectl.attempt(&command)?;
-    ensure!(
-        !printed.stderr.contains("not found"),
-        "{container}: {}",
-        printed.stderr
-    );
+    ensure!(!printed.stderr.contains("not found"), "{container}: {}", printed.stderr);
     Ok(printed.success)
 }
 
@@ -96,19 +92,14 @@ fn a_model_is_reached_by_the_name_of_its_service() -> Result<()> {
     };
     let server = Settings::new().listen((host, 0).into()).key(KEY).start()?;
     server.set_default(Answer::text("Reached by name.").usage(10, 3));
-    world
-        .namespace
-        .lead("model", 8080, server.address(), None)?;
+    world.namespace.lead("model", 8080, server.address(), None)?;
     world.namespace.create(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"},
         "stringData": {"OPENAI_API_KEY": KEY},
     }))?;
     let short = format!("model.{}.svc", world.namespace.name());
     let hosts = [short.clone(), format!("{short}.cluster.local")];
-    let egress: Vec<Value> = hosts
-        .iter()
-        .map(|host| json!({"host": host, "port": 8080}))
-        .collect();
+    let egress: Vec<Value> = hosts.iter().map(|host| json!({"host": host, "port": 8080})).collect();
     world.namespace.create(&json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy", "metadata": {"name": "own-model"},
         "spec": {"networkPolicy": {"allowedEgress": egress}},

@@ -12,8 +12,7 @@ use sympozium_testkit::cluster::{Printed, Security, eventually};
 
 use super::rights::{HOLD, let_go};
 use super::world::{
-    Company, PATIENCE, World, commands, condition, condition_of, container_id, running_containers,
-    scripted, shell_pack,
+    Company, PATIENCE, World, commands, condition, condition_of, container_id, running_containers, scripted, shell_pack,
 };
 use crate::pods;
 
@@ -35,32 +34,14 @@ fn address_of_service(world: &World, namespace: &str, name: &str) -> Result<Stri
 /// Whether a container of a pod gets a connection.
 fn reaches(world: &World, pod: &Value, container: &str, address: &str, port: u16) -> Result<bool> {
     let port = port.to_string();
-    let connect = [
-        "/bin/busybox",
-        "nc",
-        "-w",
-        "2",
-        address,
-        &port,
-        "-e",
-        "/bin/true",
-    ];
+    let connect = ["/bin/busybox", "nc", "-w", "2", address, &port, "-e", "/bin/true"];
     let tried = world.exec(pod, container, &connect)?;
-    ensure!(
-        !tried.stderr.contains("not found"),
-        "{container}: {}",
-        tried.stderr
-    );
+    ensure!(!tried.stderr.contains("not found"), "{container}: {}", tried.stderr);
     Ok(tried.success)
 }
 
 /// What the gateway says to a part that asks for a way out and does not say who it is.
-fn without_credential(
-    world: &World,
-    pod: &Value,
-    container: &str,
-    gateway: &str,
-) -> Result<String> {
+fn without_credential(world: &World, pod: &Value, container: &str, gateway: &str) -> Result<String> {
     let ask = format!(
         "printf 'CONNECT example.org:443 HTTP/1.1\\r\\nHost: example.org:443\\r\\n\\r\\n' | /bin/busybox nc -w 2 {gateway} {GATEWAY_PORT}"
     );
@@ -140,22 +121,14 @@ fn ask(world: &World, container: Option<&str>, to: SocketAddr) -> Result<Asked> 
          if [ -n \"$answer\" ]; then echo \"answer $answer\"; else echo unheard; fi"
     );
     let line = format!("{inside} bash -c \"$0\"");
-    let printed = world
-        .cluster
-        .on_node(&["bash", "-c", &line, &send])?
-        .context("a node of ours")?;
+    let printed = world.cluster.on_node(&["bash", "-c", &line, &send])?.context("a node of ours")?;
     let mut lines = printed.stdout.lines();
     let sent = lines.next().and_then(|it| it.strip_prefix("sent "));
     let sent = sent.and_then(|it| it.parse::<u64>().ok());
-    ensure!(
-        printed.success && sent.is_some_and(|it| it > 0),
-        "nothing was sent to {to}: {printed:?}"
-    );
+    ensure!(printed.success && sent.is_some_and(|it| it > 0), "nothing was sent to {to}: {printed:?}");
     match lines.next() {
         Some("unheard") => Ok(Asked::Unheard),
-        Some(answer) => Ok(Asked::Answered(
-            answer.trim_start_matches("answer ").to_owned(),
-        )),
+        Some(answer) => Ok(Asked::Answered(answer.trim_start_matches("answer ").to_owned())),
         None => bail!("neither an answer nor none from {to}: {printed:?}"),
     }
 }
@@ -214,16 +187,9 @@ struct Unenforced<'w> {
 
 impl<'w> Unenforced<'w> {
     fn new(world: &'w World) -> Result<Self> {
-        let mut made = Self {
-            world,
-            rules: Vec::new(),
-        };
+        let mut made = Self { world, rules: Vec::new() };
         // First: what is with the agent when it stops would stay there.
-        for (chain, what) in [
-            ("INPUT", "-s PODS"),
-            ("FORWARD", "-s PODS"),
-            ("FORWARD", "-d PODS"),
-        ] {
+        for (chain, what) in [("INPUT", "-s PODS"), ("FORWARD", "-s PODS"), ("FORWARD", "-d PODS")] {
             let rule = format!("{chain} {} -j ACCEPT", what.replace("PODS", PODS));
             let rule: Vec<String> = rule.split(' ').map(str::to_owned).collect();
             made.iptables("-I", &rule)?;
@@ -235,8 +201,7 @@ impl<'w> Unenforced<'w> {
 
     /// Signals the policy agent of this cluster: others have processes of their own, which are not seen from in there.
     fn signal(&self, signal: &str) -> Result<()> {
-        let line =
-            format!("pid=$(pidof {POLICY_AGENT}) && kill -{signal} $pid && cat /proc/$pid/status");
+        let line = format!("pid=$(pidof {POLICY_AGENT}) && kill -{signal} $pid && cat /proc/$pid/status");
         let is_stopped = || -> Result<Option<()>> {
             let done = self.on_node(&["bash", "-c", &line])?;
             ensure!(done.success, "{done:?}");
@@ -245,11 +210,7 @@ impl<'w> Unenforced<'w> {
             Ok((stopped == (signal == "STOP")).then_some(()))
         };
         // It stops when it next runs.
-        eventually(
-            &format!("the policy agent to {signal}"),
-            PATIENCE,
-            is_stopped,
-        )?;
+        eventually(&format!("the policy agent to {signal}"), PATIENCE, is_stopped)?;
         Ok(())
     }
 
@@ -298,33 +259,19 @@ fn where_nothing_enforces_policies_the_floor_decides() -> Result<()> {
     world.create(policy)?;
     world.create(&scripted("refused", turns, "  policyRef: strict", ""))?;
     let run = world.ended("told")?;
-    assert_eq!(
-        (&run["status"]["phase"], &run["status"]["result"]),
-        (&json!("Succeeded"), &json!("Done.")),
-        "{run}"
-    );
+    assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");
     assert_eq!(condition(&run, "NetworkEnforced"), "False", "{run}");
     let run = world.ended("refused")?;
     assert_eq!(run["status"]["phase"], "Failed", "{run}");
-    assert_eq!(
-        condition_of(&run, "NetworkEnforced")["status"],
-        "False",
-        "{run}"
-    );
+    assert_eq!(condition_of(&run, "NetworkEnforced")["status"], "False", "{run}");
     let error = run["status"]["error"].as_str().unwrap_or_default();
-    assert!(
-        error.contains("NetworkPolic") || error.contains("network"),
-        "{error}"
-    );
+    assert!(error.contains("NetworkPolic") || error.contains("network"), "{error}");
     assert!(run["status"]["result"].is_null(), "{run}");
     drop(unenforced);
     world.create(&scripted("again", turns, "  policyRef: strict", ""))?;
     let run = world.ended("again")?;
     assert_eq!(
-        (
-            &run["status"]["phase"],
-            condition(&run, "NetworkEnforced").as_str()
-        ),
+        (&run["status"]["phase"], condition(&run, "NetworkEnforced").as_str()),
         (&json!("Succeeded"), "True"),
         "{run}"
     );

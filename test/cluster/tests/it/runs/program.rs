@@ -42,12 +42,7 @@ impl<'w> Person<'w> {
         let config = std::fs::read_to_string(world.cluster.kubeconfig())?;
         let config: Value = serde_saphyr::from_str(&config)?;
         let context = config["current-context"].as_str().context("a context")?;
-        Ok(Self {
-            world,
-            program: program()?,
-            context: context.to_owned(),
-            folder: tempfile::tempdir()?,
-        })
+        Ok(Self { world, program: program()?, context: context.to_owned(), folder: tempfile::tempdir()? })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -147,44 +142,24 @@ fn runs_and_answers(person: &Person<'_>) -> Result<()> {
     let question = eventually("a question", PATIENCE, || {
         let waiting = person.value(&["approvals"])?;
         let first = waiting[0]["question"].clone();
-        ensure!(
-            run.try_wait()?.is_none(),
-            "it ended before anybody was asked: {}",
-            person.read("stderr")
-        );
+        ensure!(run.try_wait()?.is_none(), "it ended before anybody was asked: {}", person.read("stderr"));
         Ok((!first.is_null()).then_some(first))
     })?;
     assert_eq!(question["tool"], "execute_command", "{question}");
     let action = question["action"].as_str().context("an action")?;
     let listed = person.told(&["approvals"])?;
-    assert!(
-        listed.contains(ASKED) && listed.contains(action),
-        "{listed}"
-    );
+    assert!(listed.contains(ASKED) && listed.contains(action), "{listed}");
     // Of another action nothing is approved, and the run waits.
     let other = format!("sha256:{}", "0".repeat(64));
     let refused = person.says(&["approve", "asks", "--action", &other])?;
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    let approve = [
-        "approve",
-        "asks",
-        "--action",
-        action,
-        "--reason",
-        "it is fine",
-    ];
+    let approve = ["approve", "asks", "--action", action, "--reason", "it is fine"];
     let approved = person.told(&approve)?;
     assert!(approved.starts_with("approved: "), "{approved}");
 
-    let code = eventually("`sympozium run` to end", PATIENCE, || {
-        Ok(run.try_wait()?.map(|it| it.code()))
-    })?;
+    let code = eventually("`sympozium run` to end", PATIENCE, || Ok(run.try_wait()?.map(|it| it.code())))?;
     let said = person.read("stderr");
-    assert_eq!(
-        (code, person.read("stdout").as_str()),
-        (Some(0), "Done.\n"),
-        "{said}"
-    );
+    assert_eq!((code, person.read("stdout").as_str()), (Some(0), "Done.\n"), "{said}");
     assert!(said.contains("succeeded after "), "{said}");
     // The question that is answered waits for nobody.
     assert_eq!(person.value(&["approvals"])?, json!([]));
@@ -209,15 +184,9 @@ fn looks(person: &Person<'_>) -> Result<()> {
     );
     assert_eq!(shown["plan"], run["status"]["planDigest"], "{shown}");
     let shown = person.told(&["show", &uid[..8]])?;
-    assert!(
-        shown.contains("succeeded") && shown.contains("ANSWER\n  Done."),
-        "{shown}"
-    );
+    assert!(shown.contains("succeeded") && shown.contains("ANSWER\n  Done."), "{shown}");
     let logs = person.told(&["logs", "asks"])?;
-    assert!(
-        logs.contains("hello from the cluster") && logs.ends_with("answer:\n  Done.\n"),
-        "{logs}"
-    );
+    assert!(logs.contains("hello from the cluster") && logs.ends_with("answer:\n  Done.\n"), "{logs}");
     let receipts = person.told(&["audit", "asks"])?;
     assert!(receipts.contains("execute_command"), "{receipts}");
     let lines = person.told(&["audit", "asks", "-o", "jsonl"])?;
@@ -229,34 +198,23 @@ fn looks(person: &Person<'_>) -> Result<()> {
         })
         .collect::<Result<_>>()?;
     let count = |kind: &str| kinds.iter().filter(|it| *it == kind).count();
-    assert_eq!(
-        ["started", "asked", "answered", "acted", "ended"].map(count),
-        [1; 5],
-        "{kinds:?}"
-    );
+    assert_eq!(["started", "asked", "answered", "acted", "ended"].map(count), [1; 5], "{kinds:?}");
     let verified = person.told(&["audit", "verify", "asks"])?;
     let head = run["status"]["report"]["receiptsHead"].as_str();
     let head = head.context("a head")?;
     assert!(
-        verified.starts_with("ok: asks (")
-            && verified.contains(&format!("{} receipts, head {head}", kinds.len())),
+        verified.starts_with("ok: asks (") && verified.contains(&format!("{} receipts, head {head}", kinds.len())),
         "{verified}"
     );
     let explained = person.told(&["explain", "asks"])?;
-    assert!(
-        explained.contains("tools") && explained.contains("execute_command"),
-        "{explained}"
-    );
+    assert!(explained.contains("tools") && explained.contains("execute_command"), "{explained}");
     Ok(())
 }
 
 /// A second run is left to itself, and ended in the middle.
 fn cancels(person: &Person<'_>) -> Result<()> {
     let skills = "  skills: [{skillPackRef: tools}]";
-    write(
-        &person.path("held.yaml"),
-        &scripted("held", &commands(&[HOLD]), skills, ""),
-    )?;
+    write(&person.path("held.yaml"), &scripted("held", &commands(&[HOLD]), skills, ""))?;
     assert_eq!(person.told(&["run", "held.yaml", "--detach"])?, "held\n");
     person.world.pod_with("held", "agent")?;
     // One that goes on is not removed.
@@ -267,11 +225,7 @@ fn cancels(person: &Person<'_>) -> Result<()> {
     let run = person.world.ended("held")?;
     assert_eq!(run["status"]["phase"], "Cancelled", "{run}");
     let shown = person.value(&["show", "held"])?;
-    assert_eq!(
-        (&shown["outcome"]["is"], &shown["leftovers"]),
-        (&json!("cancelled"), &json!([])),
-        "{shown}"
-    );
+    assert_eq!((&shown["outcome"]["is"], &shown["leftovers"]), (&json!("cancelled"), &json!([])), "{shown}");
     assert_eq!(person.world.left_of(&run)?, Vec::<String>::new());
     let again = person.says(&["cancel", "held"])?;
     assert_eq!(again.code, Some(1), "{again:?}");
@@ -282,10 +236,7 @@ fn cancels(person: &Person<'_>) -> Result<()> {
 fn removes(person: &Person<'_>) -> Result<()> {
     for name in ["asks", "held"] {
         let removed = person.told(&["rm", name])?;
-        assert!(
-            removed.starts_with(&format!("removed {name} (")),
-            "{removed}"
-        );
+        assert!(removed.starts_with(&format!("removed {name} (")), "{removed}");
         let gone = person.says(&["show", name])?;
         assert_eq!((gone.code, gone.stdout.as_str()), (Some(1), ""), "{gone:?}");
     }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use sympozium_testkit::cluster::{Kubectl, eventually};
 
 use super::world::{
-    Company, KUBECTL_IMAGE, PATIENCE, SystemPack, World, commands, condition, hold, is_over,
-    running_containers, scripted,
+    Company, KUBECTL_IMAGE, PATIENCE, SystemPack, World, commands, condition, hold, is_over, running_containers,
+    scripted,
 };
 use crate::render::world::{documents, send};
 
@@ -31,10 +31,7 @@ fn pack(world: &World, resource: &str) -> Result<SystemPack> {
 }
 
 fn skills(names: &[&str]) -> String {
-    let names: Vec<Value> = names
-        .iter()
-        .map(|it| json!({ "skillPackRef": it }))
-        .collect();
+    let names: Vec<Value> = names.iter().map(|it| json!({ "skillPackRef": it })).collect();
     format!("  skills: {}", Value::from(names))
 }
 
@@ -70,11 +67,7 @@ fn account(run: &Value) -> Result<String> {
         .filter_map(|it| it["name"].as_str())
         .filter(|name| name.ends_with("-skill0"))
         .collect();
-    ensure!(
-        accounts.len() == 1,
-        "{accounts:?} of {}",
-        run["status"]["grants"]
-    );
+    ensure!(accounts.len() == 1, "{accounts:?} of {}", run["status"]["grants"]);
     Ok(format!("system:serviceaccount:{namespace}:{}", accounts[0]))
 }
 
@@ -84,11 +77,10 @@ fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
         return Ok(());
     };
     let pack = pack(&world, "pods")?;
-    let other =
-        "apiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {name: other}\nspec:\n  \
+    let other = "apiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {name: other}\nspec:\n  \
         skills: [{name: use, description: Runs commands., content: Use it.}]\n  \
         sidecar: {image: IMAGE, executor: injected, mountWorkspace: true}\n"
-            .replace("IMAGE", KUBECTL_IMAGE);
+        .replace("IMAGE", KUBECTL_IMAGE);
     world.create(&other)?;
     let target = json!({ "command": "kubectl get pods -o name", "target": pack.name });
     let hold = json!({ "command": HOLD, "target": pack.name, "timeout": 120 });
@@ -97,21 +89,13 @@ fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
          - {{when: {{toolResult: {{of: call_1_1, matches: \"^pod/looker-\"}}}}, call: [{{tool: execute_command, arguments: {hold}}}]}}\n      \
          - {{say: Done., then: end}}"
     );
-    world.create(&scripted(
-        "looker",
-        &turns,
-        &skills(&[&pack.name, "other"]),
-        "",
-    ))?;
+    world.create(&scripted("looker", &turns, &skills(&[&pack.name, "other"]), ""))?;
     let pod = world.pod_with("looker", "ipc-bridge")?;
     let own = container_of(&pod, &pack.name)?;
 
     let list = ["kubectl", "get", "pods", "-o", "name"];
     let listed = world.exec(&pod, &own, &list)?;
-    ensure!(
-        listed.success && listed.stdout.starts_with("pod/looker-"),
-        "{listed:?}"
-    );
+    ensure!(listed.success && listed.stdout.starts_with("pod/looker-"), "{listed:?}");
     let mut others: Vec<String> = running_containers(&pod);
     others.retain(|it| *it != own);
     others.sort();
@@ -126,10 +110,7 @@ fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
     let token = world.exec(&pod, "ipc-bridge", &["cat", "/run/sympozium/token"])?;
     ensure!(token.success, "{token:?}");
     let tried = with_token(&world, token.stdout.trim())?;
-    assert!(
-        tried.contains("Unauthorized") || tried.contains("logged in"),
-        "{tried}"
-    );
+    assert!(tried.contains("Unauthorized") || tried.contains("logged in"), "{tried}");
 
     let_go(&world, &pod, &own)?;
     let run = world.ended("looker")?;
@@ -143,8 +124,7 @@ fn with_token(world: &World, token: &str) -> Result<String> {
     let directory = tempfile::tempdir()?;
     let config = directory.path().join("config");
     // The administrator's own configuration with another user in it.
-    let mut value: Value =
-        serde_saphyr::from_str(&std::fs::read_to_string(world.cluster.kubeconfig())?)?;
+    let mut value: Value = serde_saphyr::from_str(&std::fs::read_to_string(world.cluster.kubeconfig())?)?;
     value["users"][0]["user"] = json!({ "token": token });
     std::fs::write(&config, value.to_string())?;
     let mut list = world.kubectl().command(&["get", "pods", "-o", "name"]);
@@ -165,57 +145,31 @@ fn runs_at_once_never_have_the_rights_of_each_other() -> Result<()> {
     let (pods, maps) = (pack(&first, "pods")?, pack(&second, "configmaps")?);
     let start = |world: &World, run: &str, pack: &SystemPack| -> Result<()> {
         let turns = hold();
-        world
-            .create(&scripted(run, &turns, &skills(&[&pack.name]), ""))
-            .map(drop)
+        world.create(&scripted(run, &turns, &skills(&[&pack.name]), "")).map(drop)
     };
     start(&first, "one", &pods)?;
     start(&first, "two", &maps)?;
     start(&second, "one", &pods)?;
     let mut all = Vec::new();
-    for (world, name, resource) in [
-        (&first, "one", "pods"),
-        (&first, "two", "configmaps"),
-        (&second, "one", "pods"),
-    ] {
+    for (world, name, resource) in [(&first, "one", "pods"), (&first, "two", "configmaps"), (&second, "one", "pods")] {
         let pod = world.pod_with(name, "agent")?;
         let run = world.run(name)?;
         all.push((world, name, resource, account(&run)?, pod));
     }
     let admin = first.cluster.kubectl();
     for (world, name, resource, user, _) in &all {
-        for (namespace, asked) in [
-            (&first, "pods"),
-            (&first, "configmaps"),
-            (&second, "pods"),
-            (&second, "configmaps"),
-        ] {
-            let expected =
-                namespace.namespace.name() == world.namespace.name() && asked == *resource;
+        for (namespace, asked) in [(&first, "pods"), (&first, "configmaps"), (&second, "pods"), (&second, "configmaps")]
+        {
+            let expected = namespace.namespace.name() == world.namespace.name() && asked == *resource;
             for verb in ["get", "list"] {
                 let found = may(&admin, user, namespace.namespace.name(), verb, asked)?;
-                assert_eq!(
-                    found,
-                    expected,
-                    "{name} ({user}): {verb} {asked} in {}",
-                    namespace.namespace.name()
-                );
+                assert_eq!(found, expected, "{name} ({user}): {verb} {asked} in {}", namespace.namespace.name());
             }
         }
-        assert!(!may(
-            &admin,
-            user,
-            world.namespace.name(),
-            "delete",
-            resource
-        )?);
+        assert!(!may(&admin, user, world.namespace.name(), "delete", resource)?);
     }
     for (world, name, resource, user, pod) in &all {
-        let pack = if *resource == "pods" {
-            &pods.name
-        } else {
-            &maps.name
-        };
+        let pack = if *resource == "pods" { &pods.name } else { &maps.name };
         let_go(world, pod, &container_of(pod, pack)?)?;
         let run = world.ended(name)?;
         assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
@@ -253,11 +207,7 @@ fn the_pack_that_we_ship_looks_at_the_cluster() -> Result<()> {
         Ok(is_over(&found).then_some(found))
     });
     let last = kubectl.attempt(&["get", "agentrun", &run, "-o", "yaml"])?;
-    for kind_name in [
-        format!("agentrun/{run}"),
-        format!("agent/agent-{run}"),
-        format!("configmap/script-{run}"),
-    ] {
+    for kind_name in [format!("agentrun/{run}"), format!("agent/agent-{run}"), format!("configmap/script-{run}")] {
         kubectl.attempt(&["delete", &kind_name, "--wait=false"])?;
     }
     let ended = ended.with_context(|| last.stdout)?;
@@ -277,12 +227,7 @@ fn rights_are_gone_when_the_agent_has_ended() -> Result<()> {
         return Ok(());
     };
     let pack = pack(&world, "pods")?;
-    world.create(&scripted(
-        "brief",
-        &commands(&[HOLD]),
-        &skills(&[&pack.name]),
-        "",
-    ))?;
+    world.create(&scripted("brief", &commands(&[HOLD]), &skills(&[&pack.name]), ""))?;
     let pod = world.pod_with("brief", "agent")?;
     let own = container_of(&pod, &pack.name)?;
     let token = world.exec(&pod, &own, &["cat", TOKEN])?;
@@ -292,19 +237,14 @@ fn rights_are_gone_when_the_agent_has_ended() -> Result<()> {
 
     let_go(&world, &pod, &own)?;
     let begin = Instant::now();
-    let ended = world.wait("brief", "its agent to end", |run| {
-        run["status"]["report"]["finished"] == true
-    })?;
+    let ended = world.wait("brief", "its agent to end", |run| run["status"]["report"]["finished"] == true)?;
     let finished = begin.elapsed();
     let forbidden = eventually("the rights to be gone", PATIENCE, || {
         let said = with_token(&world, &token)?;
         Ok(said
             .contains("orbidden")
             .then(|| begin.elapsed())
-            .or_else(|| {
-                (said.contains("nauthorized") || said.contains("logged in"))
-                    .then(|| begin.elapsed())
-            }))
+            .or_else(|| (said.contains("nauthorized") || said.contains("logged in")).then(|| begin.elapsed())))
     })?;
     let unauthorized = eventually("the token to be worth nothing", TOKEN_CACHE, || {
         let said = with_token(&world, &token)?;
@@ -321,12 +261,8 @@ fn rights_are_gone_when_the_agent_has_ended() -> Result<()> {
     let run = world.ended("brief")?;
     assert_eq!(condition(&run, "Revoked"), "True");
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
-    let [granted, revoked] =
-        ["grantedAt", "revokedAt"].map(|it| run["status"][it].as_str().map(str::to_owned));
-    assert!(
-        granted.is_some() && granted <= revoked,
-        "{granted:?} {revoked:?}"
-    );
+    let [granted, revoked] = ["grantedAt", "revokedAt"].map(|it| run["status"][it].as_str().map(str::to_owned));
+    assert!(granted.is_some() && granted <= revoked, "{granted:?} {revoked:?}");
     assert_eq!(world.left_of(&run)?, Vec::<String>::new());
     Ok(())
 }

@@ -27,9 +27,8 @@ enum Sidecar {
 /// Debian's bash, jq and coreutils with the libraries that they load, and the script.
 fn documented_image() -> Result<Image> {
     const PROGRAMS: [&str; 23] = [
-        "base64", "bash", "cat", "chmod", "dd", "echo", "env", "head", "id", "jq", "mkdir",
-        "mkfifo", "mktemp", "mv", "od", "rm", "setsid", "sleep", "stat", "tail", "timeout",
-        "touch", "wc",
+        "base64", "bash", "cat", "chmod", "dd", "echo", "env", "head", "id", "jq", "mkdir", "mkfifo", "mktemp", "mv",
+        "od", "rm", "setsid", "sleep", "stat", "tail", "timeout", "touch", "wc",
     ];
     let entrypoint = ["/bin/bash", "/usr/local/bin/tool-executor.sh"];
     let mut image = Image::of_files("sympozium.test/echo-sidecar:1", &entrypoint);
@@ -65,17 +64,12 @@ fn model(world: &World) -> Result<Option<ModelServer>> {
 
 /// Host and port of an address.
 fn address(url: &str) -> Result<(String, u16)> {
-    let (host, port) = url
-        .trim_start_matches("http://")
-        .rsplit_once(':')
-        .context("an address with a port")?;
+    let (host, port) = url.trim_start_matches("http://").rsplit_once(':').context("an address with a port")?;
     Ok((host.to_owned(), port.parse()?))
 }
 
 fn seed(file: &str) -> Result<Value> {
-    let path = static_build::workspace_root()
-        .join("config/samples/seeds")
-        .join(file);
+    let path = static_build::workspace_root().join("config/samples/seeds").join(file);
     let text = std::fs::read_to_string(&path)?;
     serde_saphyr::from_str(&text).with_context(|| format!("reading {}", path.display()))
 }
@@ -127,23 +121,13 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
     ensure!(applied.success, "{}", applied.stderr);
 
     let run = world.ended("test-echo")?;
-    let result = [
-        "get",
-        "agentrun",
-        "test-echo",
-        "-o",
-        "jsonpath={.status.result}",
-    ];
+    let result = ["get", "agentrun", "test-echo", "-o", "jsonpath={.status.result}"];
     let result = kubectl.run(&result)?;
     assert!(result.contains("Hello from sidecar!"), "{run}");
     assert_eq!(run["status"]["phase"], "Succeeded");
     let usage = &run["status"]["tokenUsage"];
     assert_eq!(
-        (
-            &usage["inputTokens"],
-            &usage["outputTokens"],
-            &usage["toolCalls"]
-        ),
+        (&usage["inputTokens"], &usage["outputTokens"], &usage["toolCalls"]),
         (&json!(250), &json!(30), &json!(1)),
         "{run}"
     );
@@ -156,20 +140,14 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
     let told = results(&requests[1].json());
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].lines().next(), Some("Hello from sidecar!"));
-    assert_eq!(
-        world.acts(&run)?,
-        [(Actor::Skill, Outcome::Exited { code: 0 })]
-    );
+    assert_eq!(world.acts(&run)?, [(Actor::Skill, Outcome::Exited { code: 0 })]);
     Ok(())
 }
 
 /// What a request tells the model of its calls.
 fn results(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().into_iter().flatten();
-    messages
-        .filter(|it| it["role"] == "tool")
-        .map(|it| it["content"].as_str().unwrap_or_default().to_owned())
-        .collect()
+    messages.filter(|it| it["role"] == "tool").map(|it| it["content"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
 #[test]

@@ -70,12 +70,7 @@ impl World {
             Company::Alone => Held::Alone(alone()),
         };
         cluster.import(&Image::with_shell(IMAGE))?;
-        Ok(Some(Self {
-            cluster,
-            installation,
-            namespace: cluster.namespace(label, security)?,
-            held: Rc::new(held),
-        }))
+        Ok(Some(Self { cluster, installation, namespace: cluster.namespace(label, security)?, held: Rc::new(held) }))
     }
 
     /// Another namespace for the same test.
@@ -173,9 +168,7 @@ impl World {
         let mut records = objects_of(&self.cluster.kubectl(), run, &[])?;
         records.retain(|it| it["kind"] == "RunRecord" && it["spec"]["kind"] == "receipts");
         records.sort_by_key(|it| it["spec"]["segment"].as_i64());
-        let lines = records
-            .iter()
-            .flat_map(|it| it["spec"]["lines"].as_array().into_iter().flatten());
+        let lines = records.iter().flat_map(|it| it["spec"]["lines"].as_array().into_iter().flatten());
         let lines: Vec<&str> = lines.filter_map(Value::as_str).collect();
         let digest = |value: &Value| -> Result<Digest> {
             serde_json::from_value(value.clone()).with_context(|| format!("no digest: {run}"))
@@ -194,9 +187,7 @@ impl World {
     /// SIGKILL for the first process of a container, from outside of it.
     pub fn kill(&self, pod: &Value, container: &str) -> Result<()> {
         let id = container_id(pod, container)?;
-        let killed = self
-            .cluster
-            .on_node(&["ctr", "task", "kill", "--signal", "SIGKILL", &id])?;
+        let killed = self.cluster.on_node(&["ctr", "task", "kill", "--signal", "SIGKILL", &id])?;
         let killed = killed.context("a node of ours")?;
         ensure!(killed.success, "{container}: {}", killed.stderr);
         Ok(())
@@ -211,9 +202,7 @@ pub struct SystemPack {
 
 impl Drop for SystemPack {
     fn drop(&mut self) {
-        let _ = self
-            .kubectl
-            .attempt(&["delete", "skillpack", &self.name, "--wait=false"]);
+        let _ = self.kubectl.attempt(&["delete", "skillpack", &self.name, "--wait=false"]);
     }
 }
 
@@ -226,9 +215,7 @@ pub fn condition(run: &Value, kind: &str) -> String {
 /// The status of a container of a pod.
 pub fn container_status<'p>(pod: &'p Value, name: &str) -> Option<&'p Value> {
     let lists = ["containerStatuses", "initContainerStatuses"];
-    let mut all = lists
-        .iter()
-        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    let mut all = lists.iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
     all.find(|it| it["name"] == name)
 }
 
@@ -242,12 +229,8 @@ pub fn container_id(pod: &Value, name: &str) -> Result<String> {
 /// Names of the containers of a pod that run.
 pub fn running_containers(pod: &Value) -> Vec<String> {
     let lists = ["initContainerStatuses", "containerStatuses"];
-    let all = lists
-        .iter()
-        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
-    all.filter(|it| !it["state"]["running"].is_null())
-        .filter_map(|it| it["name"].as_str().map(str::to_owned))
-        .collect()
+    let all = lists.iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    all.filter(|it| !it["state"]["running"].is_null()).filter_map(|it| it["name"].as_str().map(str::to_owned)).collect()
 }
 
 /// Manifests of a run whose model is written down: `turns` is the list of turns in YAML, each line indented by six spaces.
@@ -269,9 +252,7 @@ const HOLDS: usize = 4;
 /// next waits.
 pub fn hold() -> String {
     // Told apart, so that they do not count as one call that is repeated.
-    let all: Vec<String> = (0..HOLDS)
-        .map(|number| format!(": {number}; {HOLD}"))
-        .collect();
+    let all: Vec<String> = (0..HOLDS).map(|number| format!(": {number}; {HOLD}")).collect();
     commands(&all.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
@@ -280,9 +261,7 @@ pub fn commands(commands: &[&str]) -> String {
     let mut turns = String::new();
     for command in commands {
         let arguments = json!({ "command": command, "timeout": LONGEST });
-        turns.push_str(&format!(
-            "      - call: [{{tool: execute_command, arguments: {arguments}}}]\n"
-        ));
+        turns.push_str(&format!("      - call: [{{tool: execute_command, arguments: {arguments}}}]\n"));
     }
     turns.push_str("      - {say: Done., then: end}");
     turns

@@ -97,12 +97,10 @@ impl<'c> Course<'c> {
         self.turn = None;
         watched?;
         if self.waits {
-            self.surprises
-                .push("the moment to do something never came".to_owned());
+            self.surprises.push("the moment to do something never came".to_owned());
         }
         for left in &self.decisions {
-            self.surprises
-                .push(format!("nobody was asked about {}", left.tool));
+            self.surprises.push(format!("nobody was asked about {}", left.tool));
         }
         Ok(())
     }
@@ -202,8 +200,7 @@ impl<'c> Course<'c> {
     fn kills_bridge(&self) -> bool {
         let meanwhile = self.case.spec.meanwhile.as_ref();
         meanwhile.is_some_and(|it| {
-            matches!(&it.act, Deed::Kill(part) if part == BRIDGE)
-                && matches!(it.when, Moment::File(_))
+            matches!(&it.act, Deed::Kill(part) if part == BRIDGE) && matches!(it.when, Moment::File(_))
         })
     }
 
@@ -215,9 +212,7 @@ impl<'c> Course<'c> {
     /// Says what the case has the person say.
     fn decide(&mut self, question: &Value) -> anyhow::Result<()> {
         let Some(decision) = self.decisions.pop_front() else {
-            self.surprises.push(format!(
-                "a question that the case has no answer for: {question}"
-            ));
+            self.surprises.push(format!("a question that the case has no answer for: {question}"));
             return self.cancel();
         };
         let spec = &question["spec"];
@@ -227,9 +222,7 @@ impl<'c> Course<'c> {
         }
         if let Some(shown) = &decision.shown {
             let wrong = shown.problems(spec["summary"].as_str().unwrap_or_default());
-            let wrong = wrong
-                .iter()
-                .map(|it| format!("what the person is shown {it}"));
+            let wrong = wrong.iter().map(|it| format!("what the person is shown {it}"));
             self.surprises.extend(wrong);
         }
         let (word, scope) = match decision.says {
@@ -249,8 +242,7 @@ impl<'c> Course<'c> {
         let path = format!("{}/{name}/status", self.place.questions());
         let answered = (self.place.person).merge(&path, &json!({ "status": status }));
         if let Err(error) = answered {
-            self.surprises
-                .push(format!("the answer was not taken: {error:#}"));
+            self.surprises.push(format!("the answer was not taken: {error:#}"));
             // Nobody else would answer.
             self.cancel()?;
         }

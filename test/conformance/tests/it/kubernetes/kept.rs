@@ -42,10 +42,7 @@ impl Listing {
         let mut text = String::new();
         for (number, record) in records.iter().enumerate() {
             if record["spec"]["segment"].as_u64() != u64::try_from(number).ok() {
-                bail!(
-                    "a piece of the {kind} is missing before {}",
-                    record["spec"]["segment"]
-                );
+                bail!("a piece of the {kind} is missing before {}", record["spec"]["segment"]);
             }
             let lines = record["spec"]["lines"].as_array().into_iter().flatten();
             for line in lines {
@@ -58,9 +55,7 @@ impl Listing {
 
     fn plan(&self) -> anyhow::Result<Option<Vec<u8>>> {
         let plans: Vec<&Value> = self.all("ConfigMap").collect();
-        let plans = plans
-            .iter()
-            .filter(|it| it["metadata"]["labels"]["sympozium.ai/component"] == "plan");
+        let plans = plans.iter().filter(|it| it["metadata"]["labels"]["sympozium.ai/component"] == "plan");
         let plans: Vec<_> = plans.collect();
         match plans.as_slice() {
             [] => Ok(None),
@@ -73,11 +68,7 @@ impl Listing {
     }
 
     /// What is kept of a run; nothing of one that was never planned.
-    pub fn kept(
-        &self,
-        run: &Value,
-        files: Option<BTreeMap<String, Vec<u8>>>,
-    ) -> anyhow::Result<Option<Kept>> {
+    pub fn kept(&self, run: &Value, files: Option<BTreeMap<String, Vec<u8>>>) -> anyhow::Result<Option<Kept>> {
         let Some(plan) = self.plan()? else {
             return Ok(None);
         };
@@ -117,17 +108,12 @@ fn around(run: &Value) -> BTreeMap<String, Vec<String>> {
 pub fn rights_left(api: &Api, run: &Value, plan: &[u8]) -> anyhow::Result<Vec<String>> {
     let plan = RunPlan::read(plan)?;
     let grants = run["status"]["grants"].as_array().into_iter().flatten();
-    let accounts: Vec<&str> = grants
-        .filter(|it| it["kind"] == "ServiceAccount")
-        .filter_map(|it| it["name"].as_str())
-        .collect();
+    let accounts: Vec<&str> =
+        grants.filter(|it| it["kind"] == "ServiceAccount").filter_map(|it| it["name"].as_str()).collect();
     let namespace = plan.run.namespace.as_str();
     let mut reviews = Vec::new();
     for identity in &plan.identities {
-        let rules = identity
-            .namespace_rules
-            .iter()
-            .map(|it| (Some(namespace), it));
+        let rules = identity.namespace_rules.iter().map(|it| (Some(namespace), it));
         let rules = rules.chain(identity.cluster_rules.iter().map(|it| (None, it)));
         for (namespace_of_rule, rule) in rules {
             for account in &accounts {
@@ -139,9 +125,7 @@ pub fn rights_left(api: &Api, run: &Value, plan: &[u8]) -> anyhow::Result<Vec<St
     let answers = reviews.iter().map(|review| api.create(review));
     let answers: Vec<Value> = answers.collect::<Result<_, _>>()?;
     let allowed = answers.iter().filter(|it| it["status"]["allowed"] == true);
-    Ok(allowed
-        .map(|it| format!("the right {}", it["spec"]))
-        .collect())
+    Ok(allowed.map(|it| format!("the right {}", it["spec"])).collect())
 }
 
 fn reviews_of(user: &str, namespace: Option<&str>, rule: &RbacRule) -> Vec<Value> {

@@ -32,11 +32,7 @@ impl Node {
     pub fn new(cluster: &'static Cluster) -> anyhow::Result<Self> {
         let folder = cluster.node_folder().context("the node is not ours")?;
         let api = cluster.api()?;
-        Ok(Self {
-            cluster,
-            api,
-            folder,
-        })
+        Ok(Self { cluster, api, folder })
     }
 
     /// The workspace of a pod, where it is the pod's own.
@@ -78,8 +74,8 @@ impl Node {
     pub fn kill(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
         let pod = self.api.get(&path)?;
-        let id = container_id(&pod["status"], container)
-            .with_context(|| format!("there is no process of {container}"))?;
+        let id =
+            container_id(&pod["status"], container).with_context(|| format!("there is no process of {container}"))?;
         let kill = ["ctr", "task", "kill", "--signal", "SIGKILL", &id];
         let printed = self.cluster.on_node(&kill)?;
         match printed {
@@ -92,9 +88,7 @@ impl Node {
 
 fn container_id(status: &Value, name: &str) -> Option<String> {
     let lists = ["containerStatuses", "initContainerStatuses"];
-    let mut all = lists
-        .iter()
-        .flat_map(|list| status[list].as_array().into_iter().flatten());
+    let mut all = lists.iter().flat_map(|list| status[list].as_array().into_iter().flatten());
     let id = all.find(|it| it["name"] == name)?["containerID"].as_str()?;
     Some(id.trim_start_matches("containerd://").to_owned())
 }

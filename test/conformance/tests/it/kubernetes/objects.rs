@@ -35,11 +35,7 @@ impl Objects {
     /// Those of a case, as they are written, with its pages at this address.
     pub fn read(case: &Case, pages: SocketAddr) -> anyhow::Result<Self> {
         let text = case.text(pages)?;
-        let mut read = Self {
-            floor: None,
-            run: Value::Null,
-            others: Vec::new(),
-        };
+        let mut read = Self { floor: None, run: Value::Null, others: Vec::new() };
         for document in text.split("\n---\n").filter(|it| !it.trim().is_empty()) {
             let object: Value = serde_saphyr::from_str(document)?;
             let metadata = &object["metadata"];
@@ -81,9 +77,7 @@ impl Objects {
     /// Whether the run has a hook after the agent: its workspace is a claim then.
     pub fn has_hooks_after(&self) -> bool {
         let hooks = self.run.pointer("/spec/lifecycle/postRun");
-        hooks
-            .and_then(Value::as_array)
-            .is_some_and(|it| !it.is_empty())
+        hooks.and_then(Value::as_array).is_some_and(|it| !it.is_empty())
     }
 
     /// Whether a pack has rights at the API server.

@@ -40,12 +40,7 @@ impl Place {
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": { "name": namespace, "labels": level },
         }))?;
-        let place = Self {
-            person: cluster.api_impersonating(PERSON)?,
-            node: Node::new(cluster)?,
-            api,
-            namespace,
-        };
+        let place = Self { person: cluster.api_impersonating(PERSON)?, node: Node::new(cluster)?, api, namespace };
         let namespace = &place.namespace;
         place.api.create(&json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -160,14 +155,7 @@ impl Place {
         let remaining = course.run["status"]["revocation"]["remaining"].as_array();
         let remaining = remaining.into_iter().flatten();
         leftovers.extend(remaining.map(|it| format!("{it}, by the run's own word")));
-        Ok(Seen {
-            outcome,
-            text,
-            rules,
-            kept,
-            leftovers,
-            surprises: course.surprises,
-        })
+        Ok(Seen { outcome, text, rules, kept, leftovers, surprises: course.surprises })
     }
 }
 

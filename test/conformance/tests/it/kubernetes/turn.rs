@@ -38,13 +38,7 @@ struct State {
     usual: Option<Option<Value>>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
-    next: 0,
-    serving: 0,
-    undecided: 0,
-    floor: None,
-    usual: None,
-});
+static STATE: Mutex<State> = Mutex::new(State { next: 0, serving: 0, undecided: 0, floor: None, usual: None });
 static CHANGED: Condvar = Condvar::new();
 
 /// The turn of a case, with the floor that it needs in force, for as long as this is held.
@@ -83,9 +77,7 @@ impl Turn {
     /// Gives the turn away.
     pub fn pass_on(self) -> Undecided {
         lock().undecided += 1;
-        Undecided {
-            api: self.api.clone(),
-        }
+        Undecided { api: self.api.clone() }
     }
 }
 

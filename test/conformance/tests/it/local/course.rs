@@ -61,8 +61,8 @@ impl<'c> Course<'c> {
         loop {
             match lines.recv_timeout(LOOK) {
                 Ok(line) => {
-                    let event: Value = serde_json::from_str(&line)
-                        .with_context(|| format!("a line that is no event: {line}"))?;
+                    let event: Value =
+                        serde_json::from_str(&line).with_context(|| format!("a line that is no event: {line}"))?;
                     self.see(&event)?;
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
@@ -80,20 +80,17 @@ impl<'c> Course<'c> {
             }
         }
         if self.waits {
-            self.surprises
-                .push("the moment to do something never came".to_owned());
+            self.surprises.push("the moment to do something never came".to_owned());
         }
         for left in &self.decisions {
-            self.surprises
-                .push(format!("nobody was asked about {}", left.tool));
+            self.surprises.push(format!("nobody was asked about {}", left.tool));
         }
         Ok(())
     }
 
     fn see(&mut self, event: &Value) -> anyhow::Result<()> {
         if self.ended.is_some() {
-            self.surprises
-                .push(format!("an event after the last: {event}"));
+            self.surprises.push(format!("an event after the last: {event}"));
         }
         match event["event"].as_str().unwrap_or_default() {
             "planned" => {
@@ -101,10 +98,7 @@ impl<'c> Course<'c> {
                 self.workspace = event["workspace"].as_str().map(PathBuf::from);
             }
             "isolated" => {
-                let guarantees = event["report"]["guarantees"]
-                    .as_object()
-                    .into_iter()
-                    .flatten();
+                let guarantees = event["report"]["guarantees"].as_object().into_iter().flatten();
                 let enforced = guarantees.filter(|(_, held)| held["state"] == "enforced");
                 let part = event["part"].as_str().unwrap_or_default().to_owned();
                 let names = enforced.map(|(name, _)| name.clone());
@@ -129,27 +123,17 @@ impl<'c> Course<'c> {
     /// Says what the case has the person say.
     fn decide(&mut self, question: &Value) -> anyhow::Result<()> {
         let Some(decision) = self.decisions.pop_front() else {
-            self.surprises.push(format!(
-                "a question that the case has no answer for: {question}"
-            ));
+            self.surprises.push(format!("a question that the case has no answer for: {question}"));
             kill_process(self.raw_pid()?, Signal::INT)?;
             return Ok(());
         };
         let text = |field: &str| question[field].as_str().unwrap_or_default().to_owned();
         if text("tool") != decision.tool {
-            self.surprises.push(format!(
-                "asked about {}, and not {}",
-                text("tool"),
-                decision.tool
-            ));
+            self.surprises.push(format!("asked about {}, and not {}", text("tool"), decision.tool));
         }
         if let Some(shown) = &decision.shown {
             let wrong = shown.problems(&text("shown"));
-            self.surprises.extend(
-                wrong
-                    .iter()
-                    .map(|it| format!("what the person is shown {it}")),
-            );
+            self.surprises.extend(wrong.iter().map(|it| format!("what the person is shown {it}")));
         }
         let (verb, more) = match decision.says {
             PersonSays::Nothing => return Ok(()),
@@ -158,21 +142,15 @@ impl<'c> Course<'c> {
             PersonSays::Deny => ("deny", None),
         };
         let mut command = self.local.command(self.home);
-        command
-            .arg(verb)
-            .arg(self.uid.as_deref().unwrap_or_default());
-        command
-            .arg(text("approval"))
-            .args(["--action", &text("action")])
-            .args(more);
+        command.arg(verb).arg(self.uid.as_deref().unwrap_or_default());
+        command.arg(text("approval")).args(["--action", &text("action")]).args(more);
         if let Some(reason) = &decision.reason {
             command.args(["--reason", reason]);
         }
         let output = command.output().context("the answer cannot be given")?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            self.surprises
-                .push(format!("the answer was not taken: {said}"));
+            self.surprises.push(format!("the answer was not taken: {said}"));
             // Nobody else would answer.
             kill_process(self.raw_pid()?, Signal::INT)?;
         }
@@ -185,9 +163,7 @@ impl<'c> Course<'c> {
         match self.case.spec.meanwhile.as_ref().map(|it| &it.act) {
             Some(Deed::Cancel) => kill_process(self.raw_pid()?, Signal::INT)?,
             Some(Deed::Kill(part)) => {
-                let victim = self
-                    .process_of(part)
-                    .with_context(|| format!("there is no process of {part}"))?;
+                let victim = self.process_of(part).with_context(|| format!("there is no process of {part}"))?;
                 let victim = Pid::from_raw(victim).context("a process without a number")?;
                 kill_process(victim, Signal::KILL)?;
             }
@@ -248,15 +224,11 @@ impl<'c> Course<'c> {
             other => bail!("an outcome that nobody knows: {other}"),
         };
         if code != Some(expected) {
-            surprises.push(format!(
-                "the exit code is {code:?}, and should be {expected}; it said: {said}"
-            ));
+            surprises.push(format!("the exit code is {code:?}, and should be {expected}; it said: {said}"));
         }
         let text = text.as_str().unwrap_or_default().to_owned();
         let leftovers = ended["leftovers"].as_array().into_iter().flatten();
-        let leftovers = leftovers
-            .map(|it| format!("{it}, by its own word"))
-            .collect();
+        let leftovers = leftovers.map(|it| format!("{it}, by its own word")).collect();
         let directory = runs.join(self.uid.as_deref().context("it never said its UID")?);
         Ok(Seen {
             outcome,
@@ -270,11 +242,7 @@ impl<'c> Course<'c> {
 }
 
 /// What is kept of a run in its directory.
-fn kept(
-    directory: &Path,
-    workspace: Option<&Path>,
-    around: BTreeMap<String, Vec<String>>,
-) -> anyhow::Result<Kept> {
+fn kept(directory: &Path, workspace: Option<&Path>, around: BTreeMap<String, Vec<String>>) -> anyhow::Result<Kept> {
     let read = |name: &str| {
         let path = directory.join(name);
         fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -300,11 +268,7 @@ fn kept(
     })
 }
 
-fn collect(
-    root: &Path,
-    directory: &Path,
-    files: &mut BTreeMap<String, Vec<u8>>,
-) -> anyhow::Result<()> {
+fn collect(root: &Path, directory: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);

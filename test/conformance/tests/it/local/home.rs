@@ -43,9 +43,8 @@ impl Home {
     /// The objects of the case: the floor where this machine has it, everything else in one file.
     pub fn write_manifests(&self, case: &Case, user: Option<u32>) -> anyhow::Result<PathBuf> {
         let text = case.text(pages::at(Ipv4Addr::LOCALHOST)?)?;
-        let (floor, objects): (Vec<&str>, Vec<&str>) = text
-            .split("\n---\n")
-            .partition(|object| object.contains("namespace: sympozium-system"));
+        let (floor, objects): (Vec<&str>, Vec<&str>) =
+            text.split("\n---\n").partition(|object| object.contains("namespace: sympozium-system"));
         let manifests = self.at("manifests.yaml");
         let mut written = vec![(manifests.clone(), objects.join("\n---\n"))];
         if !floor.is_empty() {
@@ -68,7 +67,5 @@ pub fn directory() -> anyhow::Result<TempDir> {
         true => PathBuf::from("/run"),
         false => static_build::target_directory(),
     };
-    Ok(tempfile::Builder::new()
-        .prefix("conform-")
-        .tempdir_in(base)?)
+    Ok(tempfile::Builder::new().prefix("conform-").tempdir_in(base)?)
 }

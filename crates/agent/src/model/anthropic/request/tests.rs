@@ -31,15 +31,9 @@ fn a_request_has_the_whole_schema_and_four_marks() {
     let mut conversation = Conversation::default();
     conversation.say(user("Look at it."));
     conversation.say(said("I look."));
-    conversation.answer(vec![
-        kept("a", "one", Outcome::Done),
-        kept("b", "two", Outcome::Failed),
-    ]);
+    conversation.answer(vec![kept("a", "one", Outcome::Done), kept("b", "two", Outcome::Failed)]);
     conversation.say(said("I look again."));
-    conversation.answer(vec![
-        kept("c", "", Outcome::Failed),
-        kept("d", "three", Outcome::Done),
-    ]);
+    conversation.answer(vec![kept("c", "", Outcome::Failed), kept("d", "three", Outcome::Done)]);
     conversation.say(user("And now say it."));
     let request = body(head(|_| {}).request(&conversation, Choice::Free));
     insta::assert_json_snapshot!("request", request);
@@ -52,10 +46,7 @@ fn without_tools_system_and_conversation_nothing_is_said_about_them() {
     view.tools.clear();
     let head = Head::new(&view, " \n");
     let expected = json!({"model": "a-model", "max_tokens": 8192, "stream": true, "messages": []});
-    assert_eq!(
-        body(head.request(&Conversation::default(), Choice::NoTools)),
-        expected
-    );
+    assert_eq!(body(head.request(&Conversation::default(), Choice::NoTools)), expected);
 }
 
 #[test]
@@ -63,10 +54,7 @@ fn a_model_that_is_to_answer_still_sees_its_tools() {
     let head = head(|view| view.thinking = Some("low".to_owned()));
     let request = body(head.request(&Conversation::default(), Choice::NoTools));
     assert_eq!(request["tool_choice"], json!({"type": "none"}));
-    assert_eq!(
-        request["thinking"],
-        json!({"type": "enabled", "budget_tokens": 1024})
-    );
+    assert_eq!(request["thinking"], json!({"type": "enabled", "budget_tokens": 1024}));
     assert_eq!(request["tools"].as_array().map(Vec::len), Some(2));
     // The API takes no conversation with calls without the tools.
     let bare = body(head.request(&Conversation::default(), Choice::Bare));
@@ -98,10 +86,7 @@ fn a_text_that_the_api_refuses_is_replaced() {
     }
     let hostile = "\"}]}\\ \u{0}\u{2028} </s> 🦀";
     assert_eq!(parsed(user(hostile))["content"][0]["text"], hostile);
-    assert_eq!(
-        parsed(result("a", hostile, Outcome::Done))["content"],
-        hostile
-    );
+    assert_eq!(parsed(result("a", hostile, Outcome::Done))["content"], hostile);
 }
 
 /// A message that looks like one of the user to whoever does not read to its end, and one that ends like a block.
@@ -115,9 +100,8 @@ fn marks_go_where_a_block_ends_whatever_it_says() {
     }
     let request = body(head(|_| {}).request(&conversation, Choice::Free));
     let messages = request["messages"].as_array().expect("messages");
-    let marked: Vec<usize> = (0..messages.len())
-        .filter(|at| messages[*at].to_string().contains("cache_control"))
-        .collect();
+    let marked: Vec<usize> =
+        (0..messages.len()).filter(|at| messages[*at].to_string().contains("cache_control")).collect();
     assert_eq!((messages.len(), marked), (7, vec![4, 6]));
 }
 
@@ -131,19 +115,13 @@ fn entries_that_say_nothing_are_left_out() {
     let request = body(head(|_| {}).request(&conversation, Choice::Free));
     let mark = json!({"type": "ephemeral"});
     let block = json!({"type": "text", "text": "Hello", "cache_control": mark});
-    assert_eq!(
-        request["messages"],
-        json!([{"role": "user", "content": [block]}])
-    );
+    assert_eq!(request["messages"], json!([{"role": "user", "content": [block]}]));
 }
 
 #[test]
 fn what_the_user_says_in_a_row_is_one_message() {
     let mut conversation = Conversation::default();
-    conversation.answer(vec![
-        kept("a", "one", Outcome::Done),
-        kept("b", "two", Outcome::Done),
-    ]);
+    conversation.answer(vec![kept("a", "one", Outcome::Done), kept("b", "two", Outcome::Done)]);
     conversation.say(user("three"));
     conversation.say(Bytes::new());
     conversation.say(user("four"));

@@ -27,10 +27,7 @@ const STREAMS: &[(&str, &str)] = &[
 /// An answer as a snapshot shows it: its message as JSON.
 fn shown(answer: &Answer) -> String {
     let message = serde_json::to_string_pretty(&message(answer)).expect("JSON");
-    let rest = Answer {
-        message: Bytes::new(),
-        ..answer.clone()
-    };
+    let rest = Answer { message: Bytes::new(), ..answer.clone() };
     format!("{rest:#?}\n\n{message}")
 }
 
@@ -63,16 +60,9 @@ fn what_was_said_stands_in_the_next_request() {
         conversation.answer(results.collect());
         let request = body(model.request(&conversation, Choice::Free));
         assert_eq!(request["messages"][1], message(&answer), "{name}");
-        let asked = answer
-            .calls
-            .iter()
-            .map(|call| json!(call.id))
-            .collect::<Vec<_>>();
+        let asked = answer.calls.iter().map(|call| json!(call.id)).collect::<Vec<_>>();
         let blocks = request["messages"][2]["content"].as_array();
-        let answered = blocks
-            .into_iter()
-            .flatten()
-            .map(|block| block["tool_use_id"].clone());
+        let answered = blocks.into_iter().flatten().map(|block| block["tool_use_id"].clone());
         assert_eq!(answered.collect::<Vec<_>>(), asked, "{name}");
     }
 }
@@ -85,10 +75,8 @@ fn pings_change_nothing() {
 
 #[test]
 fn an_error_in_the_middle_ends_the_answer() {
-    let problem = Problem {
-        remedy: Remedy::Retry,
-        message: "the model's endpoint broke off its answer: Overloaded".to_owned(),
-    };
+    let problem =
+        Problem { remedy: Remedy::Retry, message: "the model's endpoint broke off its answer: Overloaded".to_owned() };
     let broken = stream(fixture!("error.sse"));
     assert_eq!(broken, Err(Broken::Provider(problem)));
 }
@@ -128,10 +116,7 @@ fn a_refusal_always_has_words() {
     assert_eq!(answer_of(&[], "refusal").stop, refused("without a reason"));
     let details = json!({"stop_details": {"explanation": "Not that."}});
     let explained = json!({"type": "message_delta", "delta": details});
-    assert_eq!(
-        answer_of(&[explained], "refusal").stop,
-        refused("Not that.")
-    );
+    assert_eq!(answer_of(&[explained], "refusal").stop, refused("Not that."));
 }
 
 #[test]
@@ -139,18 +124,9 @@ fn costs_only_grow() {
     let usage = |usage: Value| json!({"type": "message_delta", "delta": {}, "usage": usage});
     let start = json!({"type": "message_start", "message": {"usage": {"input_tokens": 3, "output_tokens": 1}}});
     let late = usage(json!({"input_tokens": 0, "cache_read_input_tokens": 9, "output_tokens": 5}));
-    let odd = usage(
-        json!({"input_tokens": "many", "cache_creation_input_tokens": null, "output_tokens": -1}),
-    );
-    let expected = Usage {
-        input: 12,
-        cached: 9,
-        output: 5,
-    };
-    assert_eq!(
-        answer_of(&[start, late, odd], "end_turn").usage,
-        Some(expected)
-    );
+    let odd = usage(json!({"input_tokens": "many", "cache_creation_input_tokens": null, "output_tokens": -1}));
+    let expected = Usage { input: 12, cached: 9, output: 5 };
+    assert_eq!(answer_of(&[start, late, odd], "end_turn").usage, Some(expected));
     assert_eq!(answer_of(&[], "end_turn").usage, None);
     let most = usage(json!({"input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX}));
     let sum = answer_of(&[most], "end_turn").usage.map(|it| it.input);
@@ -162,10 +138,7 @@ fn texts_around_something_else_are_not_one_sentence() {
     let block = |block: Value| json!({"type": "content_block_start", "content_block": block});
     let said = |text: &str| block(json!({"type": "text", "text": text}));
     let call = block(json!({"type": "tool_use", "id": "a", "name": "list", "input": {}}));
-    let answer = answer_of(
-        &[said("It "), said("rains."), call, said("It stops.")],
-        "tool_use",
-    );
+    let answer = answer_of(&[said("It "), said("rains."), call, said("It stops.")], "tool_use");
     assert_eq!(answer.text, "It rains.\n\nIt stops.");
 }
 

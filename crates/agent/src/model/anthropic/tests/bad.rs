@@ -24,14 +24,8 @@ fn tool(id: Value, name: Value) -> Value {
 
 /// The arguments of a call whose JSON is this.
 fn arguments(json: &str, stop: &str) -> Arguments {
-    let part = delta(
-        json!(0),
-        json!({"type": "input_json_delta", "partial_json": json}),
-    );
-    let answer = answer_of(
-        &[start(json!(0), tool(json!("a"), json!("list"))), part],
-        stop,
-    );
+    let part = delta(json!(0), json!({"type": "input_json_delta", "partial_json": json}));
+    let answer = answer_of(&[start(json!(0), tool(json!("a"), json!("list"))), part], stop);
     let sent = message(&answer)["content"][0]["input"].clone();
     let arguments = answer.calls[0].arguments.clone();
     match &arguments {
@@ -58,28 +52,17 @@ fn arguments_that_cannot_be_read_say_why() {
         unreadable("{\"a\":", "tool_use"),
         "the arguments are not JSON (EOF while parsing a value at line 1 column 5); write one JSON object"
     );
-    let not_one =
-        "the arguments are not a JSON object; write one, with the names of the tool's parameters";
+    let not_one = "the arguments are not a JSON object; write one, with the names of the tool's parameters";
     assert_eq!(unreadable("[1]", "tool_use"), not_one);
     assert_eq!(unreadable("\"{}\"", "tool_use"), not_one);
-    let flat = format!(
-        "{{\"a\":{}{}}}",
-        "[".repeat(MAX_DEPTH),
-        "]".repeat(MAX_DEPTH)
-    );
-    assert_eq!(
-        unreadable(&flat, "tool_use"),
-        "the arguments are nested more than 64 deep; use a flatter object"
-    );
+    let flat = format!("{{\"a\":{}{}}}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH));
+    assert_eq!(unreadable(&flat, "tool_use"), "the arguments are nested more than 64 deep; use a flatter object");
     assert_eq!(
         unreadable(&"[".repeat(60_000), "tool_use"),
         "the arguments are nested more than 64 deep; use a flatter object"
     );
     assert_eq!(
-        unreadable(
-            &format!("{{\"a\":[{}0]}}", "0,".repeat(100_000)),
-            "tool_use"
-        ),
+        unreadable(&format!("{{\"a\":[{}0]}}", "0,".repeat(100_000)), "tool_use"),
         "the arguments have more than 65536 values; use fewer, or several calls"
     );
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_ARGUMENTS));
@@ -95,26 +78,13 @@ fn arguments_that_can_be_read_are_kept() {
     assert_eq!(arguments("", "tool_use"), object(json!({})));
     assert_eq!(arguments(" \n", "end_turn"), object(json!({})));
     assert_eq!(arguments("null", "tool_use"), object(json!({})));
-    assert_eq!(
-        arguments("{\"a\":1}", "max_tokens"),
-        object(json!({"a": 1}))
-    );
+    assert_eq!(arguments("{\"a\":1}", "max_tokens"), object(json!({"a": 1})));
     assert_eq!(arguments("{}", "max_tokens"), object(json!({})));
-    let nested = format!(
-        "{{\"a\":{}{}}}",
-        "[".repeat(MAX_DEPTH - 1),
-        "]".repeat(MAX_DEPTH - 1)
-    );
-    assert!(matches!(
-        arguments(&nested, "tool_use"),
-        Arguments::Object(_)
-    ));
+    let nested = format!("{{\"a\":{}{}}}", "[".repeat(MAX_DEPTH - 1), "]".repeat(MAX_DEPTH - 1));
+    assert!(matches!(arguments(&nested, "tool_use"), Arguments::Object(_)));
     let given = json!({"type": "tool_use", "id": "a", "name": "list", "input": {"all": true}});
     let answer = answer_of(&[start(json!(0), given)], "tool_use");
-    assert_eq!(
-        answer.calls,
-        [call("a", "list", object(json!({"all": true})))]
-    );
+    assert_eq!(answer.calls, [call("a", "list", object(json!({"all": true})))]);
 }
 
 #[test]
@@ -131,24 +101,15 @@ fn ids_are_plain_and_unique() {
         json!(null),
         json!(7),
     ];
-    let blocks: Vec<Value> = ids
-        .iter()
-        .map(|id| start(json!(0), tool(id.clone(), json!("list"))))
-        .collect();
+    let blocks: Vec<Value> = ids.iter().map(|id| start(json!(0), tool(id.clone(), json!("list")))).collect();
     let answer = answer_of(&blocks, "tool_use");
     let found: Vec<&str> = answer.calls.iter().map(|call| call.id.as_str()).collect();
     let long = "x".repeat(MAX_NAME);
-    let expected = [
-        "call_2", "call_1", "same", "call_3", "call_4", "call_5", "call_6", &long, "call_7",
-        "call_8",
-    ];
+    let expected = ["call_2", "call_1", "same", "call_3", "call_4", "call_5", "call_6", &long, "call_7", "call_8"];
     assert_eq!(found, expected);
     let message = message(&answer);
     let blocks = message["content"].as_array().expect("blocks");
-    let sent: Vec<&str> = blocks
-        .iter()
-        .filter_map(|block| block["id"].as_str())
-        .collect();
+    let sent: Vec<&str> = blocks.iter().filter_map(|block| block["id"].as_str()).collect();
     assert_eq!(sent, found);
 }
 
@@ -175,10 +136,7 @@ fn names_are_kept_as_written_and_sent_back_as_allowed() {
         (long.as_str(), &long[..MAX_NAME], &"_".repeat(128)),
     ];
     for (written, kept, sent) in cases {
-        let answer = answer_of(
-            &[start(json!(0), tool(json!("a"), json!(written)))],
-            "tool_use",
-        );
+        let answer = answer_of(&[start(json!(0), tool(json!("a"), json!(written)))], "tool_use");
         assert_eq!(answer.calls[0].name, kept);
         assert_eq!(message(&answer)["content"][0]["name"], sent);
     }
@@ -186,9 +144,8 @@ fn names_are_kept_as_written_and_sent_back_as_allowed() {
 
 #[test]
 fn calls_beyond_the_bound_are_counted() {
-    let blocks: Vec<Value> = (0..MAX_CALLS + 3)
-        .map(|at| start(json!(at), tool(json!(format!("id{at}")), json!("list"))))
-        .collect();
+    let blocks: Vec<Value> =
+        (0..MAX_CALLS + 3).map(|at| start(json!(at), tool(json!(format!("id{at}")), json!("list")))).collect();
     let answer = answer_of(&blocks, "tool_use");
     assert_eq!((answer.calls.len(), answer.calls_left_out), (MAX_CALLS, 3));
     let sent = message(&answer)["content"].as_array().map(Vec::len);
@@ -219,9 +176,8 @@ fn what_is_left_out_spoils_nothing_that_is_kept() {
     let part = |json: &str| json!({"type": "input_json_delta", "partial_json": json});
     // With numbers that come twice, with their own, and without any.
     for index in [|_| json!(0), |at| json!(at), |_| json!(null)] {
-        let mut blocks: Vec<Value> = (0..MAX_CALLS)
-            .map(|at| start(index(at), tool(json!(format!("id{at}")), json!("list"))))
-            .collect();
+        let mut blocks: Vec<Value> =
+            (0..MAX_CALLS).map(|at| start(index(at), tool(json!(format!("id{at}")), json!("list")))).collect();
         blocks.push(delta(index(MAX_CALLS - 1), part("{\"a\":1}")));
         for at in MAX_CALLS..MAX_CALLS + 2 {
             blocks.push(start(index(at), tool(json!("b"), json!("list"))));
@@ -266,12 +222,7 @@ fn blocks_of_other_kinds_are_bounded_in_number() {
 #[test]
 fn what_the_bridge_refuses_is_not_in_the_message() {
     let place = json!({"a": [{"file_id": "x"}]});
-    let cite = |citation: Value| {
-        delta(
-            json!(0),
-            json!({"type": "citations_delta", "citation": citation}),
-        )
-    };
+    let cite = |citation: Value| delta(json!(0), json!({"type": "citations_delta", "citation": citation}));
     let blocks = [
         start(
             json!(0),
@@ -282,23 +233,11 @@ fn what_the_bridge_refuses_is_not_in_the_message() {
         cite(json!({"type": "page", "kept": deep(10)})),
         start(json!(1), json!({"type": "new", "kept": deep(12)})),
         start(json!(2), json!({"type": "new", "deep": deep(13)})),
-        start(
-            json!(3),
-            json!({"type": "new", "content": [{"type": "x", "Image_Url": "http://x"}]}),
-        ),
-        start(
-            json!(4),
-            json!({"type": "new", "input": {"url": "http://x", "a": deep(60)}}),
-        ),
+        start(json!(3), json!({"type": "new", "content": [{"type": "x", "Image_Url": "http://x"}]})),
+        start(json!(4), json!({"type": "new", "input": {"url": "http://x", "a": deep(60)}})),
         start(json!(5), json!({"type": "new", "input": deep(65)})),
-        start(
-            json!(6),
-            json!({"type": "thinking", "thinking": "hm", "signature": "s", "uri": 1}),
-        ),
-        start(
-            json!(7),
-            json!({"type": "redacted_thinking", "data": "x", "container_id": 1}),
-        ),
+        start(json!(6), json!({"type": "thinking", "thinking": "hm", "signature": "s", "uri": 1})),
+        start(json!(7), json!({"type": "redacted_thinking", "data": "x", "container_id": 1})),
         start(
             json!(8),
             json!({"type": "tool_use", "id": "a", "name": "list", "input": {"url": "http://x"}, "file_ids": [], "caller": {"type": "direct"}}),
@@ -320,29 +259,15 @@ fn what_the_bridge_refuses_is_not_in_the_message() {
 #[test]
 fn what_the_api_refuses_is_not_in_the_message() {
     let text = |text: &str| start(json!(0), json!({"type": "text", "text": text}));
-    let thought = |signature: &str| {
-        start(
-            json!(1),
-            json!({"type": "thinking", "thinking": "hm", "signature": signature}),
-        )
-    };
+    let thought =
+        |signature: &str| start(json!(1), json!({"type": "thinking", "thinking": "hm", "signature": signature}));
     let hidden = start(json!(2), json!({"type": "redacted_thinking", "data": "x"}));
     let untyped = start(json!(2), json!({"text": "no type"}));
-    let blank = answer_of(
-        &[text(""), text(" \n"), thought(""), untyped.clone()],
-        "end_turn",
-    );
+    let blank = answer_of(&[text(""), text(" \n"), thought(""), untyped.clone()], "end_turn");
     assert_eq!(blank.message, Bytes::new());
     let only_thoughts = answer_of(&[thought("s"), hidden.clone()], "max_tokens");
     assert_eq!(only_thoughts.message, Bytes::new());
-    let mixed = [
-        thought(""),
-        thought("s"),
-        text("  "),
-        text("So. \n"),
-        hidden,
-        thought("t"),
-    ];
+    let mixed = [thought(""), thought("s"), text("  "), text("So. \n"), hidden, thought("t")];
     let expected = json!({"role": "assistant", "content": [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "text", "text": "So. \n"},
@@ -366,27 +291,11 @@ fn indexes_may_be_missing_doubled_or_absurd() {
     let spoken = [
         vec![said(json!(null), "a"), said(json!(null), "b")],
         vec![start(json!(9), text.clone()), said(json!(9), "ab")],
-        vec![
-            start(json!(u64::MAX), text.clone()),
-            said(json!(u64::MAX), "ab"),
-        ],
+        vec![start(json!(u64::MAX), text.clone()), said(json!(u64::MAX), "ab")],
         vec![start(json!(-1), text.clone()), said(json!("x"), "ab")],
-        vec![
-            start(json!(0), text.clone()),
-            said(json!(0), "a"),
-            start(json!(0), text.clone()),
-            said(json!(0), "b"),
-        ],
-        vec![
-            start(json!(1), text.clone()),
-            start(json!(0), text),
-            said(json!(1), "a"),
-            said(json!(0), "b"),
-        ],
-        vec![
-            start(json!(0), json!({"type": "thinking"})),
-            said(json!(0), "ab"),
-        ],
+        vec![start(json!(0), text.clone()), said(json!(0), "a"), start(json!(0), text.clone()), said(json!(0), "b")],
+        vec![start(json!(1), text.clone()), start(json!(0), text), said(json!(1), "a"), said(json!(0), "b")],
+        vec![start(json!(0), json!({"type": "thinking"})), said(json!(0), "ab")],
     ];
     for blocks in spoken {
         assert_eq!(answer_of(&blocks, "end_turn").text, "ab", "{blocks:?}");
@@ -402,21 +311,13 @@ fn an_end_may_be_missing_when_the_reason_is_there() {
     let whole = Ok(("Done.".to_owned(), Stop::Finished));
     assert_eq!(text(stream(&without_stop)), whole);
     assert_eq!(text(stream(without_stop.trim_end())), whole);
-    assert_eq!(
-        text(stream(&format!("{without_stop}data: {{\"type\":\"mess"))),
-        whole
-    );
+    assert_eq!(text(stream(&format!("{without_stop}data: {{\"type\":\"mess"))), whole);
     let without_reason = events(&[first.clone(), json!({"type": "message_stop"})]);
     assert_eq!(text(stream(&without_reason)), whole);
     let done = format!("{}data: [DONE]\n\n", events(std::slice::from_ref(&first)));
     assert_eq!(text(stream(&done)), whole);
     assert_eq!(text(stream(&format!("{done}data: not JSON\n\n"))), whole);
-    for torn in [
-        "",
-        ": only a comment\n\n",
-        "data: {\"type\":\"pi",
-        &events(&[first]),
-    ] {
+    for torn in ["", ": only a comment\n\n", "data: {\"type\":\"pi", &events(&[first])] {
         assert_eq!(stream(torn), Err(Broken::CutOff), "{torn:?}");
     }
 }
@@ -425,10 +326,7 @@ fn an_end_may_be_missing_when_the_reason_is_there() {
 fn what_is_no_answer_is_refused() {
     let unreadable = |read: Result<Answer, Broken>| matches!(read, Err(Broken::Unreadable(_)));
     assert!(unreadable(stream("data: hello\n\n")));
-    let lost = delta(
-        json!(0),
-        json!({"type": "input_json_delta", "partial_json": "{"}),
-    );
+    let lost = delta(json!(0), json!({"type": "input_json_delta", "partial_json": "{"}));
     assert!(unreadable(stream(&events(&[lost]))));
     let many = format!("{{\"content\":[{}0]}}", "0,".repeat(1 << 20));
     assert!(unreadable(whole(&many)));
@@ -440,10 +338,7 @@ fn what_is_no_answer_is_refused() {
     assert_eq!(whole("{\"content\":[{\"ty"), Err(Broken::CutOff));
     let error = "{\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Broken\"}}";
     assert!(matches!(whole(error), Err(Broken::Provider(_))));
-    assert!(matches!(
-        stream(&format!("data: {error}\n\n")),
-        Err(Broken::Provider(_))
-    ));
+    assert!(matches!(stream(&format!("data: {error}\n\n")), Err(Broken::Provider(_))));
     let bare = "data: {\"error\":{\"message\":\"Broken\"}}\n\n";
     assert!(matches!(stream(bare), Err(Broken::Provider(_))));
 }
@@ -455,28 +350,19 @@ fn what_is_too_large_is_refused() {
     assert_eq!(stream(&events(&parts)), Err(Broken::TooLarge(MAX_ANSWER)));
     let one = said(json!(0), &"x".repeat(MAX_EVENT));
     assert_eq!(stream(&events(&[one])), Err(Broken::TooLarge(MAX_EVENT)));
-    assert_eq!(
-        whole(&" ".repeat(MAX_EVENT + 1)),
-        Err(Broken::TooLarge(MAX_EVENT))
-    );
+    assert_eq!(whole(&" ".repeat(MAX_EVENT + 1)), Err(Broken::TooLarge(MAX_EVENT)));
 }
 
 #[test]
 fn content_may_be_a_text() {
     let answer = whole(r#"{"content":"Hello","stop_reason":"end_turn"}"#).expect("an answer");
     let expected = json!({"role": "assistant", "content": [{"type": "text", "text": "Hello"}]});
-    assert_eq!(
-        (answer.text.as_str(), message(&answer)),
-        ("Hello", expected)
-    );
+    assert_eq!((answer.text.as_str(), message(&answer)), ("Hello", expected));
 }
 
 #[test]
 fn the_corpus_holds() {
-    let corpus = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../fuzz/corpus/agent_anthropic"
-    );
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/agent_anthropic");
     let seeds = std::fs::read_dir(corpus).expect("a corpus");
     let mut count = 0;
     for seed in seeds {

@@ -13,75 +13,28 @@ const WHOLE: &str = include_str!("../fixtures/whole.json");
 const TELLING: &[u8] = b"\r\n:{}[]\",\\0-\xff\x00de ";
 
 fn index() -> impl Strategy<Value = Value> {
-    select(vec![
-        json!(0),
-        json!(1),
-        json!(1),
-        json!(u64::MAX),
-        json!(-1),
-        json!("0"),
-        json!(null),
-    ])
+    select(vec![json!(0), json!(1), json!(1), json!(u64::MAX), json!(-1), json!("0"), json!(null)])
 }
 
 fn fragment() -> impl Strategy<Value = Value> {
-    let fragments = [
-        "",
-        " ",
-        "{",
-        "}",
-        "\"a\":",
-        "[1]",
-        "null",
-        "\\",
-        "é",
-        "\u{0}",
-        "{\"a\":{}}",
-    ];
+    let fragments = ["", " ", "{", "}", "\"a\":", "[1]", "null", "\\", "é", "\u{0}", "{\"a\":{}}"];
     select(fragments.to_vec()).prop_map(|it| json!(it))
 }
 
 fn block() -> impl Strategy<Value = Value> {
-    let kinds = [
-        "text",
-        "tool_use",
-        "tool_use",
-        "thinking",
-        "redacted_thinking",
-        "new",
-        "",
-    ];
+    let kinds = ["text", "tool_use", "tool_use", "thinking", "redacted_thinking", "new", ""];
     let ids = ["", "a", "a", "call_1", "call_2", "b c", "ü"];
-    let input = select(vec![
-        json!({}),
-        json!({"a": 1}),
-        json!([]),
-        json!(null),
-        json!("{}"),
-    ]);
-    (
-        select(kinds.to_vec()),
-        select(ids.to_vec()),
-        fragment(),
-        input,
-    )
-        .prop_map(|(kind, id, text, input)| {
-            json!({
-                "type": kind, "id": id, "name": text, "text": text, "thinking": text,
-                "signature": text, "data": text, "input": input, "cache_control": input,
-            })
+    let input = select(vec![json!({}), json!({"a": 1}), json!([]), json!(null), json!("{}")]);
+    (select(kinds.to_vec()), select(ids.to_vec()), fragment(), input).prop_map(|(kind, id, text, input)| {
+        json!({
+            "type": kind, "id": id, "name": text, "text": text, "thinking": text,
+            "signature": text, "data": text, "input": input, "cache_control": input,
         })
+    })
 }
 
 fn event() -> impl Strategy<Value = Value> {
-    let deltas = [
-        "text_delta",
-        "input_json_delta",
-        "thinking_delta",
-        "signature_delta",
-        "citations_delta",
-        "new",
-    ];
+    let deltas = ["text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta", "new"];
     let stops = ["end_turn", "tool_use", "max_tokens", "refusal", "new"];
     prop_oneof![
         6 => (index(), block()).prop_map(|(index, block)| {

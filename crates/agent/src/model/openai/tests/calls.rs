@@ -45,9 +45,7 @@ fn pieces_find_their_call() {
         (
             "id and name in every piece",
             [begin, middle, last]
-                .map(|it| {
-                    piece(&[json!({"index": 0, "id": "a", "function": function("read_file", it)})])
-                })
+                .map(|it| piece(&[json!({"index": 0, "id": "a", "function": function("read_file", it)})]))
                 .to_vec(),
             vec![a()],
         ),
@@ -89,9 +87,7 @@ fn pieces_find_their_call() {
         (
             "every index is 0",
             vec![
-                piece(&[
-                    json!({"index": 0, "id": "a", "function": function("read_file", "{\"path\":\"x\"}")}),
-                ]),
+                piece(&[json!({"index": 0, "id": "a", "function": function("read_file", "{\"path\":\"x\"}")})]),
                 piece(&[json!({"index": 0, "id": "b", "function": function("list_packs", "{}")})]),
             ],
             vec![a(), b()],
@@ -102,26 +98,16 @@ fn pieces_find_their_call() {
                 piece(&[json!({"index": 0, "function": function("list_packs", "{}")})]),
                 piece(&[json!({"index": 0, "function": function("list_packs", "{}")})]),
             ],
-            vec![
-                call("call00000", "list_packs", json!({})),
-                call("call00001", "list_packs", json!({})),
-            ],
+            vec![call("call00000", "list_packs", json!({})), call("call00001", "list_packs", json!({}))],
         ),
         (
             "an object instead of a text",
-            vec![piece(&[
-                json!({"index": 0, "id": "a", "function": function("read_file", json!({"path": "x"}))}),
-            ])],
+            vec![piece(&[json!({"index": 0, "id": "a", "function": function("read_file", json!({"path": "x"}))})])],
             vec![a()],
         ),
         (
             "the whole call again",
-            vec![
-                piece(&[
-                    json!({"index": 0, "id": "a", "function": function("read_file", "{\"path\":\"x\"}")})
-                ]);
-                3
-            ],
+            vec![piece(&[json!({"index": 0, "id": "a", "function": function("read_file", "{\"path\":\"x\"}")})]); 3],
             vec![a()],
         ),
         (
@@ -150,10 +136,7 @@ fn pieces_find_their_call() {
         ),
         (
             "nothing in it",
-            vec![
-                json!({"tool_calls": [{}, null, 7, {"index": 3}]}),
-                json!({"tool_calls": null}),
-            ],
+            vec![json!({"tool_calls": [{}, null, 7, {"index": 3}]}), json!({"tool_calls": null})],
             vec![],
         ),
     ] {
@@ -168,10 +151,7 @@ fn another_choice_is_not_read() {
         {"index": 0, "delta": {"content": "mine"}},
     ]});
     let answer = answer(&chunks(&[other, end("stop")]));
-    assert_eq!(
-        (answer.text.as_str(), answer.stop),
-        ("mine", Stop::Finished)
-    );
+    assert_eq!((answer.text.as_str(), answer.stop), ("mine", Stop::Finished));
 }
 
 #[test]
@@ -183,9 +163,7 @@ fn unknown_fields_of_calls_come_back() {
                 json!({"id": "a", "function": {"name": "list_packs", "arguments": "{}", "strict": true}, "extra_content": sign("one")}),
             ]),
             // Only what is to be kept, for the last call.
-            piece(&[
-                json!({"extra_content": {"google": {"more": [1]}}, "nothing": null, "url": "x"}),
-            ]),
+            piece(&[json!({"extra_content": {"google": {"more": [1]}}, "nothing": null, "url": "x"})]),
         ],
         "stop",
     );
@@ -215,15 +193,10 @@ fn names_and_ids_are_bounded_and_a_name_can_stand_in_a_request() {
     );
     let answer = answer(&body);
     let cut = "ö".repeat(MAX_NAME / 2);
-    let expected = [
-        call(&cut, &cut, json!({})),
-        call("b", "../etc passwd", json!({})),
-        call("c", "", json!({})),
-    ];
+    let expected = [call(&cut, &cut, json!({})), call("b", "../etc passwd", json!({})), call("c", "", json!({}))];
     let tuple = |call: Call| (call.id, call.name, call.arguments);
-    let sent: Vec<Value> = (0..3)
-        .map(|index| message(&answer)["tool_calls"][index]["function"]["name"].clone())
-        .collect();
+    let sent: Vec<Value> =
+        (0..3).map(|index| message(&answer)["tool_calls"][index]["function"]["name"].clone()).collect();
     let found: Vec<_> = answer.calls.into_iter().map(tuple).collect();
     assert_eq!(found, expected);
     let acceptable = json!(["_".repeat(64), "___etc_passwd", "unnamed"]);
@@ -232,18 +205,13 @@ fn names_and_ids_are_bounded_and_a_name_can_stand_in_a_request() {
 
 #[test]
 fn calls_that_are_too_many_are_counted() {
-    let by_index = |index: usize| json!({"index": index, "id": format!("i{index}"), "function": function("list_packs", "{}")});
-    let without =
-        |index: usize| json!({"id": format!("i{index}"), "function": function("list_packs", "{}")});
+    let by_index =
+        |index: usize| json!({"index": index, "id": format!("i{index}"), "function": function("list_packs", "{}")});
+    let without = |index: usize| json!({"id": format!("i{index}"), "function": function("list_packs", "{}")});
     let nameless = |_: usize| json!({"function": function("list_packs", "{}")});
     let zero = |index: usize| json!({"index": 0, "id": format!("i{index}"), "function": function("list_packs", "{}")});
     type Form<'f> = &'f dyn Fn(usize) -> Value;
-    let forms: [(usize, Form<'_>); 4] = [
-        (10_000, &by_index),
-        (500, &without),
-        (500, &nameless),
-        (500, &zero),
-    ];
+    let forms: [(usize, Form<'_>); 4] = [(10_000, &by_index), (500, &without), (500, &nameless), (500, &zero)];
     for (count, form) in forms {
         let mut pieces: Vec<Value> = (0..count).map(|index| piece(&[form(index)])).collect();
         // More of one that is left out is not one more.
@@ -262,22 +230,14 @@ fn calls_that_are_too_many_are_counted() {
 #[test]
 fn pieces_of_a_call_that_is_left_out_spoil_no_other() {
     let begin = |id: usize| {
-        piece(&[
-            json!({"index": 0, "id": format!("i{id}"), "function": function("read_file", "{\"path\":")}),
-        ])
+        piece(&[json!({"index": 0, "id": format!("i{id}"), "function": function("read_file", "{\"path\":")})])
     };
     let rest = piece(&[json!({"index": 0, "function": {"arguments": "\"x\"}"}})]);
-    let pieces: Vec<Value> = (0..MAX_CALLS + 2)
-        .flat_map(|id| [begin(id), rest.clone()])
-        .collect();
+    let pieces: Vec<Value> = (0..MAX_CALLS + 2).flat_map(|id| [begin(id), rest.clone()]).collect();
     let answer = answer(&deltas(&pieces, "tool_calls"));
     assert_eq!(answer.calls_left_out, 2);
     let expected: Vec<Call> = (0..MAX_CALLS)
-        .map(|id| Call {
-            id: format!("i{id}"),
-            name: "read_file".to_owned(),
-            arguments: object(json!({"path": "x"})),
-        })
+        .map(|id| Call { id: format!("i{id}"), name: "read_file".to_owned(), arguments: object(json!({"path": "x"})) })
         .collect();
     assert_eq!(answer.calls, expected);
 }
@@ -285,19 +245,13 @@ fn pieces_of_a_call_that_is_left_out_spoil_no_other() {
 #[test]
 fn arguments_that_are_too_long_are_not_kept() {
     let text = "x".repeat(MAX_ARGUMENTS / 4);
-    let mut pieces = vec![piece(&[
-        json!({"index": 0, "id": "a", "function": function("read_file", "{\"path\":\"")}),
-    ])];
+    let mut pieces = vec![piece(&[json!({"index": 0, "id": "a", "function": function("read_file", "{\"path\":\"")})])];
     // All of them would be more than an answer may have.
     pieces.extend((0..36).map(|_| piece(&[json!({"index": 0, "function": {"arguments": text}})])));
     let answer = answer(&deltas(&pieces, "tool_calls"));
-    let why =
-        "the arguments have more than 1048576 bytes; make them shorter, or do it in several steps";
-    let expected = Call {
-        id: "a".to_owned(),
-        name: "read_file".to_owned(),
-        arguments: Arguments::Unreadable(why.to_owned()),
-    };
+    let why = "the arguments have more than 1048576 bytes; make them shorter, or do it in several steps";
+    let expected =
+        Call { id: "a".to_owned(), name: "read_file".to_owned(), arguments: Arguments::Unreadable(why.to_owned()) };
     assert_eq!(answer.calls, [expected]);
     let written = &message(&answer)["tool_calls"][0]["function"]["arguments"];
     assert_eq!(written, "{}");
@@ -312,7 +266,8 @@ fn an_answer_that_is_cut_off_says_so_of_its_last_call_only() {
         ])]
     };
     let cut = "the answer was cut off by its length limit before the arguments were complete; make it shorter";
-    let broken = "the arguments are not JSON: EOF while parsing an object at line 1 column 7; write them as one JSON object";
+    let broken =
+        "the arguments are not JSON: EOF while parsing an object at line 1 column 7; write them as one JSON object";
     let unreadable = |why: &str| Arguments::Unreadable(why.to_owned());
     for (last, reason, expected) in [
         ("{\"path\":\"x", "length", unreadable(cut)),
@@ -329,10 +284,7 @@ fn an_answer_that_is_cut_off_says_so_of_its_last_call_only() {
 #[test]
 fn ids_that_are_made_are_made_once_in_a_conversation() {
     let model = model();
-    let body = deltas(
-        &[piece(&[json!({"function": function("list_packs", "{}")})])],
-        "stop",
-    );
+    let body = deltas(&[piece(&[json!({"function": function("list_packs", "{}")})])], "stop");
     let ids: Vec<String> = (0..3)
         .map(|_| {
             let mut reader = model.reader(Shape::Stream);

@@ -42,12 +42,7 @@ fn a_conversation_becomes_a_request() {
     let results = answer.calls.iter().zip(outcomes);
     let kept = results.map(|(call, outcome)| {
         let text = format!("result of {}", call.name);
-        Kept::new(
-            call,
-            outcome,
-            text.len(),
-            model.result(&call.id, &text, outcome),
-        )
+        Kept::new(call, outcome, text.len(), model.result(&call.id, &text, outcome))
     });
     conversation.answer(kept.collect());
     insta::assert_json_snapshot!("request", request(&model, &conversation, Choice::Free));
@@ -83,13 +78,8 @@ fn what_the_user_says_in_a_row_is_one_message() {
     conversation.answer(results.collect());
     conversation.say(model.user("c"));
     conversation.say(model.user("\"}"));
-    let mut expected = vec![
-        system,
-        user(&format!("\"a\"\\\n\n\n\n{large}")),
-        message(&spoken),
-        user("b\n"),
-        message(&called),
-    ];
+    let mut expected =
+        vec![system, user(&format!("\"a\"\\\n\n\n\n{large}")), message(&spoken), user("b\n"), message(&called)];
     for call in &called.calls {
         expected.push(json!({"role": "tool", "tool_call_id": call.id, "content": "ok"}));
     }
@@ -105,10 +95,7 @@ fn what_is_not_there_is_not_said() {
     view.thinking = Some("off".to_owned());
     for (system, messages) in [
         ("", json!([{"role": "user", "content": "Hi"}])),
-        (
-            "Be kind.",
-            json!([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]),
-        ),
+        ("Be kind.", json!([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}])),
     ] {
         let model = OpenAi::new(&view, system);
         let mut conversation = Conversation::default();
@@ -172,11 +159,8 @@ fn an_answer_is_in_the_next_request() {
         conversation.answer(kept.collect());
         let asked = request(&model, &conversation, Choice::Free);
         assert_eq!(asked["messages"][2], message(&answer), "{name}");
-        let results: Vec<Value> = answer
-            .calls
-            .iter()
-            .map(|call| json!({"role": "tool", "tool_call_id": call.id, "content": "ok"}))
-            .collect();
+        let results: Vec<Value> =
+            answer.calls.iter().map(|call| json!({"role": "tool", "tool_call_id": call.id, "content": "ok"})).collect();
         let messages = asked["messages"].as_array().expect("a list");
         assert_eq!(messages[3..], results, "{name}");
     }

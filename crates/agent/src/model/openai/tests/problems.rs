@@ -6,28 +6,12 @@ use crate::model::Remedy;
 #[test]
 fn what_breaks_an_answer_is_told_with_what_helps() {
     for (body, remedy, words) in [
-        (
-            r#"{"error":{"message":"Overloaded","type":"overloaded_error"}}"#,
-            Remedy::Retry,
-            "Overloaded",
-        ),
+        (r#"{"error":{"message":"Overloaded","type":"overloaded_error"}}"#, Remedy::Retry, "Overloaded"),
         (r#"{"error":"it broke"}"#, Remedy::Retry, "it broke"),
         (r#"{"error":{}}"#, Remedy::Retry, "no reason given"),
-        (
-            r#"[{"error":{"code":503,"message":"Busy"}}]"#,
-            Remedy::Retry,
-            "Busy",
-        ),
-        (
-            r#"{"error":{"message":"No such model","code":404}}"#,
-            Remedy::None,
-            "No such model",
-        ),
-        (
-            r#"{"error":{"message":"Wrong","type":"invalid_request_error"}}"#,
-            Remedy::None,
-            "Wrong",
-        ),
+        (r#"[{"error":{"code":503,"message":"Busy"}}]"#, Remedy::Retry, "Busy"),
+        (r#"{"error":{"message":"No such model","code":404}}"#, Remedy::None, "No such model"),
+        (r#"{"error":{"message":"Wrong","type":"invalid_request_error"}}"#, Remedy::None, "Wrong"),
         (
             r#"{"error":{"message":"maximum context length is 5","code":"x"}}"#,
             Remedy::Shorten,
@@ -38,21 +22,13 @@ fn what_breaks_an_answer_is_told_with_what_helps() {
             Remedy::Retry,
             "Out of memory",
         ),
-        (
-            r#"{"message":"Late","type":"timeout"}"#,
-            Remedy::Retry,
-            "Late",
-        ),
+        (r#"{"message":"Late","type":"timeout"}"#, Remedy::Retry, "Late"),
         (
             r#"{"choices":[{"index":0,"error":{"code":502,"message":"Gone"},"finish_reason":"error"}]}"#,
             Remedy::Retry,
             "Gone",
         ),
-        (
-            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#,
-            Remedy::Retry,
-            "no reason given",
-        ),
+        (r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#, Remedy::Retry, "no reason given"),
     ] {
         let message = format!("the model's endpoint broke off its answer: {words}");
         let expected = Err(Broken::Provider(Problem { remedy, message }));

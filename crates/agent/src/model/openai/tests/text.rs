@@ -10,10 +10,7 @@ fn of(content: &str) -> (String, Value, Vec<(String, Arguments)>) {
         middle += 1;
     }
     let (first, second) = content.split_at(middle);
-    let body = deltas(
-        &[json!({"content": first}), json!({"content": second})],
-        "stop",
-    );
+    let body = deltas(&[json!({"content": first}), json!({"content": second})], "stop");
     let answer = answer(&body);
     let content = message(&answer)["content"].clone();
     let calls = answer.calls.into_iter().map(|it| (it.name, it.arguments));
@@ -27,10 +24,7 @@ fn thoughts_are_not_for_people() {
         ("  Hello\n", "  Hello\n"),
         // Whoever mentions the mark within a line has not thought.
         ("a</think>b", "a</think>b"),
-        (
-            "Close it with `</think>`, then:\nb",
-            "Close it with `</think>`, then:\nb",
-        ),
+        ("Close it with `</think>`, then:\nb", "Close it with `</think>`, then:\nb"),
         ("a</think>b\n</think>\nc", "c"),
         ("</think>b", "b"),
         ("a</think>\nb", "b"),
@@ -105,10 +99,7 @@ fn reasoning_alone_is_no_text() {
 #[test]
 fn empty_reasoning_is_kept_with_a_call() {
     let call = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "list_packs", "arguments": "{}"}}]});
-    let body = deltas(
-        &[json!({"content": null, "reasoning_content": ""}), call],
-        "tool_calls",
-    );
+    let body = deltas(&[json!({"content": null, "reasoning_content": ""}), call], "tool_calls");
     assert_eq!(message(&answer(&body))["reasoning_content"], "");
 }
 
@@ -147,10 +138,7 @@ fn blocks_of_reasoning_stay_apart() {
 #[test]
 fn what_is_nested_too_deep_is_not_sent_again() {
     let deep = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!([inner]));
-    let body = deltas(
-        &[json!({"content": "Hi", "shallow": deep(32), "deep": deep(33)})],
-        "stop",
-    );
+    let body = deltas(&[json!({"content": "Hi", "shallow": deep(32), "deep": deep(33)})], "stop");
     let message = message(&answer(&body));
     assert_eq!(message["shallow"], deep(32));
     assert_eq!(message.get("deep"), None);
@@ -159,9 +147,7 @@ fn what_is_nested_too_deep_is_not_sent_again() {
 
 #[test]
 fn fields_are_bounded_in_number() {
-    let many: serde_json::Map<String, Value> = (0..100)
-        .map(|index| (format!("f{index:03}"), json!(index)))
-        .collect();
+    let many: serde_json::Map<String, Value> = (0..100).map(|index| (format!("f{index:03}"), json!(index))).collect();
     let body = deltas(&[json!(many), json!({"content": "Hi"})], "stop");
     let message = message(&answer(&body));
     assert_eq!(message.as_object().map(serde_json::Map::len), Some(34));
@@ -172,12 +158,7 @@ fn calls_at_the_end_of_a_text_are_calls() {
     let reads = |path: Value| ("read_file".to_owned(), object(json!({"path": path})));
     let lists = || ("list_packs".to_owned(), object(json!({})));
     for (content, text, kept, calls) in [
-        (
-            r#"<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>"#,
-            "",
-            "",
-            vec![reads(json!("a"))],
-        ),
+        (r#"<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>"#, "", "", vec![reads(json!("a"))]),
         (
             "Now.\n\n<tool_call>\n{\"name\": \"list_packs\"}\n</tool_call>\n <tool_call>{\"name\":\"read_file\",\"parameters\":{\"path\":\"b\"}}</tool_call>\n",
             "Now.",
@@ -212,12 +193,7 @@ fn calls_at_the_end_of_a_text_are_calls() {
             " \n<think>x</think> \n Ok.",
             vec![lists()],
         ),
-        (
-            "x\n</think>\n\nÖ <tool_call>{\"name\":\"list_packs\"}</tool_call>\n",
-            "Ö",
-            "x\n</think>\n\nÖ",
-            vec![lists()],
-        ),
+        ("x\n</think>\n\nÖ <tool_call>{\"name\":\"list_packs\"}</tool_call>\n", "Ö", "x\n</think>\n\nÖ", vec![lists()]),
         // Only the last, where the one before is none.
         (
             "<tool_call>?</tool_call>\n<tool_call>{\"name\":\"list_packs\"}</tool_call>",
@@ -231,10 +207,7 @@ fn calls_at_the_end_of_a_text_are_calls() {
     }
     let (_, _, calls) = of(r#"<tool_call>{"name":"read_file","arguments":[1]}</tool_call>"#);
     let why = "the arguments must be one JSON object, and this is a list".to_owned();
-    assert_eq!(
-        calls,
-        [("read_file".to_owned(), Arguments::Unreadable(why))]
-    );
+    assert_eq!(calls, [("read_file".to_owned(), Arguments::Unreadable(why))]);
 }
 
 #[test]
@@ -267,12 +240,8 @@ fn texts_that_look_like_calls_stay_texts() {
 #[test]
 fn a_real_call_leaves_texts_alone() {
     let text = r#"<tool_call>{"name":"list_packs"}</tool_call>"#;
-    let call =
-        json!([{"index": 0, "id": "a", "function": {"name": "read_file", "arguments": "{}"}}]);
-    let answer = answer(&deltas(
-        &[json!({"content": text, "tool_calls": call})],
-        "stop",
-    ));
+    let call = json!([{"index": 0, "id": "a", "function": {"name": "read_file", "arguments": "{}"}}]);
+    let answer = answer(&deltas(&[json!({"content": text, "tool_calls": call})], "stop"));
     assert_eq!(answer.text, text);
     assert_eq!(answer.calls.len(), 1);
 }
@@ -299,11 +268,7 @@ fn a_refusal_always_has_words_and_not_too_many() {
         (" \n", "stop", refused("without a reason")),
         ("", "refusal", refused("without a reason")),
         ("I\nwill not.", "refusal", refused("I will not.")),
-        (
-            &"x".repeat(1000),
-            "stop",
-            refused(&format!("{}…", "x".repeat(500))),
-        ),
+        (&"x".repeat(1000), "stop", refused(&format!("{}…", "x".repeat(500)))),
     ] {
         let body = deltas(&[json!({"content": "", "refusal": said})], reason);
         assert_eq!(answer(&body).stop, expected, "{said}");

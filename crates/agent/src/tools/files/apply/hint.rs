@@ -73,19 +73,14 @@ impl Hint {
         if let Some(unbroken) = Unbroken::of(old)
             && let Some(place) = find(current, &unbroken.text)
         {
-            return Self::Broken {
-                line: line_at(current, place),
-                bracket: unbroken.bracket,
-            };
+            return Self::Broken { line: line_at(current, place), bracket: unbroken.bracket };
         }
         if let Some(line) = find_trimmed(current, old) {
             return Self::WhiteSpace { line };
         }
         match find(current, edit.new) {
             // A new text of a few characters is somewhere in most files.
-            Some(place) if edit.new.trim().len() > 8 => Self::Done {
-                line: line_at(current, place),
-            },
+            Some(place) if edit.new.trim().len() > 8 => Self::Done { line: line_at(current, place) },
             _ => Self::Nothing,
         }
     }

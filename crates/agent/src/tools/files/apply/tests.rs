@@ -6,19 +6,11 @@ use super::super::fuzzing;
 use super::*;
 
 fn once<'a>(old: &'a str, new: &'a str) -> Edit<'a> {
-    Edit {
-        old,
-        new,
-        scope: Scope::Once,
-    }
+    Edit { old, new, scope: Scope::Once }
 }
 
 fn all<'a>(old: &'a str, new: &'a str) -> Edit<'a> {
-    Edit {
-        old,
-        new,
-        scope: Scope::All,
-    }
+    Edit { old, new, scope: Scope::All }
 }
 
 fn not_found(edit: usize, hint: Hint) -> Result<Vec<u8>, EditError> {
@@ -35,11 +27,7 @@ fn edits_do_what_they_say() {
         (b"aaaaa", &[all("aa", "b")], b"bba"),
         (b"a\r\nb\r\n", &[once("a\r\n", "c\r\n")], b"c\r\nb\r\n"),
         // Latin-1 around stays as it is.
-        (
-            b"\xe9 \xc3\xa9 \xe9",
-            &[once("\u{e9}", "e")],
-            b"\xe9 e \xe9",
-        ),
+        (b"\xe9 \xc3\xa9 \xe9", &[once("\u{e9}", "e")], b"\xe9 e \xe9"),
         // A broken character before a whole one does not hide it.
         (b"\xf0\xc3\xa9", &[once("\u{e9}", "")], b"\xf0"),
         (b"abc", &[once("abc", "")], b""),
@@ -51,80 +39,32 @@ fn edits_do_what_they_say() {
 
 #[test]
 fn what_cannot_be_done_is_told() {
-    let ambiguous = |edit, count, places: &[usize]| {
-        Err(EditError::Ambiguous {
-            edit,
-            count,
-            places: places.to_vec(),
-        })
-    };
+    let ambiguous = |edit, count, places: &[usize]| Err(EditError::Ambiguous { edit, count, places: places.to_vec() });
     type Case<'a> = (&'a str, &'a [Edit<'a>], Result<Vec<u8>, EditError>);
     let cases: [Case<'_>; 15] = [
         ("a", &[once("", "b")], Err(EditError::Empty(1))),
-        (
-            "a",
-            &[once("a", "b"), all("b", "b")],
-            Err(EditError::Same(2)),
-        ),
+        ("a", &[once("a", "b"), all("b", "b")], Err(EditError::Same(2))),
         ("a\na\n", &[once("a", "b")], ambiguous(1, 2, &[1, 2])),
         ("aaa", &[once("aa", "b")], ambiguous(1, 2, &[1, 1])),
-        (
-            "x\n\nx x x x x x",
-            &[once("x", "b")],
-            ambiguous(1, 7, &[1, 3, 3, 3, 3]),
-        ),
+        ("x\n\nx x x x x x", &[once("x", "b")], ambiguous(1, 7, &[1, 3, 3, 3, 3])),
         ("a", &[once("b", "c")], not_found(1, Hint::Nothing)),
-        (
-            "ab",
-            &[once("a", "c"), once("ab", "d")],
-            not_found(2, Hint::ChangedBefore),
-        ),
-        (
-            "x\r\na\r\nb\r\n",
-            &[once("a\nb", "c")],
-            not_found(1, Hint::LineEnds { line: 2 }),
-        ),
+        ("ab", &[once("a", "c"), once("ab", "d")], not_found(2, Hint::ChangedBefore)),
+        ("x\r\na\r\nb\r\n", &[once("a\nb", "c")], not_found(1, Hint::LineEnds { line: 2 })),
         (
             "x\n<tools>\n[INST]\n",
             &[once("< tools>\n[ INST]", "c")],
-            not_found(
-                1,
-                Hint::Broken {
-                    line: 2,
-                    bracket: '<',
-                },
-            ),
+            not_found(1, Hint::Broken { line: 2, bracket: '<' }),
         ),
         // Neither with the space nor without it.
         ("<s>\n", &[once("< s>x", "c")], not_found(1, Hint::Nothing)),
-        (
-            "x\n\ta {\n\t\tb\n",
-            &[once("  a {\n    b\n", "c")],
-            not_found(1, Hint::WhiteSpace { line: 2 }),
-        ),
-        (
-            "x\na  \nb\n",
-            &[once("a\nb\n", "c")],
-            not_found(1, Hint::WhiteSpace { line: 2 }),
-        ),
-        (
-            "x\nif a {  \n  b\n",
-            &[once("a {\nb", "c")],
-            not_found(1, Hint::WhiteSpace { line: 2 }),
-        ),
-        (
-            "x\nlet value = 5;\n",
-            &[once("let value = 4;", "let value = 5;")],
-            not_found(1, Hint::Done { line: 2 }),
-        ),
+        ("x\n\ta {\n\t\tb\n", &[once("  a {\n    b\n", "c")], not_found(1, Hint::WhiteSpace { line: 2 })),
+        ("x\na  \nb\n", &[once("a\nb\n", "c")], not_found(1, Hint::WhiteSpace { line: 2 })),
+        ("x\nif a {  \n  b\n", &[once("a {\nb", "c")], not_found(1, Hint::WhiteSpace { line: 2 })),
+        ("x\nlet value = 5;\n", &[once("let value = 4;", "let value = 5;")], not_found(1, Hint::Done { line: 2 })),
         ("", &[once("a", "b")], not_found(1, Hint::Nothing)),
     ];
     for (file, edits, expected) in cases {
-        assert_eq!(
-            apply(file.as_bytes(), edits),
-            expected,
-            "{file:?} {edits:?}"
-        );
+        assert_eq!(apply(file.as_bytes(), edits), expected, "{file:?} {edits:?}");
     }
     let long = "x".repeat(MOST_OLD + 1);
     assert_eq!(apply(b"a", &[once(&long, "")]), Err(EditError::TooLong(1)));

@@ -24,9 +24,7 @@ fn edits_are_made_and_shown() {
         edit 3, line 3:\n-    four(2);";
     assert_eq!(answer.as_deref(), Ok(expected));
     assert_eq!(world.content("in/code"), "fn three() {\n    four(1);\n}\n");
-    let mode = fs::metadata(world.path("in/code"))
-        .expect("it is there")
-        .mode();
+    let mode = fs::metadata(world.path("in/code")).expect("it is there").mode();
     assert_eq!(mode & 0o7777, 0o755);
     world.check_clean("in");
 }
@@ -36,21 +34,15 @@ fn long_changes_are_shown_in_part() {
     let world = World::new();
     world.write("in/text", "start\nend\n");
     let long: String = (0..100).map(|number| format!("{number}\n")).collect();
-    let answer = world.call(
-        edit_file,
-        json!({ "path": "@/in/text", "edits": [{ "old_string": "start\n", "new_string": long }] }),
-    );
+    let answer = world
+        .call(edit_file, json!({ "path": "@/in/text", "edits": [{ "old_string": "start\n", "new_string": long }] }));
     let expected = "edited @/in/text: 1 replacement\nedit 1, line 1:\n-start\n\
         +0\n+1\n+2\n+3\n+4\n+5\n+6\n+7\n+8\n+… (91 more lines)";
     assert_eq!(answer.as_deref(), Ok(expected));
     let edits: Vec<Value> = (10..90)
         .map(|number| json!({ "old_string": format!("\n{number}\n"), "new_string": format!("\n{number}{}\n", "x".repeat(300)) }))
         .collect();
-    let answer = world.call_with(
-        edit_file,
-        json!({ "path": "@/in/text", "edits": edits }),
-        2_000,
-    );
+    let answer = world.call_with(edit_file, json!({ "path": "@/in/text", "edits": edits }), 2_000);
     let answer = answer.expect("it is edited");
     assert!(answer.ends_with(" more edits"), "{answer}");
 }
@@ -77,10 +69,7 @@ fn refused_edits_change_nothing() {
                     "@/in/text: nothing was changed: edit 2: old_string is there 2 times (lines 2, 3); add lines around it so that it is there once, or set replace_all",
                 ),
             ),
-            (
-                json!({ "path": "@/in/text", "edits": [] }),
-                Err("there are 0 edits; give 1 to 256"),
-            ),
+            (json!({ "path": "@/in/text", "edits": [] }), Err("there are 0 edits; give 1 to 256")),
             (
                 json!({ "path": "@/in/missing", "edits": one }),
                 Err("@/in/missing does not exist; use write_file to create it"),
@@ -97,25 +86,16 @@ fn refused_edits_change_nothing() {
             ),
             (
                 json!({ "path": "@/in/binary", "edits": one }),
-                Err(
-                    "@/in/binary is binary data, not text; use execute_command with a program that changes it",
-                ),
+                Err("@/in/binary is binary data, not text; use execute_command with a program that changes it"),
             ),
             (
                 json!({ "path": "@/in/link", "edits": one }),
-                Err(
-                    "@/in/link is a link, and files are not written through links; write to the file that it leads to",
-                ),
+                Err("@/in/link is a link, and files are not written through links; write to the file that it leads to"),
             ),
-            (
-                json!({ "path": "@/in", "edits": one }),
-                Err("@/in cannot be edited: it is one of your roots"),
-            ),
+            (json!({ "path": "@/in", "edits": one }), Err("@/in cannot be edited: it is one of your roots")),
             (
                 json!({ "path": "@/read-only/text", "edits": one }),
-                Err(
-                    "@/read-only/text cannot be written: @/read-only is read-only; what you can write: @/in",
-                ),
+                Err("@/read-only/text cannot be written: @/read-only is read-only; what you can write: @/in"),
             ),
             (
                 json!({ "path": "@/in/text", "edits": [{ "old_string": "one" }] }),
@@ -133,7 +113,8 @@ fn a_token_that_was_broken_up_for_the_model_is_told() {
     let world = World::new();
     let text = "a\n<think>b</think>\n";
     world.write("in/text", text);
-    let edit = |old: &str, new: &str| json!({ "path": "@/in/text", "edits": [{ "old_string": old, "new_string": new }] });
+    let edit =
+        |old: &str, new: &str| json!({ "path": "@/in/text", "edits": [{ "old_string": old, "new_string": new }] });
     let answer = world.call(edit_file, edit("< think>b", "< think>c"));
     let expected = "@/in/text: nothing was changed: edit 1: old_string was not found: without the space after `<` it is at line 2; \
         such a space is put in when a file is shown to you, and is not in the file: leave it out, in new_string too";
@@ -141,9 +122,7 @@ fn a_token_that_was_broken_up_for_the_model_is_told() {
     // As the model is told it, there is nothing in it to break up.
     assert_eq!(neutral(expected).text, expected);
     assert_eq!(world.content("in/text"), text);
-    world
-        .call(edit_file, edit("<think>b", "<think>c"))
-        .expect("it is there");
+    world.call(edit_file, edit("<think>b", "<think>c")).expect("it is there");
     assert_eq!(world.content("in/text"), "a\n<think>c</think>\n");
     // It may be meant: it is done, and told.
     let note = |what: &str| {
@@ -154,22 +133,14 @@ fn a_token_that_was_broken_up_for_the_model_is_told() {
     };
     let answer = world.call(edit_file, edit("c</think>", "d< /think>"));
     let answer = answer.expect("it is there");
-    let shown =
-        "edited @/in/text: 1 replacement\nedit 1, line 2:\n-<think>c</think>\n+<think>d< /think>\n";
+    let shown = "edited @/in/text: 1 replacement\nedit 1, line 2:\n-<think>c</think>\n+<think>d< /think>\n";
     assert_eq!(answer, format!("{shown}{}", note("new_string")));
     assert_eq!(world.content("in/text"), "a\n<think>d< /think>\n");
     let answer = world.call(edit_file, edit("d< /think>", "e< /think>"));
-    let shown =
-        "edited @/in/text: 1 replacement\nedit 1, line 2:\n-<think>d< /think>\n+<think>e< /think>";
+    let shown = "edited @/in/text: 1 replacement\nedit 1, line 2:\n-<think>d< /think>\n+<think>e< /think>";
     assert_eq!(answer.as_deref(), Ok(shown));
-    let answer = world.call(
-        write_file,
-        json!({ "path": "@/in/text", "content": "< s>" }),
-    );
-    let expected = format!(
-        "wrote 4 bytes to @/in/text (replaced)\n{}",
-        note("the content")
-    );
+    let answer = world.call(write_file, json!({ "path": "@/in/text", "content": "< s>" }));
+    let expected = format!("wrote 4 bytes to @/in/text (replaced)\n{}", note("the content"));
     assert_eq!(answer, Ok(expected));
 }
 
@@ -180,7 +151,6 @@ fn size_is_bounded() {
     file.set_len((16 << 20) + 1).expect("a size");
     let edits = json!([{ "old_string": "one", "new_string": "1" }]);
     let answer = world.call(edit_file, json!({ "path": "@/in/large", "edits": edits }));
-    let expected =
-        "@/in/large has more than 16 MiB, the most that edit_file takes; use a command such as sed";
+    let expected = "@/in/large has more than 16 MiB, the most that edit_file takes; use a command such as sed";
     assert_eq!(answer, Err(expected.to_owned()));
 }

@@ -7,12 +7,8 @@ use sympozium_testkit::as_user;
 
 use super::*;
 
-const TOOLS: [(&str, Tool); 4] = [
-    ("read", read_file),
-    ("write", write_file),
-    ("edit", edit_file),
-    ("list", list_directory),
-];
+const TOOLS: [(&str, Tool); 4] =
+    [("read", read_file), ("write", write_file), ("edit", edit_file), ("list", list_directory)];
 
 /// Arguments that every tool takes.
 fn arguments(path: &str) -> Value {
@@ -90,10 +86,7 @@ fn errors_say_where_to_look() {
         &world,
         read_file,
         &[
-            (
-                json!({ "path": "/etc/passwd" }),
-                Err("/etc/passwd is outside of what you can read: @/in, @/read-only"),
-            ),
+            (json!({ "path": "/etc/passwd" }), Err("/etc/passwd is outside of what you can read: @/in, @/read-only")),
             (
                 json!({ "path": "notes.md" }),
                 Err("/workspace/notes.md is outside of what you can read: @/in, @/read-only"),
@@ -110,26 +103,11 @@ fn errors_say_where_to_look() {
                     "cannot read @/in/loop: a link on the way leads nowhere, in a circle, or to a place that is not opened by links",
                 ),
             ),
-            (
-                json!({ "path": "@/in" }),
-                Err("@/in is a directory; use list_directory to see what is in it"),
-            ),
-            (
-                json!({ "path": "" }),
-                Err("the path is empty; name a file or a directory"),
-            ),
-            (
-                json!({ "path": "a\0" }),
-                Err("the path has a NUL byte in it, which no path can have"),
-            ),
-            (
-                json!({ "path": long }),
-                Err("the path has 4097 bytes; a path has at most 4096"),
-            ),
-            (
-                json!({ "path": "/x\ny" }),
-                Err("/x\\ny is outside of what you can read: @/in, @/read-only"),
-            ),
+            (json!({ "path": "@/in" }), Err("@/in is a directory; use list_directory to see what is in it")),
+            (json!({ "path": "" }), Err("the path is empty; name a file or a directory")),
+            (json!({ "path": "a\0" }), Err("the path has a NUL byte in it, which no path can have")),
+            (json!({ "path": long }), Err("the path has 4097 bytes; a path has at most 4096")),
+            (json!({ "path": "/x\ny" }), Err("/x\\ny is outside of what you can read: @/in, @/read-only")),
         ],
     );
     let roots = Roots::open(&[], &[]);
@@ -143,14 +121,7 @@ fn errors_say_where_to_look() {
 fn what_is_no_file_is_not_waited_for() {
     let world = World::new();
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        world.path("in/fifo"),
-        rustix::fs::FileType::Fifo,
-        mode,
-        0,
-    )
-    .expect("a FIFO");
+    rustix::fs::mknodat(rustix::fs::CWD, world.path("in/fifo"), rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
     let _listener = UnixListener::bind(world.path("in/socket")).expect("a socket");
     let mut kinds = vec![("fifo", "a FIFO"), ("socket", "a socket")];
     // The null device, where a device can be made.
@@ -186,14 +157,8 @@ fn the_root_of_all_keeps_its_closed_places() {
     world.link(&format!("{up}proc/self/status"), "in/status");
     world.link(&format!("{up}sys"), "in/sys");
     assert!(fs::read_to_string(world.path("in/status")).is_ok_and(|text| !text.is_empty()));
-    let top = Root {
-        path: "/".to_owned(),
-        writable: true,
-    };
-    let world = World {
-        roots: Roots::open(&[top], &["/"]),
-        ..world
-    };
+    let top = Root { path: "/".to_owned(), writable: true };
+    let world = World { roots: Roots::open(&[top], &["/"]), ..world };
     let closed = [
         "/proc/self/status",
         "/sys/kernel/notes",
@@ -208,18 +173,10 @@ fn the_root_of_all_keeps_its_closed_places() {
     for path in closed {
         for (name, tool) in TOOLS {
             let error = world.call(tool, arguments(path)).expect_err(name);
-            assert!(
-                error.ends_with(" is outside of what you can read: /"),
-                "{error}"
-            );
+            assert!(error.ends_with(" is outside of what you can read: /"), "{error}");
         }
     }
-    for path in [
-        "@/in/proc/self/status",
-        "@/in/proc/new",
-        "@/in/status",
-        "@/in/sys/kernel/notes",
-    ] {
+    for path in ["@/in/proc/self/status", "@/in/proc/new", "@/in/status", "@/in/sys/kernel/notes"] {
         for (name, tool) in TOOLS {
             world.call(tool, arguments(path)).expect_err(name);
         }
@@ -227,10 +184,7 @@ fn the_root_of_all_keeps_its_closed_places() {
     let listed = world.call(list_directory, json!({ "path": "/" }));
     let listed = listed.expect("it is a directory");
     for name in ["proc", "sys", "dev", "run"] {
-        assert!(
-            !listed.lines().any(|line| line == format!("dir - {name}")),
-            "{listed}"
-        );
+        assert!(!listed.lines().any(|line| line == format!("dir - {name}")), "{listed}");
     }
     assert!(listed.lines().any(|line| line == "dir - etc"), "{listed}");
 }
@@ -242,31 +196,21 @@ fn what_others_closed_is_told() {
         world.write("in/closed", "text");
         fs::create_dir(world.path("in/directory")).expect("a directory");
         let mode = |path: &str, mode| {
-            fs::set_permissions(world.path(path), fs::Permissions::from_mode(mode))
-                .expect("a mode");
+            fs::set_permissions(world.path(path), fs::Permissions::from_mode(mode)).expect("a mode");
         };
         mode("in/closed", 0);
         mode("in/directory", 0o555);
         check(
             &world,
             read_file,
-            &[(
-                json!({ "path": "@/in/closed" }),
-                Err("you are not permitted to read @/in/closed"),
-            )],
+            &[(json!({ "path": "@/in/closed" }), Err("you are not permitted to read @/in/closed"))],
         );
         check(
             &world,
             write_file,
             &[
-                (
-                    arguments("@/in/directory/a"),
-                    Err("you are not permitted to write @/in/directory/a"),
-                ),
-                (
-                    arguments("@/in/directory/a/b"),
-                    Err("you are not permitted to write @/in/directory/a/b"),
-                ),
+                (arguments("@/in/directory/a"), Err("you are not permitted to write @/in/directory/a")),
+                (arguments("@/in/directory/a/b"), Err("you are not permitted to write @/in/directory/a/b")),
             ],
         );
         mode("in/directory", 0o755);
@@ -281,13 +225,7 @@ fn nothing_is_left_when_the_disk_is_full() {
     let world = World::new();
     let space = world.path("in/small");
     fs::create_dir(&space).expect("a directory");
-    let mounted = rustix::mount::mount(
-        "tmpfs",
-        &space,
-        "tmpfs",
-        rustix::mount::MountFlags::empty(),
-        Some(c"size=64k"),
-    );
+    let mounted = rustix::mount::mount("tmpfs", &space, "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=64k"));
     if mounted.is_err() {
         sympozium_testkit::skip!("no right to mount");
     }
@@ -301,9 +239,7 @@ fn nothing_is_left_when_the_disk_is_full() {
     let count = fs::read_dir(&space).expect("it is there").count();
     rustix::mount::unmount(&space, rustix::mount::UnmountFlags::DETACH).expect("it was mounted");
     let expected = |name: &str| {
-        Err(format!(
-            "cannot write @/in/small/{name}: no space is left there; remove files that you no longer need"
-        ))
+        Err(format!("cannot write @/in/small/{name}: no space is left there; remove files that you no longer need"))
     };
     assert_eq!(answers, ["there", "new"].map(expected));
     assert_eq!((there.as_str(), count), ("before", 1));

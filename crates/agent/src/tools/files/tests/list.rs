@@ -31,34 +31,13 @@ fn entries_have_kind_size_and_name() {
                 ),
             ),
             (json!({ "path": "@/in/empty/." }), Ok("(empty directory)")),
-            (
-                json!({ "path": "@/in/z" }),
-                Err("@/in/z is a file; use read_file to read it"),
-            ),
-            (
-                json!({ "path": "@/in/socket" }),
-                Err("@/in/socket is not a directory"),
-            ),
-            (
-                json!({ "path": "@/in/missing" }),
-                Err("@/in/missing does not exist; list_directory shows what is there"),
-            ),
-            (
-                json!({ "path": "@/outside" }),
-                Err("@/outside is outside of what you can read: @/in, @/read-only"),
-            ),
-            (
-                json!({ "path": "@" }),
-                Ok("dir - @/in (writable)\ndir - @/read-only (read-only)"),
-            ),
-            (
-                json!({ "path": "/" }),
-                Ok("dir - @/in (writable)\ndir - @/read-only (read-only)"),
-            ),
-            (
-                json!({ "path": "../../.." }),
-                Ok("dir - @/in (writable)\ndir - @/read-only (read-only)"),
-            ),
+            (json!({ "path": "@/in/z" }), Err("@/in/z is a file; use read_file to read it")),
+            (json!({ "path": "@/in/socket" }), Err("@/in/socket is not a directory")),
+            (json!({ "path": "@/in/missing" }), Err("@/in/missing does not exist; list_directory shows what is there")),
+            (json!({ "path": "@/outside" }), Err("@/outside is outside of what you can read: @/in, @/read-only")),
+            (json!({ "path": "@" }), Ok("dir - @/in (writable)\ndir - @/read-only (read-only)")),
+            (json!({ "path": "/" }), Ok("dir - @/in (writable)\ndir - @/read-only (read-only)")),
+            (json!({ "path": "../../.." }), Ok("dir - @/in (writable)\ndir - @/read-only (read-only)")),
         ],
     );
 }
@@ -69,18 +48,13 @@ fn no_more_is_listed_than_there_is_room_for() {
     for number in 0..2_100 {
         world.write(&format!("in/{number:04}"), "");
     }
-    let expected: Vec<String> = (0..2_000)
-        .map(|number| format!("file 0 {number:04}"))
-        .collect();
+    let expected: Vec<String> = (0..2_000).map(|number| format!("file 0 {number:04}")).collect();
     let expected = format!("{}\n… and 100 more", expected.join("\n"));
     let answer = world.call_with(list_directory, json!({ "path": "@/in" }), 100_000);
     assert_eq!(answer, Ok(expected));
     // A line has 12 bytes.
     let answer = world.call_with(list_directory, json!({ "path": "@/in" }), 64 + 25);
-    assert_eq!(
-        answer.as_deref(),
-        Ok("file 0 0000\nfile 0 0001\n… and 2098 more")
-    );
+    assert_eq!(answer.as_deref(), Ok("file 0 0000\nfile 0 0001\n… and 2098 more"));
 }
 
 #[test]
@@ -89,10 +63,7 @@ fn roots_can_be_nested_files_and_missing() {
     world.write("in/file", "one\n");
     fs::create_dir(world.path("in/closed")).expect("a directory");
     world.write("in/closed/text", "two\n");
-    let root = |name: &str, writable| Root {
-        path: world.path(name).display().to_string(),
-        writable,
-    };
+    let root = |name: &str, writable| Root { path: world.path(name).display().to_string(), writable };
     let here = world.path("").display().to_string();
     let roots = [
         root("in", true),
@@ -100,28 +71,17 @@ fn roots_can_be_nested_files_and_missing() {
         root("in/file", false),
         root("missing", true),
         root("in/closed/../closed/", true),
-        Root {
-            path: "in".to_owned(),
-            writable: true,
-        },
-        Root {
-            path: "/proc/self".to_owned(),
-            writable: false,
-        },
+        Root { path: "in".to_owned(), writable: true },
+        Root { path: "/proc/self".to_owned(), writable: false },
     ];
     let roots = Roots::open(&roots, &[&here]);
-    let world = World {
-        directory: world.directory,
-        roots,
-    };
+    let world = World { directory: world.directory, roots };
     check(
         &world,
         list_directory,
         &[(
             json!({ "path": "/" }),
-            Ok(
-                "dir - @/in (writable)\ndir - @/in/closed (read-only)\nfile 4 @/in/file (read-only)",
-            ),
+            Ok("dir - @/in (writable)\ndir - @/in/closed (read-only)\nfile 4 @/in/file (read-only)"),
         )],
     );
     check(
@@ -132,15 +92,11 @@ fn roots_can_be_nested_files_and_missing() {
             (json!({ "path": "@/in/closed/text" }), Ok("two\n")),
             (
                 json!({ "path": "@/in/file/x" }),
-                Err(
-                    "cannot read @/in/file/x: something on the way to it is a file, not a directory",
-                ),
+                Err("cannot read @/in/file/x: something on the way to it is a file, not a directory"),
             ),
             (
                 json!({ "path": "/proc/self/status" }),
-                Err(
-                    "/proc/self/status is outside of what you can read: @/in, @/in/closed, @/in/file",
-                ),
+                Err("/proc/self/status is outside of what you can read: @/in, @/in/closed, @/in/file"),
             ),
         ],
     );
@@ -149,9 +105,7 @@ fn roots_can_be_nested_files_and_missing() {
         write_file,
         &[(
             json!({ "path": "@/in/closed/text", "content": "" }),
-            Err(
-                "@/in/closed/text cannot be written: @/in/closed is read-only; what you can write: @/in",
-            ),
+            Err("@/in/closed/text cannot be written: @/in/closed is read-only; what you can write: @/in"),
         )],
     );
 }

@@ -49,12 +49,11 @@ fn tools(world: &World, path: &str) {
         assert!(texts.contains(&text.as_str()), "{text}");
     }
     let _ = world.call(write_file, json!({ "path": path, "content": "inside" }));
-    let edits = json!([{ "old_string": "inside", "new_string": "INSIDE" }, { "old_string": "INSIDE", "new_string": "inside" }]);
+    let edits =
+        json!([{ "old_string": "inside", "new_string": "INSIDE" }, { "old_string": "INSIDE", "new_string": "inside" }]);
     let _ = world.call(edit_file, json!({ "path": path, "edits": edits }));
     let edits = json!([{ "old_string": "secret", "new_string": "open" }]);
-    world
-        .call(edit_file, json!({ "path": path, "edits": edits }))
-        .expect_err("nothing inside has that");
+    world.call(edit_file, json!({ "path": path, "edits": edits })).expect_err("nothing inside has that");
 }
 
 /// A directory of the workspace becomes a link to the outside and back.

@@ -21,36 +21,18 @@ fn pages_say_how_to_read_on() {
         read_file,
         &[
             (json!({ "path": "@/in/three" }), Ok("one\ntwo\r\nthree\n")),
-            (
-                json!({ "path": "@/in/./x/..//three/" }),
-                Ok("one\ntwo\r\nthree\n"),
-            ),
+            (json!({ "path": "@/in/./x/..//three/" }), Ok("one\ntwo\r\nthree\n")),
             (json!({ "path": "@/in/link" }), Ok("one\ntwo\r\nthree\n")),
-            (
-                json!({ "path": "@/in/three", "offset": null, "limit": 3 }),
-                Ok("one\ntwo\r\nthree\n"),
-            ),
-            (
-                json!({ "path": "@/in/three", "limit": 1 }),
-                Ok("one\n(lines 1–1 of 3; continue with offset=2)"),
-            ),
+            (json!({ "path": "@/in/three", "offset": null, "limit": 3 }), Ok("one\ntwo\r\nthree\n")),
+            (json!({ "path": "@/in/three", "limit": 1 }), Ok("one\n(lines 1–1 of 3; continue with offset=2)")),
             (
                 json!({ "path": "@/in/three", "offset": 2.0, "limit": 1 }),
                 Ok("two\r\n(lines 2–2 of 3; continue with offset=3)"),
             ),
-            (
-                json!({ "path": "@/in/three", "offset": 3 }),
-                Ok("three\n(lines 3–3 of 3)"),
-            ),
+            (json!({ "path": "@/in/three", "offset": 3 }), Ok("three\n(lines 3–3 of 3)")),
             (json!({ "path": "@/in/open" }), Ok("one\ntwo")),
-            (
-                json!({ "path": "@/in/open", "offset": 2 }),
-                Ok("two\n(lines 2–2 of 2)"),
-            ),
-            (
-                json!({ "path": "@/in/open", "offset": 3 }),
-                Err("@/in/open has 2 lines; offset=3 is beyond them"),
-            ),
+            (json!({ "path": "@/in/open", "offset": 2 }), Ok("two\n(lines 2–2 of 2)")),
+            (json!({ "path": "@/in/open", "offset": 3 }), Err("@/in/open has 2 lines; offset=3 is beyond them")),
             (
                 json!({ "path": "@/in/blank", "offset": u64::MAX }),
                 Err("@/in/blank has 1 line; offset=18446744073709551615 is beyond it"),
@@ -58,10 +40,7 @@ fn pages_say_how_to_read_on() {
             (json!({ "path": "@/in/blank" }), Ok("\n")),
             (json!({ "path": "@/in/empty" }), Ok("(empty file)")),
             (json!({ "path": "@/in/mark" }), Ok("(empty file)")),
-            (
-                json!({ "path": "@/in/empty", "offset": 2 }),
-                Err("@/in/empty is empty"),
-            ),
+            (json!({ "path": "@/in/empty", "offset": 2 }), Err("@/in/empty is empty")),
         ],
     );
 }
@@ -85,9 +64,7 @@ fn encodings_are_text_and_binary_is_told() {
     world.write("in/zip", b"PK\x03\x04");
     world.write("in/gzip", b"\x1f\x8b\x08");
     let binary = |path: &str, kind: &str, size: usize| {
-        format!(
-            "@/in/{path} is {kind} of {size} bytes, not text; use execute_command with a program that reads it"
-        )
+        format!("@/in/{path} is {kind} of {size} bytes, not text; use execute_command with a program that reads it")
     };
     check(
         &world,
@@ -98,40 +75,18 @@ fn encodings_are_text_and_binary_is_told() {
             (json!({ "path": "@/in/mark" }), Ok("marked\n")),
             (
                 json!({ "path": "@/in/latin1" }),
-                Ok(
-                    "caf\u{fffd}\n(this is not all UTF-8: bytes that are no text are shown as \u{fffd})",
-                ),
+                Ok("caf\u{fffd}\n(this is not all UTF-8: bytes that are no text are shown as \u{fffd})"),
             ),
             (
                 json!({ "path": "@/in/half" }),
-                Ok(
-                    "half \u{fffd}\n(this is not all UTF-8: bytes that are no text are shown as \u{fffd})",
-                ),
+                Ok("half \u{fffd}\n(this is not all UTF-8: bytes that are no text are shown as \u{fffd})"),
             ),
-            (
-                json!({ "path": "@/in/nul" }),
-                Err(&binary("nul", "binary data", 3)),
-            ),
-            (
-                json!({ "path": "@/in/png" }),
-                Err(&binary("png", "a PNG image", 8)),
-            ),
-            (
-                json!({ "path": "@/in/pdf" }),
-                Err(&binary("pdf", "a PDF document", 9)),
-            ),
-            (
-                json!({ "path": "@/in/elf" }),
-                Err(&binary("elf", "a program (ELF)", 5)),
-            ),
-            (
-                json!({ "path": "@/in/zip" }),
-                Err(&binary("zip", "a zip archive or an office document", 4)),
-            ),
-            (
-                json!({ "path": "@/in/gzip" }),
-                Err(&binary("gzip", "gzip data", 3)),
-            ),
+            (json!({ "path": "@/in/nul" }), Err(&binary("nul", "binary data", 3))),
+            (json!({ "path": "@/in/png" }), Err(&binary("png", "a PNG image", 8))),
+            (json!({ "path": "@/in/pdf" }), Err(&binary("pdf", "a PDF document", 9))),
+            (json!({ "path": "@/in/elf" }), Err(&binary("elf", "a program (ELF)", 5))),
+            (json!({ "path": "@/in/zip" }), Err(&binary("zip", "a zip archive or an office document", 4))),
+            (json!({ "path": "@/in/gzip" }), Err(&binary("gzip", "gzip data", 3))),
         ],
     );
 }
@@ -140,9 +95,7 @@ fn encodings_are_text_and_binary_is_told() {
 fn reading_on_gives_the_whole_file() {
     let world = World::new();
     // Lines of all lengths, with characters of all lengths, across the borders of what is read at a time.
-    let lines: Vec<String> = (0..600)
-        .map(|number| format!("{number} {}\n", "aé€🦀".repeat(number % 23)))
-        .collect();
+    let lines: Vec<String> = (0..600).map(|number| format!("{number} {}\n", "aé€🦀".repeat(number % 23))).collect();
     let text = lines.concat();
     world.write("in/long", &text);
     for most in [1_000, 4_096, 20_000] {
@@ -180,11 +133,7 @@ fn a_line_that_is_too_long_is_cut_and_counted() {
         150_001 - kept
     );
     assert_eq!(answer.replace(")\n(", ")("), expected);
-    let rest = world.call_with(
-        read_file,
-        json!({ "path": "@/in/line", "offset": 2 }),
-        4_000,
-    );
+    let rest = world.call_with(read_file, json!({ "path": "@/in/line", "offset": 2 }), 4_000);
     assert_eq!(rest.as_deref(), Ok("short\n(lines 2–2 of 2)"));
 }
 
@@ -192,15 +141,15 @@ fn a_line_that_is_too_long_is_cut_and_counted() {
 fn huge_files_are_read_where_it_is_cheap() {
     let world = World::new();
     let file = File::create(world.path("in/huge")).expect("a file");
-    file.write_all_at("line\n".repeat(10_000).as_bytes(), 0)
-        .expect("it is written");
+    file.write_all_at("line\n".repeat(10_000).as_bytes(), 0).expect("it is written");
     file.set_len(1 << 40).expect("a hole");
     let answer = world.call(read_file, json!({ "path": "@/in/huge", "limit": 2 }));
     let expected = "line\nline\n(lines 1–2 of more; continue with offset=3)";
     assert_eq!(answer.as_deref(), Ok(expected));
     file.write_all_at(b"\0", 0).expect("it is written");
     let answer = world.call(read_file, json!({ "path": "@/in/huge" }));
-    let expected = "@/in/huge is binary data of 1099511627776 bytes, not text; use execute_command with a program that reads it";
+    let expected =
+        "@/in/huge is binary data of 1099511627776 bytes, not text; use execute_command with a program that reads it";
     assert_eq!(answer, Err(expected.to_owned()));
 }
 
@@ -213,20 +162,11 @@ fn a_line_beyond_the_bound_is_not_looked_for() {
     let path = world.placed("@/in/huge");
     let place = world.roots.find(&path).expect("it is inside");
     let read = |offset| {
-        let wanted = Wanted {
-            offset,
-            limit: u64::MAX,
-            most: 1_000,
-        };
-        let bounds = Bounds {
-            scanned: 2 << 20,
-            counted: 1 << 20,
-        };
+        let wanted = Wanted { offset, limit: u64::MAX, most: 1_000 };
+        let bounds = Bounds { scanned: 2 << 20, counted: 1 << 20 };
         read_within(&place, wanted, bounds).map(|page| page.into_text("continue with"))
     };
-    let expected = format!(
-        "line 2 of {path} is not within its first 2 MiB; use a command such as sed to read there"
-    );
+    let expected = format!("line 2 of {path} is not within its first 2 MiB; use a command such as sed to read there");
     assert_eq!(read(2), Err(ToolError(expected)));
     let expected = format!(
         "{}\n(line 1 goes on for at least {} bytes that are left out; use a command such as cut to read them)\n\

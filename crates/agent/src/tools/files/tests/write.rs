@@ -16,37 +16,19 @@ fn files_are_created_and_replaced() {
     world.link("there", "in/link");
     world.link("nowhere", "in/dangling");
     world.link("nowhere-directory", "in/dangling-directory");
-    let read_only =
-        "@/read-only/a cannot be written: @/read-only is read-only; what you can write: @/in";
+    let read_only = "@/read-only/a cannot be written: @/read-only is read-only; what you can write: @/in";
     check(
         &world,
         write_file,
         &[
-            (
-                json!({ "path": "@/in/new", "content": "text" }),
-                Ok("wrote 4 bytes to @/in/new (created)"),
-            ),
-            (
-                json!({ "path": "@/in/there", "content": "" }),
-                Ok("wrote 0 bytes to @/in/there (replaced)"),
-            ),
-            (
-                json!({ "path": "@/in/a/b/../c/d", "content": "ü" }),
-                Ok("wrote 2 bytes to @/in/a/c/d (created)"),
-            ),
-            (
-                json!({ "path": "@/in/inside/x/y", "content": "y" }),
-                Ok("wrote 1 bytes to @/in/inside/x/y (created)"),
-            ),
-            (
-                json!({ "path": "@/read-only/a", "content": "" }),
-                Err(read_only),
-            ),
+            (json!({ "path": "@/in/new", "content": "text" }), Ok("wrote 4 bytes to @/in/new (created)")),
+            (json!({ "path": "@/in/there", "content": "" }), Ok("wrote 0 bytes to @/in/there (replaced)")),
+            (json!({ "path": "@/in/a/b/../c/d", "content": "ü" }), Ok("wrote 2 bytes to @/in/a/c/d (created)")),
+            (json!({ "path": "@/in/inside/x/y", "content": "y" }), Ok("wrote 1 bytes to @/in/inside/x/y (created)")),
+            (json!({ "path": "@/read-only/a", "content": "" }), Err(read_only)),
             (
                 json!({ "path": "@/in/link", "content": "" }),
-                Err(
-                    "@/in/link is a link, and files are not written through links; write to the file that it leads to",
-                ),
+                Err("@/in/link is a link, and files are not written through links; write to the file that it leads to"),
             ),
             (
                 json!({ "path": "@/in/dangling", "content": "" }),
@@ -70,24 +52,16 @@ fn files_are_created_and_replaced() {
                     "@/in/directory/ names a directory; write_file needs the name of a file, and makes the directories on the way",
                 ),
             ),
-            (
-                json!({ "path": "@/in", "content": "" }),
-                Err("@/in cannot be replaced: it is one of your roots"),
-            ),
+            (json!({ "path": "@/in", "content": "" }), Err("@/in cannot be replaced: it is one of your roots")),
             (
                 json!({ "path": "@/in/there/a", "content": "" }),
-                Err(
-                    "cannot write @/in/there/a: something on the way to it is a file, not a directory",
-                ),
+                Err("cannot write @/in/there/a: something on the way to it is a file, not a directory"),
             ),
             (
                 json!({ "path": "@/outside/a", "content": "" }),
                 Err("@/outside/a is outside of what you can read: @/in, @/read-only"),
             ),
-            (
-                json!({ "path": "@/in/a" }),
-                Err("the arguments do not fit: missing field `content`"),
-            ),
+            (json!({ "path": "@/in/a" }), Err("the arguments do not fit: missing field `content`")),
         ],
     );
     assert_eq!(world.content("in/new"), "text");
@@ -107,14 +81,8 @@ fn the_mode_is_kept_but_for_lent_rights() {
     let mode = |mode| fs::Permissions::from_mode(mode);
     fs::set_permissions(world.path("in/program"), mode(0o4751)).expect("a mode");
     fs::hard_link(world.path("in/program"), world.path("in/other")).expect("a name");
-    let answer = world.call(
-        write_file,
-        json!({ "path": "@/in/program", "content": "after" }),
-    );
-    assert_eq!(
-        answer.as_deref(),
-        Ok("wrote 5 bytes to @/in/program (replaced)")
-    );
+    let answer = world.call(write_file, json!({ "path": "@/in/program", "content": "after" }));
+    assert_eq!(answer.as_deref(), Ok("wrote 5 bytes to @/in/program (replaced)"));
     let metadata = fs::metadata(world.path("in/program")).expect("it is there");
     assert_eq!(metadata.mode() & 0o7777, 0o751);
     // Another name of the old file keeps what it had.
@@ -127,26 +95,16 @@ fn depth_and_size_are_bounded() {
     let deep = format!("@/in/{}file", "d/".repeat(66));
     let answer = world.call(write_file, json!({ "path": deep, "content": "" }));
     let error = answer.expect_err("it is too deep");
-    assert!(
-        error.ends_with("more than 64 directories on the way do not exist"),
-        "{error}"
-    );
+    assert!(error.ends_with("more than 64 directories on the way do not exist"), "{error}");
     assert!(!world.path("in/d").exists());
     let content = "x".repeat((16 << 20) + 1);
-    let answer = world.call(
-        write_file,
-        json!({ "path": "@/in/large", "content": content }),
-    );
+    let answer = world.call(write_file, json!({ "path": "@/in/large", "content": content }));
     let expected = "the content has 16777217 bytes; write_file writes at most 16777216";
     assert_eq!(answer, Err(expected.to_owned()));
     let name = "n".repeat(256);
-    let answer = world.call(
-        write_file,
-        json!({ "path": format!("@/in/{name}"), "content": "" }),
-    );
-    let expected = format!(
-        "cannot write @/in/{name}: the path, or a name in it, is longer than the file system allows"
-    );
+    let answer = world.call(write_file, json!({ "path": format!("@/in/{name}"), "content": "" }));
+    let expected =
+        format!("cannot write @/in/{name}: the path, or a name in it, is longer than the file system allows");
     assert_eq!(answer, Err(expected));
     world.check_clean("in");
 }
@@ -157,12 +115,7 @@ fn what_changed_since_it_was_looked_at_stays() {
     type Change = fn(&World);
     let cases: [(&str, &str, Change, (bool, bool)); 6] = [
         ("nothing", "file", |_| (), (true, true)),
-        (
-            "written",
-            "file",
-            |world| world.write("in/file", "theirs now"),
-            (false, true),
-        ),
+        ("written", "file", |world| world.write("in/file", "theirs now"), (false, true)),
         (
             "replaced",
             "file",
@@ -181,18 +134,8 @@ fn what_changed_since_it_was_looked_at_stays() {
             },
             (false, false),
         ),
-        (
-            "made",
-            "new",
-            |world| world.write("in/new", "theirs"),
-            (false, false),
-        ),
-        (
-            "a link made",
-            "new",
-            |world| world.link("../outside/secret", "in/new"),
-            (false, false),
-        ),
+        ("made", "new", |world| world.write("in/new", "theirs"), (false, false)),
+        ("a link made", "new", |world| world.link("../outside/secret", "in/new"), (false, false)),
     ];
     for (what, name, change, expected) in cases {
         let world = World::new();

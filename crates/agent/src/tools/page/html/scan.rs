@@ -50,15 +50,7 @@ impl<'h> Tag<'h> {
     fn is_raw(&self) -> bool {
         matches!(
             self.name().as_ref(),
-            "script"
-                | "style"
-                | "noscript"
-                | "iframe"
-                | "noembed"
-                | "noframes"
-                | "title"
-                | "textarea"
-                | "xmp"
+            "script" | "style" | "noscript" | "iframe" | "noembed" | "noframes" | "title" | "textarea" | "xmp"
         )
     }
 
@@ -91,10 +83,7 @@ fn hides(style: &str) -> bool {
         .collect();
     style.split(';').any(|rule| {
         let rule = rule.strip_suffix("!important").unwrap_or(rule);
-        matches!(
-            rule,
-            "display:none" | "visibility:hidden" | "opacity:0" | "font-size:0" | "font-size:0px"
-        )
+        matches!(rule, "display:none" | "visibility:hidden" | "opacity:0" | "font-size:0" | "font-size:0px")
     })
 }
 
@@ -109,11 +98,7 @@ pub struct Scan<'h> {
 
 impl<'h> Scan<'h> {
     pub fn new(html: &'h str) -> Self {
-        Self {
-            html,
-            at: 0,
-            looked_at: 0,
-        }
+        Self { html, at: 0, looked_at: 0 }
     }
 
     pub fn looked_at(&self) -> usize {
@@ -214,9 +199,7 @@ impl<'h> Scan<'h> {
         while self.byte(0).is_some() {
             self.until(|byte| byte == b'-');
             self.forward(1);
-            while self.byte(0) == Some(b'-')
-                || (self.byte(0), self.byte(1)) == (Some(b'!'), Some(b'>'))
-            {
+            while self.byte(0) == Some(b'-') || (self.byte(0), self.byte(1)) == (Some(b'!'), Some(b'>')) {
                 self.forward(1);
             }
             if self.byte(0) == Some(b'>') {
@@ -263,10 +246,7 @@ impl<'h> Scan<'h> {
     /// Everything before the first such byte, which has to be one that no character holds but its own.
     fn until(&mut self, such: impl Fn(u8) -> bool) -> &'h str {
         let rest = self.html.as_bytes().get(self.at..).unwrap_or_default();
-        let length = rest
-            .iter()
-            .position(|byte| such(*byte))
-            .unwrap_or(rest.len());
+        let length = rest.iter().position(|byte| such(*byte)).unwrap_or(rest.len());
         let from = self.at;
         self.at += length;
         self.looked_at += length + 1;

@@ -85,20 +85,10 @@ fn page(unit: &str, bytes: usize) -> String {
 
 /// Bytes that were looked at and written, of a page that is read as often as it has to be.
 fn work(html: &str) -> usize {
-    let first = read(
-        html,
-        "https://a.b/c/d",
-        Kept::new(50_000, 32 << 10),
-        Hidden::LeftOut,
-    );
+    let first = read(html, "https://a.b/c/d", Kept::new(50_000, 32 << 10), Hidden::LeftOut);
     let mut work = first.looked_at + first.kept.written();
     if !first.ended {
-        let second = read(
-            html,
-            "https://a.b/c/d",
-            Kept::new(50_000, 32 << 10),
-            Hidden::Shown,
-        );
+        let second = read(html, "https://a.b/c/d", Kept::new(50_000, 32 << 10), Hidden::Shown);
         work += second.looked_at + second.kept.written();
     }
     work

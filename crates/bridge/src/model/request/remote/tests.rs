@@ -28,66 +28,27 @@ fn what_is_in_the_request_passes() {
 #[test]
 fn what_a_provider_would_fetch_or_has_kept_does_not() {
     for (messages, field) in [
-        (
-            r#"[{"content":[{"type":"image_url","image_url":{"url":"https://evil.example/?secret"}}]}]"#,
-            "url",
-        ),
-        (
-            r#"[{"content":[{"type":"image_url","image_url":"http://169.254.169.254/"}]}]"#,
-            "image_url",
-        ),
-        (
-            r#"[{"content":[{"image_url":{"u\u0072l":"file:///etc/passwd"}}]}]"#,
-            "url",
-        ),
+        (r#"[{"content":[{"type":"image_url","image_url":{"url":"https://evil.example/?secret"}}]}]"#, "url"),
+        (r#"[{"content":[{"type":"image_url","image_url":"http://169.254.169.254/"}]}]"#, "image_url"),
+        (r#"[{"content":[{"image_url":{"u\u0072l":"file:///etc/passwd"}}]}]"#, "url"),
         (r#"[{"content":[{"Image_URL":{"URL":"//x"}}]}]"#, "url"),
-        (
-            r#"[{"content":[{"type":"video_url","video_url":{"url":""}}]}]"#,
-            "url",
-        ),
-        (
-            r#"[{"content":[{"image_url":{"url":"data:x","url":"https://x"}}]}]"#,
-            "url",
-        ),
-        (
-            r#"[{"content":[{"image_url":{"url":"\u0064ata:x"}}]}]"#,
-            "url",
-        ),
+        (r#"[{"content":[{"type":"video_url","video_url":{"url":""}}]}]"#, "url"),
+        (r#"[{"content":[{"image_url":{"url":"data:x","url":"https://x"}}]}]"#, "url"),
+        (r#"[{"content":[{"image_url":{"url":"\u0064ata:x"}}]}]"#, "url"),
         (r#"[{"content":[{"image_url":{"url":" data:x"}}]}]"#, "url"),
-        (
-            r#"[{"content":[{"image_url":["https://x"]}]}]"#,
-            "image_url",
-        ),
+        (r#"[{"content":[{"image_url":["https://x"]}]}]"#, "image_url"),
         (r#"[{"content":{"image_url":"https://x"}}]"#, "image_url"),
         (r#"[{"image_url":"https://x"}]"#, "image_url"),
-        (
-            r#"[{"content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}]"#,
-            "url",
-        ),
-        (
-            r#"[{"content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]"#,
-            "file_id",
-        ),
-        (
-            r#"[{"content":[{"type":"container_upload","file_id":"f"}]}]"#,
-            "file_id",
-        ),
-        (
-            r#"[{"content":[{"type":"file","file":{"\u017f":1,"FILE_ID":"f"}}]}]"#,
-            "file_id",
-        ),
+        (r#"[{"content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}]"#, "url"),
+        (r#"[{"content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]"#, "file_id"),
+        (r#"[{"content":[{"type":"container_upload","file_id":"f"}]}]"#, "file_id"),
+        (r#"[{"content":[{"type":"file","file":{"\u017f":1,"FILE_ID":"f"}}]}]"#, "file_id"),
         (
             r#"[{"content":[{"type":"tool_result","content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}]}]"#,
             "url",
         ),
-        (
-            r#"[{"content":[{"x":1e999,"image_url":"https://x"}]}]"#,
-            "image_url",
-        ),
-        (
-            r#"[{"content":[{"type":"text","text":"\ud800"},{"image_url":"https://x"}]}]"#,
-            "image_url",
-        ),
+        (r#"[{"content":[{"x":1e999,"image_url":"https://x"}]}]"#, "image_url"),
+        (r#"[{"content":[{"type":"text","text":"\ud800"},{"image_url":"https://x"}]}]"#, "image_url"),
     ] {
         assert_eq!(checked(messages), Err(Remote::Place(field)), "{messages}");
     }
@@ -96,20 +57,10 @@ fn what_a_provider_would_fetch_or_has_kept_does_not() {
 #[test]
 fn what_cannot_be_looked_into_does_not_pass() {
     for (levels, expected) in [(14, Ok(())), (15, Err(Remote::TooDeep))] {
-        let messages = format!(
-            r#"[{{"content":{}1{}}}]"#,
-            "[".repeat(levels),
-            "]".repeat(levels)
-        );
+        let messages = format!(r#"[{{"content":{}1{}}}]"#, "[".repeat(levels), "]".repeat(levels));
         assert_eq!(checked(&messages), expected, "{levels}");
     }
-    assert_eq!(
-        checked(r#"[{"content":[{"\ud800":1,"image_url":"https://x"}]}]"#),
-        Err(Remote::Unreadable)
-    );
+    assert_eq!(checked(r#"[{"content":[{"\ud800":1,"image_url":"https://x"}]}]"#), Err(Remote::Unreadable));
     let refused = checked(r#"[{"content":[{"url":"x"}]}]"#).map_err(|it| it.to_string());
-    assert_eq!(
-        refused,
-        Err("must not have content elsewhere, as in `url`: send it inline, as `data:`".to_owned())
-    );
+    assert_eq!(refused, Err("must not have content elsewhere, as in `url`: send it inline, as `data:`".to_owned()));
 }

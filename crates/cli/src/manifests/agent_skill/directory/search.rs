@@ -27,11 +27,7 @@ pub struct Found {
 /// # Errors
 /// When there is more to look at than the bounds allow, or a directory cannot be read.
 pub fn search(root: OwnedFd) -> Result<Vec<Found>, Problem> {
-    let mut search = Search {
-        directories: 0,
-        entries: 0,
-        found: Vec::new(),
-    };
+    let mut search = Search { directories: 0, entries: 0, found: Vec::new() };
     search.enter(root, PathBuf::new(), 0)?;
     Ok(search.found)
 }
@@ -47,24 +43,18 @@ impl Search {
     fn enter(&mut self, directory: OwnedFd, path: PathBuf, depth: usize) -> Result<(), Problem> {
         self.directories += 1;
         if self.directories > MAX_DIRECTORIES {
-            return Err(too_much(&format!(
-                "more than {MAX_DIRECTORIES} directories"
-            )));
+            return Err(too_much(&format!("more than {MAX_DIRECTORIES} directories")));
         }
         let left = MAX_DIRECTORY_ENTRIES - self.entries;
         let shown = quoted(&path.to_string_lossy());
         let names = names(&directory, left).map_err(|error| unreadable(&shown, &error))?;
         let Some(names) = names else {
-            return Err(too_much(&format!(
-                "more than {MAX_DIRECTORY_ENTRIES} directory entries"
-            )));
+            return Err(too_much(&format!("more than {MAX_DIRECTORY_ENTRIES} directory entries")));
         };
         self.entries += names.len();
         if names.iter().any(|name| name == FILE_NAME) {
             if self.found.len() == MAX_SKILLS {
-                return Err(too_much(&format!(
-                    "more than {MAX_SKILLS} skills, which is what a pack holds"
-                )));
+                return Err(too_much(&format!("more than {MAX_SKILLS} skills, which is what a pack holds")));
             }
             self.found.push(Found { path, directory });
             return Ok(());
@@ -75,14 +65,11 @@ impl Search {
                 continue;
             }
             let stat = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW);
-            let is_directory = |stat: rustix::fs::Stat| {
-                FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-            };
+            let is_directory = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             if stat.is_ok_and(is_directory) {
                 let below = path.join(&name);
                 let opened = open_below(&directory, Path::new(&name));
-                let inner = opened
-                    .map_err(|error| unreadable(&quoted(&below.to_string_lossy()), &error))?;
+                let inner = opened.map_err(|error| unreadable(&quoted(&below.to_string_lossy()), &error))?;
                 self.enter(inner, below, depth + 1)?;
             }
         }
@@ -91,10 +78,6 @@ impl Search {
 }
 
 fn too_much(what: &str) -> Problem {
-    Problem::error(
-        "too-large",
-        Mark::START,
-        format!("{what}; they are not read"),
-    )
-    .hint("name the directory that has the skills, or one skill")
+    Problem::error("too-large", Mark::START, format!("{what}; they are not read"))
+        .hint("name the directory that has the skills, or one skill")
 }

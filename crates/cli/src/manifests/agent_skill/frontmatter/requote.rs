@@ -44,10 +44,7 @@ pub fn quote_values(text: &str) -> Option<(String, Vec<(String, Mark)>)> {
         let start = line.len() - field.value.len();
         quoted.push(format!("{}'{}", &line[..start], escaped(field.value)));
         // Blank lines at the end belong to nobody: the quote closes before them.
-        let used = rest
-            .iter()
-            .rposition(|it| !it.trim().is_empty())
-            .map_or(0, |last| last + 1);
+        let used = rest.iter().rposition(|it| !it.trim().is_empty()).map_or(0, |last| last + 1);
         quoted.extend(rest[..used].iter().map(|it| escaped(it)));
         if let Some(last) = quoted.last_mut() {
             last.push('\'');
@@ -80,13 +77,10 @@ impl<'a> Field<'a> {
     /// Whether YAML would not take the value as the plain text that it looks like.
     fn needs_quotes(&self) -> bool {
         let value = self.value.trim_end();
-        let is_quoted =
-            |quote: char| value.len() > 1 && value.starts_with(quote) && value.ends_with(quote);
-        let is_flow = value.starts_with('[') && value.ends_with(']')
-            || value.starts_with('{') && value.ends_with('}');
+        let is_quoted = |quote: char| value.len() > 1 && value.starts_with(quote) && value.ends_with(quote);
+        let is_flow = value.starts_with('[') && value.ends_with(']') || value.starts_with('{') && value.ends_with('}');
         let is_written_so = is_quoted('"') || is_quoted('\'') || is_flow;
-        let starts_badly =
-            value.starts_with(['"', '\'', '[', '{', '`', '@', '%', '*', '?', ']', '}', ',']);
+        let starts_badly = value.starts_with(['"', '\'', '[', '{', '`', '@', '%', '*', '?', ']', '}', ',']);
         !is_written_so && (value.contains(": ") || value.ends_with(':') || starts_badly)
     }
 }
@@ -102,23 +96,14 @@ mod tests {
     #[test]
     fn values_with_a_colon_get_quotes() {
         for (text, expected) in [
-            (
-                "description: Use when: asked",
-                Some("description: 'Use when: asked'"),
-            ),
+            ("description: Use when: asked", Some("description: 'Use when: asked'")),
             ("a: it's: b\nc: d", Some("a: 'it''s: b'\nc: d")),
-            (
-                "a: b:\n  more: text\n\nc: d",
-                Some("a: 'b:\n  more: text'\n\nc: d"),
-            ),
+            ("a: b:\n  more: text\n\nc: d", Some("a: 'b:\n  more: text'\n\nc: d")),
             ("m:\n  k: v: w", Some("m:\n  k: 'v: w'")),
             ("a: `b`", Some("a: '`b`'")),
             ("a: \"b\" c", Some("a: '\"b\" c'")),
             ("a: *.py files", Some("a: '*.py files'")),
-            (
-                "a: |\n  b: c: d\ne: f: g",
-                Some("a: |\n  b: c: d\ne: 'f: g'"),
-            ),
+            ("a: |\n  b: c: d\ne: f: g", Some("a: |\n  b: c: d\ne: 'f: g'")),
             ("a: 'b: c'", None),
             ("a: [b, c]", None),
             ("a: b\n- c: d: e", None),

@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sympozium_testkit::command;
 
 use super::super::directory::{self, Allowance, RawSkill};
-use super::super::limits::{
-    MAX_DEPTH, MAX_DIRECTORIES, MAX_FILE_BYTES, MAX_FILES, MAX_SKILL_BYTES, MAX_SKILLS,
-};
+use super::super::limits::{MAX_DEPTH, MAX_DIRECTORIES, MAX_FILE_BYTES, MAX_FILES, MAX_SKILL_BYTES, MAX_SKILLS};
 use super::short;
 use crate::manifests::problem::Problem;
 
@@ -27,10 +25,7 @@ fn skill() -> tempfile::TempDir {
 }
 
 fn allowance() -> Allowance {
-    Allowance {
-        bytes: 1 << 30,
-        entries: 100_000,
-    }
+    Allowance { bytes: 1 << 30, entries: 100_000 }
 }
 
 fn read(path: &Path) -> Result<RawSkill, Problem> {
@@ -64,17 +59,8 @@ fn everything_beside_the_text_comes_along() {
     let skill = read(root).unwrap();
     assert_eq!(messages(&skill), [""; 0]);
     assert_eq!(skill.text, TEXT.as_bytes());
-    let found: Vec<(&str, &[u8], bool)> = skill
-        .files
-        .iter()
-        .map(|file| {
-            (
-                file.path.as_str(),
-                file.bytes.as_slice(),
-                file.has_execute_bit,
-            )
-        })
-        .collect();
+    let found: Vec<(&str, &[u8], bool)> =
+        skill.files.iter().map(|file| (file.path.as_str(), file.bytes.as_slice(), file.has_execute_bit)).collect();
     let expected: Vec<(&str, &[u8], bool)> = vec![
         ("LICENSE", b"free", false),
         ("assets/logo.png", b"\x89PNG\0", false),
@@ -104,19 +90,10 @@ fn what_is_no_file_of_the_skill_is_left_out_by_name() {
     symlink("good.md", root.join("inside")).unwrap();
     symlink(".", root.join("loop")).unwrap();
     symlink("nowhere", root.join("dangling")).unwrap();
-    assert!(
-        command("mkfifo")
-            .arg(root.join("pipe"))
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(command("mkfifo").arg(root.join("pipe")).status().unwrap().success());
     let _socket = UnixListener::bind(root.join("socket")).unwrap();
     // Only root can make a device: for others it is one entry less.
-    let device = command("mknod")
-        .arg(root.join("zero"))
-        .args(["c", "1", "5"])
-        .output();
+    let device = command("mknod").arg(root.join("zero")).args(["c", "1", "5"]).output();
     let has_device = device.is_ok_and(|it| it.status.success());
     let skill = read(root).unwrap();
     assert_eq!(paths(&skill), ["good.md"]);
@@ -141,13 +118,7 @@ fn what_is_no_file_of_the_skill_is_left_out_by_name() {
         expected.push("`zero` is not a regular file; it is left out".to_owned());
     }
     assert_eq!(messages(&skill), expected);
-    assert!(
-        skill
-            .problems
-            .kept
-            .iter()
-            .all(|it| short(it) == "1:1 warning skill-file")
-    );
+    assert!(skill.problems.kept.iter().all(|it| short(it) == "1:1 warning skill-file"));
 }
 
 #[test]
@@ -155,26 +126,12 @@ fn the_text_itself_must_be_a_file() {
     type Make = fn(&Path);
     let cases: &[(Make, &str)] = &[
         (|_| {}, "no such file or directory"),
-        (
-            |path| symlink("/etc/passwd", path).unwrap(),
-            "a link; it is not followed",
-        ),
-        (
-            |path| fs::create_dir(path).unwrap(),
-            "not a regular file; it is not read",
-        ),
-        (
-            |path| assert!(command("mkfifo").arg(path).status().unwrap().success()),
-            "not a regular file; it is not read",
-        ),
+        (|path| symlink("/etc/passwd", path).unwrap(), "a link; it is not followed"),
+        (|path| fs::create_dir(path).unwrap(), "not a regular file; it is not read"),
+        (|path| assert!(command("mkfifo").arg(path).status().unwrap().success()), "not a regular file; it is not read"),
         (
             // Sparse: reading it would give 100 MB of NUL characters.
-            |path| {
-                fs::File::create(path)
-                    .unwrap()
-                    .set_len(100_000_000)
-                    .unwrap()
-            },
+            |path| fs::File::create(path).unwrap().set_len(100_000_000).unwrap(),
             "larger than 256 KiB; it is not read",
         ),
     ];
@@ -192,18 +149,12 @@ fn files_are_bounded_in_size_to_the_byte() {
     let root = root.path();
     write(root.join("fits"), &vec![b'a'; MAX_FILE_BYTES]);
     write(root.join("larger"), &vec![b'a'; MAX_FILE_BYTES + 1]);
-    fs::File::create(root.join("vast"))
-        .unwrap()
-        .set_len(1 << 40)
-        .unwrap();
+    fs::File::create(root.join("vast")).unwrap().set_len(1 << 40).unwrap();
     let skill = read(root).unwrap();
     assert_eq!(paths(&skill), ["fits"]);
     assert_eq!(
         messages(&skill),
-        [
-            "`larger` is larger than 256 KiB; it is left out",
-            "`vast` is larger than 256 KiB; it is left out",
-        ]
+        ["`larger` is larger than 256 KiB; it is left out", "`vast` is larger than 256 KiB; it is left out",]
     );
 }
 
@@ -212,10 +163,7 @@ fn all_files_together_are_bounded() {
     let root = skill();
     let root = root.path();
     for number in 0..=MAX_SKILL_BYTES / MAX_FILE_BYTES {
-        write(
-            root.join(format!("file{number}")),
-            &vec![b'a'; MAX_FILE_BYTES],
-        );
+        write(root.join(format!("file{number}")), &vec![b'a'; MAX_FILE_BYTES]);
     }
     let skill = read(root).unwrap();
     let problems: Vec<String> = skill.problems.kept.iter().map(short).collect();
@@ -234,20 +182,11 @@ fn files_are_bounded_in_number() {
     };
     fill(0..MAX_FILES);
     let skill = read(root).unwrap();
-    assert_eq!(
-        (skill.files.len(), messages(&skill)),
-        (MAX_FILES, Vec::new())
-    );
+    assert_eq!((skill.files.len(), messages(&skill)), (MAX_FILES, Vec::new()));
     fill(MAX_FILES..MAX_FILES + 1);
-    assert_eq!(
-        messages(&read(root).unwrap()),
-        ["more than 64 files beside `SKILL.md`"]
-    );
+    assert_eq!(messages(&read(root).unwrap()), ["more than 64 files beside `SKILL.md`"]);
     fill(MAX_FILES + 1..10_000);
-    assert_eq!(
-        messages(&read(root).unwrap()),
-        ["more than 1000 directory entries; they are not read"]
-    );
+    assert_eq!(messages(&read(root).unwrap()), ["more than 1000 directory entries; they are not read"]);
 }
 
 #[test]
@@ -257,10 +196,7 @@ fn directories_are_bounded_in_depth() {
     let deep = |levels: usize| (0..levels).fold(root.to_owned(), |path, _| path.join("d"));
     write(deep(MAX_DEPTH).join("in"), b"x");
     let skill = read(root).unwrap();
-    assert_eq!(
-        (paths(&skill), messages(&skill)),
-        (vec!["d/d/d/d/d/d/in"], Vec::new())
-    );
+    assert_eq!((paths(&skill), messages(&skill)), (vec!["d/d/d/d/d/d/in"], Vec::new()));
     // Names of 200 characters, so that no path as a whole can be opened.
     let mut path = root.to_owned();
     for _ in 0..12 {
@@ -269,10 +205,7 @@ fn directories_are_bounded_in_depth() {
     }
     write(deep(MAX_DEPTH + 1).join("out"), b"x");
     let skill = read(root).unwrap();
-    assert_eq!(
-        messages(&skill),
-        ["`d/d/d/d/d/d/d` is deeper than 6 directories"]
-    );
+    assert_eq!(messages(&skill), ["`d/d/d/d/d/d/d` is deeper than 6 directories"]);
 }
 
 #[test]
@@ -280,17 +213,11 @@ fn what_is_read_counts_for_all_skills_together() {
     let root = skill();
     write(root.path().join("file"), &[b'a'; 100]);
     let opened = directory::open(root.path()).unwrap();
-    let mut left = Allowance {
-        bytes: 2 * (TEXT.len() as u64 + 100) - 1,
-        entries: 100,
-    };
+    let mut left = Allowance { bytes: 2 * (TEXT.len() as u64 + 100) - 1, entries: 100 };
     let first = directory::read(&opened, None, &mut left).unwrap();
     assert_eq!((paths(&first), left.entries), (vec!["file"], 98));
     let second = directory::read(&opened, None, &mut left).unwrap();
-    assert_eq!(
-        messages(&second),
-        ["`file`: too much in all; it is not read"]
-    );
+    assert_eq!(messages(&second), ["`file`: too much in all; it is not read"]);
 }
 
 /// The text, a file and a directory are swapped for links to a secret, as fast as it goes, while they are read.
@@ -314,10 +241,7 @@ fn whatever_is_swapped_meanwhile_nothing_outside_is_read() {
     let (swaps, is_done) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (here, there) = (
-                fs::File::open(root).unwrap(),
-                fs::File::open(spare).unwrap(),
-            );
+            let (here, there) = (fs::File::open(root).unwrap(), fs::File::open(spare).unwrap());
             let exchange = rustix::fs::RenameFlags::EXCHANGE;
             for name in ["file", "dir", "SKILL.md"].iter().cycle() {
                 if is_done.load(Ordering::Relaxed) {
@@ -330,9 +254,7 @@ fn whatever_is_swapped_meanwhile_nothing_outside_is_read() {
         let found = (0..READINGS)
             .take_while(|_| swaps.load(Ordering::Relaxed) < SWAPS)
             .filter_map(|_| read(root).ok())
-            .find(|skill| {
-                skill.text != TEXT.as_bytes() || skill.files.iter().any(|it| it.bytes != b"good")
-            });
+            .find(|skill| skill.text != TEXT.as_bytes() || skill.files.iter().any(|it| it.bytes != b"good"));
         is_done.store(true, Ordering::Relaxed);
         assert!(found.is_none(), "{found:?}");
     });
@@ -343,11 +265,7 @@ fn skills_are_found_below_a_directory_and_nothing_within_them() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     for name in ["b", "a/nested", "b/inner", ".hidden", "wrong-case"] {
-        let file = if name == "wrong-case" {
-            "skill.md"
-        } else {
-            "SKILL.md"
-        };
+        let file = if name == "wrong-case" { "skill.md" } else { "SKILL.md" };
         write(root.join(name).join(file), TEXT.as_bytes());
     }
     write(root.join("README.md"), b"x");
@@ -371,20 +289,11 @@ fn the_search_for_skills_is_bounded() {
         fs::create_dir(root.path().join(number.to_string())).unwrap();
     }
     let problem = search(root.path()).unwrap_err();
-    assert_eq!(
-        problem.message,
-        "more than 2000 directories; they are not read"
-    );
+    assert_eq!(problem.message, "more than 2000 directories; they are not read");
     let root = tempfile::tempdir().unwrap();
     for number in 0..=MAX_SKILLS {
-        write(
-            root.path().join(format!("{number}/SKILL.md")),
-            TEXT.as_bytes(),
-        );
+        write(root.path().join(format!("{number}/SKILL.md")), TEXT.as_bytes());
     }
     let problem = search(root.path()).unwrap_err();
-    assert_eq!(
-        problem.message,
-        "more than 64 skills, which is what a pack holds; they are not read"
-    );
+    assert_eq!(problem.message, "more than 64 skills, which is what a pack holds; they are not read");
 }

@@ -10,12 +10,7 @@ use crate::manifests::agent_skill::limits::{MAX_ANNOTATION_BYTES, MAX_DESCRIPTIO
 fn became(text: &str) -> (String, String, String, Vec<String>) {
     let (skill, problems) = read(raw(text));
     let skill = skill.unwrap_or_else(|| panic!("{text}: {problems:?}"));
-    (
-        skill.spec.name.as_str().to_owned(),
-        skill.spec.description.unwrap_or_default(),
-        skill.spec.content,
-        problems,
-    )
+    (skill.spec.name.as_str().to_owned(), skill.spec.description.unwrap_or_default(), skill.spec.content, problems)
 }
 
 #[test]
@@ -47,14 +42,9 @@ fn fields_go_where_there_is_a_place_for_them() {
     assert_eq!(skill.version.as_deref(), Some("1.10"));
     assert_eq!(skill.category.as_deref(), Some("sre"));
     let rest = [("author", "Ada"), ("strict", "yes")];
-    let rest: BTreeMap<String, String> = rest
-        .map(|(key, text)| (key.to_owned(), text.to_owned()))
-        .into();
+    let rest: BTreeMap<String, String> = rest.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
     assert_eq!(skill.metadata, rest);
-    let tools = vec![
-        AllowedTool::OwnCommands,
-        AllowedTool::Pattern("read_file".to_owned()),
-    ];
+    let tools = vec![AllowedTool::OwnCommands, AllowedTool::Pattern("read_file".to_owned())];
     assert_eq!(skill.allowed_tools, Some(tools));
     assert!(skill.runs_commands);
 }
@@ -62,111 +52,33 @@ fn fields_go_where_there_is_a_place_for_them() {
 #[test]
 fn what_can_be_put_right_is_with_a_warning() {
     for (text, name, description, expected) in [
-        (
-            "name: PDF Tools\ndescription: d",
-            "pdf-tools",
-            "d",
-            "2:7 warning skill-name",
-        ),
-        (
-            "name: other\ndescription: d",
-            "other",
-            "d",
-            "2:7 warning skill-name",
-        ),
+        ("name: PDF Tools\ndescription: d", "pdf-tools", "d", "2:7 warning skill-name"),
+        ("name: other\ndescription: d", "other", "d", "2:7 warning skill-name"),
         ("description: d", "skill", "d", "2:1 warning skill-name"),
-        (
-            "name: 日本\ndescription: d",
-            "skill",
-            "d",
-            "2:7 warning skill-name",
-        ),
-        (
-            "name:\ndescription: d",
-            "skill",
-            "d",
-            "2:5 warning skill-name",
-        ),
-        (
-            "name: [a]\ndescription: d",
-            "skill",
-            "d",
-            "2:7 warning skill-name",
-        ),
-        (
-            "name: 007\ndescription: d",
-            "007",
-            "d",
-            "2:7 warning skill-name",
-        ),
-        (
-            "name: skill\ndescription: Use when: asked",
-            "skill",
-            "Use when: asked",
-            "3:1 warning frontmatter-quotes",
-        ),
+        ("name: 日本\ndescription: d", "skill", "d", "2:7 warning skill-name"),
+        ("name:\ndescription: d", "skill", "d", "2:5 warning skill-name"),
+        ("name: [a]\ndescription: d", "skill", "d", "2:7 warning skill-name"),
+        ("name: 007\ndescription: d", "007", "d", "2:7 warning skill-name"),
+        ("name: skill\ndescription: Use when: asked", "skill", "Use when: asked", "3:1 warning frontmatter-quotes"),
         (
             "name: skill\ndescription: Use `x`: or\n  \"y\": it's\n  fine",
             "skill",
             "Use `x`: or \"y\": it's fine",
             "3:1 warning frontmatter-quotes",
         ),
-        (
-            "name: skill\ndescription: d\nmetadata:\n  note: a: b",
-            "skill",
-            "d",
-            "5:3 warning frontmatter-quotes",
-        ),
-        (
-            "name: skill\ndescription: \"no end",
-            "skill",
-            "\"no end",
-            "3:1 warning frontmatter-quotes",
-        ),
-        (
-            "name: skill\ndescription: d\nmodel: x",
-            "skill",
-            "d",
-            "4:1 warning frontmatter-field",
-        ),
-        (
-            "name: skill\nDescription: d",
-            "skill",
-            "d",
-            "3:1 warning frontmatter-field",
-        ),
-        (
-            "name: skill\ndescription: d\nmetadata: x",
-            "skill",
-            "d",
-            "4:1 warning frontmatter-field",
-        ),
-        (
-            "name: skill\ndescription: d\nmetadata: {a: [b]}",
-            "skill",
-            "d",
-            "4:12 warning frontmatter-field",
-        ),
-        (
-            "name: skill\ndescription: d\nlicense: [MIT]",
-            "skill",
-            "d",
-            "4:1 warning frontmatter-field",
-        ),
+        ("name: skill\ndescription: d\nmetadata:\n  note: a: b", "skill", "d", "5:3 warning frontmatter-quotes"),
+        ("name: skill\ndescription: \"no end", "skill", "\"no end", "3:1 warning frontmatter-quotes"),
+        ("name: skill\ndescription: d\nmodel: x", "skill", "d", "4:1 warning frontmatter-field"),
+        ("name: skill\nDescription: d", "skill", "d", "3:1 warning frontmatter-field"),
+        ("name: skill\ndescription: d\nmetadata: x", "skill", "d", "4:1 warning frontmatter-field"),
+        ("name: skill\ndescription: d\nmetadata: {a: [b]}", "skill", "d", "4:12 warning frontmatter-field"),
+        ("name: skill\ndescription: d\nlicense: [MIT]", "skill", "d", "4:1 warning frontmatter-field"),
         ("name: skill\ndescription: \"a\\u0007b\"", "skill", "ab", ""),
         ("name: skill\ndescription: 42", "skill", "42", ""),
     ] {
         let found = became(&format!("---\n{text}\n---\nx\n"));
-        let expected: Vec<String> = Some(expected.to_owned())
-            .into_iter()
-            .filter(|it| !it.is_empty())
-            .collect();
-        let expected = (
-            name.to_owned(),
-            description.to_owned(),
-            "x\n".to_owned(),
-            expected,
-        );
+        let expected: Vec<String> = Some(expected.to_owned()).into_iter().filter(|it| !it.is_empty()).collect();
+        let expected = (name.to_owned(), description.to_owned(), "x\n".to_owned(), expected);
         assert_eq!(found, expected, "{text}");
     }
 }
@@ -175,15 +87,12 @@ fn what_can_be_put_right_is_with_a_warning() {
 #[test]
 fn allowed_tools_by_another_spelling_still_narrow() {
     for key in ["allowed_tools", "allowedTools", "Allowed-Tools"] {
-        let (skill, problems) = read(raw(format!(
-            "---\nname: skill\ndescription: d\n{key}: Read\n---\nx\n"
-        )));
+        let (skill, problems) = read(raw(format!("---\nname: skill\ndescription: d\n{key}: Read\n---\nx\n")));
         let read_only = vec![AllowedTool::Pattern("read_file".to_owned())];
         assert_eq!(skill.unwrap().allowed_tools, Some(read_only), "{key}");
         assert_eq!(problems, ["4:1 warning frontmatter-field"], "{key}");
     }
-    let both =
-        "---\nname: skill\ndescription: d\nallowed_tools: Bash\nallowed-tools: Read\n---\nx\n";
+    let both = "---\nname: skill\ndescription: d\nallowed_tools: Bash\nallowed-tools: Read\n---\nx\n";
     let (skill, problems) = read(raw(both));
     assert!(!skill.unwrap().runs_commands);
     assert_eq!(problems, ["4:1 warning frontmatter-field"]);
@@ -192,8 +101,7 @@ fn allowed_tools_by_another_spelling_still_narrow() {
 #[test]
 fn what_is_too_long_is_cut_or_left_out() {
     let long = "ä".repeat(MAX_DESCRIPTION + 1);
-    let (_, description, _, problems) =
-        became(&format!("---\nname: skill\ndescription: {long}\n---\nx\n"));
+    let (_, description, _, problems) = became(&format!("---\nname: skill\ndescription: {long}\n---\nx\n"));
     assert_eq!(description, "ä".repeat(MAX_DESCRIPTION));
     assert_eq!(problems, ["3:14 warning description"]);
     let long = "l".repeat(MAX_ANNOTATION_BYTES + 1);
@@ -204,13 +112,7 @@ fn what_is_too_long_is_cut_or_left_out() {
     let skill = skill.unwrap();
     assert_eq!((skill.license, skill.metadata), (None, BTreeMap::new()));
     assert_eq!(skill.version.as_deref(), Some("1"));
-    assert_eq!(
-        problems,
-        [
-            "4:1 warning frontmatter-field",
-            "5:1 warning frontmatter-field"
-        ]
-    );
+    assert_eq!(problems, ["4:1 warning frontmatter-field", "5:1 warning frontmatter-field"]);
 }
 
 #[test]
@@ -230,62 +132,29 @@ fn what_is_hopeless_is_an_error_with_its_place() {
         ("", "1:1 error frontmatter"),
         ("# Only Markdown\n", "1:1 error frontmatter"),
         ("\n\ntext\n---\nname: x\n---\n", "3:1 error frontmatter"),
-        (
-            "---\nname: skill\ndescription: d\n",
-            "1:1 error frontmatter",
-        ),
+        ("---\nname: skill\ndescription: d\n", "1:1 error frontmatter"),
         ("---\n---\ntext\n", "1:1 error frontmatter"),
         ("---\n- a\n- b\n---\n", "2:1 error frontmatter"),
         ("---\njust words\n---\n", "2:1 error frontmatter"),
         ("---\nname: skill\n---\ntext\n", "2:1 error description"),
-        (
-            "---\nname: skill\ndescription: \"  \"\n---\n",
-            "3:14 error description",
-        ),
-        (
-            "---\nname: skill\ndescription: {a: b}\n---\n",
-            "3:14 error description",
-        ),
-        (
-            "---\nname: skill\nname: other\ndescription: d\n---\n",
-            "3:1 error duplicate-key",
-        ),
-        (
-            "---\nname: skill\n\tdescription: d\n---\n",
-            "2:7 error syntax",
-        ),
-        (
-            "---\nname: skill\ndescription: d\n  x: {\n---\n",
-            "4:4 error syntax",
-        ),
-        (
-            "---\nname: !!python/object x\ndescription: d\n---\n",
-            "2:23 error tag",
-        ),
+        ("---\nname: skill\ndescription: \"  \"\n---\n", "3:14 error description"),
+        ("---\nname: skill\ndescription: {a: b}\n---\n", "3:14 error description"),
+        ("---\nname: skill\nname: other\ndescription: d\n---\n", "3:1 error duplicate-key"),
+        ("---\nname: skill\n\tdescription: d\n---\n", "2:7 error syntax"),
+        ("---\nname: skill\ndescription: d\n  x: {\n---\n", "4:4 error syntax"),
+        ("---\nname: !!python/object x\ndescription: d\n---\n", "2:23 error tag"),
         ("---\na: &a [*a]\ndescription: d\n---\n", "2:8 error alias"),
-        (
-            "---\nname: \u{1b}[2J\ndescription: d\n---\n",
-            "2:7 error encoding",
-        ),
+        ("---\nname: \u{1b}[2J\ndescription: d\n---\n", "2:7 error encoding"),
     ] {
         let (skill, problems) = read(raw(text));
         assert_eq!(skill, None, "{text}");
-        let errors: Vec<String> = problems
-            .into_iter()
-            .filter(|it| it.contains("error"))
-            .collect();
+        let errors: Vec<String> = problems.into_iter().filter(|it| it.contains("error")).collect();
         assert_eq!(errors, [expected], "{text}");
     }
     let (skill, problems) = read(raw(b"---\nname: \xff\n---\n".to_vec()));
-    assert_eq!(
-        (skill, problems),
-        (None, vec!["2:7 error encoding".to_owned()])
-    );
+    assert_eq!((skill, problems), (None, vec!["2:7 error encoding".to_owned()]));
     let (skill, problems) = read(raw(b"\xff\xfe-\0-\0-\0".to_vec()));
-    assert_eq!(
-        (skill, problems),
-        (None, vec!["1:1 error encoding".to_owned()])
-    );
+    assert_eq!((skill, problems), (None, vec!["1:1 error encoding".to_owned()]));
 }
 
 #[test]
@@ -299,29 +168,19 @@ fn a_frontmatter_that_means_gigabytes_is_refused() {
     text += "description: d\n---\n";
     let (skill, problems) = read(raw(text));
     assert_eq!(skill, None);
-    assert!(
-        problems.iter().any(|it| it.ends_with("error too-large")),
-        "{problems:?}"
-    );
+    assert!(problems.iter().any(|it| it.ends_with("error too-large")), "{problems:?}");
     let deep = format!("---\ndescription: {}\n---\n", "[".repeat(100_000));
     let (skill, problems) = read(raw(deep));
     assert_eq!(skill, None);
-    assert!(
-        problems.iter().any(|it| it.contains("error")),
-        "{problems:?}"
-    );
+    assert!(problems.iter().any(|it| it.contains("error")), "{problems:?}");
 }
 
 #[test]
 fn the_text_keeps_its_form_and_loses_what_is_none() {
-    let (_, _, content, problems) = became(
-        "---\nname: skill\ndescription: d\n---\n  first\n\ttab\n---\nb\u{2028}c\u{1b}[2J\u{85}d\n",
-    );
+    let (_, _, content, problems) =
+        became("---\nname: skill\ndescription: d\n---\n  first\n\ttab\n---\nb\u{2028}c\u{1b}[2J\u{85}d\n");
     assert_eq!(content, "  first\n\ttab\n---\nb\nc[2J\nd\n");
     assert_eq!(problems, ["5:1 warning control-characters"]);
     let (_, _, content, problems) = became("---\nname: skill\ndescription: d\n---\n\n \n");
-    assert_eq!(
-        (content.as_str(), problems.as_slice()),
-        ("", &["6:1 warning skill-empty".to_owned()][..])
-    );
+    assert_eq!((content.as_str(), problems.as_slice()), ("", &["6:1 warning skill-empty".to_owned()][..]));
 }

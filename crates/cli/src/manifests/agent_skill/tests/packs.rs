@@ -29,10 +29,7 @@ fn spec(skills: Vec<Skill>, options: &PackOptions) -> Value {
 
 #[test]
 fn a_skill_of_texts_has_no_sidecar() {
-    let (skill, _) = skill(
-        "allowed-tools: Read\n",
-        &[("references/a.md", b"# A\n", false)],
-    );
+    let (skill, _) = skill("allowed-tools: Read\n", &[("references/a.md", b"# A\n", false)]);
     let expected = json!({
         "skills": [{
             "name": "skill",
@@ -70,29 +67,17 @@ fn an_image_that_is_named_gets_our_executor() {
         image: Some("python:3.13-slim".to_owned()),
         category: Some("documents".to_owned()),
     };
-    let (skill, _) = skill(
-        "allowed-tools: Bash\nmetadata: {category: x}\n",
-        &[("scripts/a.py", b"pass", false)],
-    );
+    let (skill, _) = skill("allowed-tools: Bash\nmetadata: {category: x}\n", &[("scripts/a.py", b"pass", false)]);
     assert_eq!(pack::warnings(&skill, &options), []);
     let pack = serde_json::to_value(pack::build(vec![skill], &options)).unwrap();
-    assert_eq!(
-        pack["metadata"],
-        json!({"name": "pack", "namespace": "team"})
-    );
+    assert_eq!(pack["metadata"], json!({"name": "pack", "namespace": "team"}));
     assert_eq!(pack["spec"]["category"], "documents");
     assert_eq!(
         pack["spec"]["sidecar"],
         json!({"image": "python:3.13-slim", "executor": "injected", "mountWorkspace": true})
     );
-    assert_eq!(
-        pack["spec"]["skills"][0]["allowedTools"],
-        json!(["pack/execute_command"])
-    );
-    assert_eq!(
-        pack["spec"]["skills"][0]["requires"],
-        json!({"bins": ["python3"]})
-    );
+    assert_eq!(pack["spec"]["skills"][0]["allowedTools"], json!(["pack/execute_command"]));
+    assert_eq!(pack["spec"]["skills"][0]["requires"], json!({"bins": ["python3"]}));
 }
 
 #[test]
@@ -105,13 +90,8 @@ fn what_the_base_image_has_not_is_said() {
     ];
     let (skill, problems) = skill("", files);
     assert_eq!(problems, [""; 0]);
-    let [warning] = pack::warnings(&skill, &PackOptions::default())
-        .try_into()
-        .unwrap();
-    assert_eq!(
-        warning.message,
-        "the skill needs `bash`, `python3`, and the base image has only `sh`"
-    );
+    let [warning] = pack::warnings(&skill, &PackOptions::default()).try_into().unwrap();
+    assert_eq!(warning.message, "the skill needs `bash`, `python3`, and the base image has only `sh`");
 }
 
 #[test]
@@ -170,10 +150,7 @@ fn several_skills_keep_what_each_says_of_itself() {
         named("one", "license: MIT\nmetadata: {version: 1, author: Ada}\n"),
         named("two", "compatibility: Needs git\n"),
     ];
-    let options = PackOptions {
-        name: Some("all".to_owned()),
-        ..PackOptions::default()
-    };
+    let options = PackOptions { name: Some("all".to_owned()), ..PackOptions::default() };
     let pack = serde_json::to_value(pack::build(skills, &options)).unwrap();
     assert_eq!(
         pack["metadata"]["annotations"],

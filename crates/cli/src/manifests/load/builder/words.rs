@@ -9,13 +9,7 @@ use super::{Builder, Stop};
 
 impl Builder<'_> {
     /// What a scalar in the place of a value means.
-    pub(super) fn resolve(
-        &mut self,
-        text: &str,
-        style: ScalarStyle,
-        tag: Option<&Tag>,
-        at: Mark,
-    ) -> Value {
+    pub(super) fn resolve(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Mark) -> Value {
         let scalar = match tag.map(Tag::core_suffix) {
             None if style != ScalarStyle::Plain => Scalar::Text,
             None => {
@@ -33,8 +27,7 @@ impl Builder<'_> {
                 if !fits_tag(&scalar, wanted) {
                     let message = format!("{} is not what its tag `!!{wanted}` says", quoted(text));
                     let problem = Problem::error("tag", at, message);
-                    self.problems
-                        .add(problem.hint("correct the value, or remove the tag"));
+                    self.problems.add(problem.hint("correct the value, or remove the tag"));
                 }
                 scalar
             }
@@ -50,9 +43,7 @@ impl Builder<'_> {
             Scalar::Text => Value::Text(text.to_owned()),
             Scalar::NotFinite => {
                 let message = format!("{} is a number that JSON cannot hold", quoted(text));
-                self.problems.add(
-                    Problem::error("syntax", at, message).hint("put it in quotes if it is a text"),
-                );
+                self.problems.add(Problem::error("syntax", at, message).hint("put it in quotes if it is a text"));
                 Value::Text(text.to_owned())
             }
         }
@@ -68,12 +59,8 @@ impl Builder<'_> {
             _ => format!("write \"{text}\" for the text, or the number in plain digits"),
         };
         let theirs = theirs.shown();
-        let message = format!(
-            "kubectl reads {} as {theirs}, YAML 1.2 as {ours}",
-            quoted(text)
-        );
-        self.problems
-            .add(Problem::warning("ambiguous", at, message).hint(hint));
+        let message = format!("kubectl reads {} as {theirs}, YAML 1.2 as {ours}", quoted(text));
+        self.problems.add(Problem::warning("ambiguous", at, message).hint(hint));
     }
 
     /// JSON has texts as keys only, so kubectl writes numbers and booleans as JSON would; null it refuses.
@@ -89,14 +76,9 @@ impl Builder<'_> {
             }
             other if other.shown() == text => {}
             other => {
-                let message = format!(
-                    "kubectl reads the key {} as `{}`",
-                    quoted(text),
-                    other.shown()
-                );
+                let message = format!("kubectl reads the key {} as `{}`", quoted(text), other.shown());
                 let hint = format!("put it in quotes: \"{text}\"");
-                self.problems
-                    .add(Problem::warning("ambiguous", at, message).hint(hint));
+                self.problems.add(Problem::warning("ambiguous", at, message).hint(hint));
             }
         }
         Ok(())

@@ -16,11 +16,7 @@ const OWN_POLICY: &str = "command-line";
 
 impl Composing<'_> {
     pub(super) fn usual_model(&self) -> Result<Choice, Failure> {
-        let Surroundings {
-            configuration,
-            environment,
-            ..
-        } = self.surroundings;
+        let Surroundings { configuration, environment, .. } = self.surroundings;
         Choice::usual(self.arguments, configuration.as_deref(), environment)
     }
 
@@ -42,13 +38,7 @@ impl Composing<'_> {
     }
 
     /// What the flags say about the model of a manifest.
-    pub(super) fn set_model(
-        &self,
-        session: &mut Session<'_>,
-        run: usize,
-        agent: Option<usize>,
-        namespace: &str,
-    ) {
+    pub(super) fn set_model(&self, session: &mut Session<'_>, run: usize, agent: Option<usize>, namespace: &str) {
         let arguments = self.arguments;
         let url = arguments.base_url.as_deref();
         let own = session.objects()[run].node.at(&["spec", "model"]).cloned();
@@ -61,8 +51,7 @@ impl Composing<'_> {
             let provider = own.as_ref().and_then(|it| it.get("provider")?.as_text());
             // Of another provider nothing holds: neither address, key nor headers.
             if provider.is_some_and(|it| it.eq_ignore_ascii_case(&choice.provider)) {
-                run.node
-                    .set(&["spec", "model", "model"], json!(choice.model));
+                run.node.set(&["spec", "model", "model"], json!(choice.model));
                 run.node.remove(&["spec", "model", "modelRef"]);
                 if let Some(url) = url {
                     run.node.set(&["spec", "model", "baseURL"], json!(url));
@@ -95,9 +84,7 @@ impl Composing<'_> {
     fn make_place_for_key(&self, session: &mut Session<'_>, run: usize, agent: Option<usize>) {
         let has = |node: &Node, path: &[&str]| {
             let found = node.at(path);
-            found.is_some_and(|it| {
-                it.as_text() != Some("") && it.as_list().is_none_or(|it| !it.is_empty())
-            })
+            found.is_some_and(|it| it.as_text() != Some("") && it.as_list().is_none_or(|it| !it.is_empty()))
         };
         let objects = session.objects();
         let of_run = has(&objects[run].node, &["spec", "model", "authSecretRef"]);

@@ -26,10 +26,7 @@ fn the_only_run_is_meant() {
     let file = machine.file("all.yaml", &format!("{AGENT}{RUN}"));
     let prepared = composed(machine.compose(&[&file]));
     let plan = &prepared.plan;
-    assert_eq!(
-        (plan.run.name.as_str(), plan.run.namespace.as_str()),
-        ("nightly", "team")
-    );
+    assert_eq!((plan.run.name.as_str(), plan.run.namespace.as_str()), ("nightly", "team"));
     // A run that was is another.
     assert_eq!(plan.run.uid, UID);
     assert_eq!(plan.task.task, Some(Task::Text("Review it.".to_owned())));
@@ -63,11 +60,7 @@ fn flags_change_what_a_manifest_says() {
     assert_eq!(prepared.plan.model.model, "gpt-x");
     // The agent's own Secret is the one that is looked into.
     assert_eq!(prepared.plan.model.keys[0].secret, "openai-key");
-    machine.refuses(
-        &[&file, "--policy", "nothing"],
-        USAGE,
-        &["no policy `nothing`"],
-    );
+    machine.refuses(&[&file, "--policy", "nothing"], USAGE, &["no policy `nothing`"]);
 }
 
 #[test]
@@ -77,10 +70,7 @@ fn an_agent_needs_a_task_and_a_run_gets_its_own_name() {
     machine.refuses(&[&file], USAGE, &["there is no task"]);
     let prepared = composed(machine.compose(&[&file, "Do it"]));
     let run = &prepared.plan.run;
-    assert_eq!(
-        (run.name.as_str(), run.agent.as_str()),
-        ("run-0b5e2f0a", "reviewer")
-    );
+    assert_eq!((run.name.as_str(), run.agent.as_str()), ("run-0b5e2f0a", "reviewer"));
     assert_eq!(run.namespace, "team");
     // Skills of the command line are of the run's namespace too.
     let skill = "---\nname: hello\ndescription: Use it to greet.\n---\n# Hello\n";
@@ -98,37 +88,16 @@ fn an_agent_needs_a_task_and_a_run_gets_its_own_name() {
 #[test]
 fn of_several_one_is_chosen() {
     let machine = Machine::new();
-    let other = RUN
-        .replace("nightly", "weekly")
-        .replace("Review it.", "Report.");
+    let other = RUN.replace("nightly", "weekly").replace("Review it.", "Report.");
     let file = machine.file("all.yaml", &format!("{AGENT}{RUN}{other}"));
-    machine.refuses(
-        &[&file],
-        USAGE,
-        &["several runs", "--run", "`nightly`, `weekly`"],
-    );
+    machine.refuses(&[&file], USAGE, &["several runs", "--run", "`nightly`, `weekly`"]);
     let prepared = composed(machine.compose(&[&file, "--run", "weekly"]));
-    assert_eq!(
-        prepared.plan.task.task,
-        Some(Task::Text("Report.".to_owned()))
-    );
-    machine.refuses(
-        &[&file, "--run", "weakly"],
-        USAGE,
-        &["did you mean `weekly`?"],
-    );
-    machine.refuses(
-        &[&file, "--run", "weekly", "--agent", "other"],
-        USAGE,
-        &["AgentRun weekly is not of agent other"],
-    );
+    assert_eq!(prepared.plan.task.task, Some(Task::Text("Report.".to_owned())));
+    machine.refuses(&[&file, "--run", "weakly"], USAGE, &["did you mean `weekly`?"]);
+    machine.refuses(&[&file, "--run", "weekly", "--agent", "other"], USAGE, &["AgentRun weekly is not of agent other"]);
     let agents = format!("{AGENT}---\n{}", AGENT.replace("reviewer", "writer"));
     let file = machine.file("agents.yaml", &agents);
-    machine.refuses(
-        &[&file, "x"],
-        USAGE,
-        &["several agents", "`reviewer`, `writer`"],
-    );
+    machine.refuses(&[&file, "x"], USAGE, &["several agents", "`reviewer`, `writer`"]);
     let prepared = composed(machine.compose(&[&file, "x", "--agent", "writer"]));
     assert_eq!(prepared.plan.run.agent, "writer");
 }
@@ -136,35 +105,17 @@ fn of_several_one_is_chosen() {
 #[test]
 fn files_that_cannot_be_used_are_told_line_by_line() {
     let machine = Machine::new();
-    let file = machine.file(
-        "bad.yaml",
-        &format!("{AGENT}{RUN}").replace("task:", "tsk:"),
-    );
+    let file = machine.file("bad.yaml", &format!("{AGENT}{RUN}").replace("task:", "tsk:"));
     // With the task given, what is misspelt still counts: it may be a restriction.
-    machine.refuses(
-        &[&file, "x"],
-        FAILED,
-        &[
-            "bad.yaml:12:",
-            "tsk",
-            "the manifests cannot be used as they are",
-        ],
-    );
-    machine.refuses(
-        &["missing.yaml", "x"],
-        FAILED,
-        &["no such file or directory"],
-    );
+    machine.refuses(&[&file, "x"], FAILED, &["bad.yaml:12:", "tsk", "the manifests cannot be used as they are"]);
+    machine.refuses(&["missing.yaml", "x"], FAILED, &["no such file or directory"]);
     let mut poor = Machine::new();
     poor.variables.clear();
     // What cannot be read is told before what nobody could know without it.
     poor.refuses(&["missing.yaml"], FAILED, &["no such file or directory"]);
     let lonely = machine.file("lonely.yaml", RUN);
     machine.refuses(&[&lonely], FAILED, &["error[", "reviewer", "is missing"]);
-    for (field, said) in [
-        ("dryRun", "sympozium explain"),
-        ("cancel", "remove `cancel`"),
-    ] {
+    for (field, said) in [("dryRun", "sympozium explain"), ("cancel", "remove `cancel`")] {
         let run = RUN.replace("spec: {", &format!("spec: {{{field}: true, "));
         let file = machine.file("run.yaml", &format!("{AGENT}{run}"));
         machine.refuses(&[&file], FAILED, &[said]);
@@ -178,10 +129,7 @@ fn a_denied_run_says_why_and_has_a_code_of_its_own() {
     let file = machine.file("all.yaml", &format!("{AGENT}{run}"));
     let (code, text) = machine.refused(&[&file]);
     assert_eq!(code, DENIED, "{text}");
-    assert!(
-        text.contains("all.yaml:12:") && text.contains("denied["),
-        "{text}"
-    );
+    assert!(text.contains("all.yaml:12:") && text.contains("denied["), "{text}");
     assert!(text.contains("LD_PRELOAD"), "{text}");
     assert!(text.ends_with("error: the run is denied\nhint: change what the lines above name; `sympozium explain` shows what a run could touch\n"), "{text}");
 }
@@ -208,27 +156,15 @@ fn the_floor_is_the_machines_and_never_the_manifests() {
     machine.refuses(&["x"], DENIED, &["only-this"]);
     let open = machine.file("open.yaml", &CLOSED.replace("only-this", "'*'"));
     machine.refuses(&["x", &open], DENIED, &["only-this"]);
-    machine.refuses(
-        &["x", "--floor", &open],
-        USAGE,
-        &["the floor of this machine is", "leave --floor out"],
-    );
+    machine.refuses(&["x", "--floor", &open], USAGE, &["the floor of this machine is", "leave --floor out"]);
     fs::set_permissions(&floor, fs::Permissions::from_mode(0o666)).unwrap();
     machine.refuses(&["x"], FAILED, &["others may write to it"]);
     fs::set_permissions(&floor, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&floor, "kind: [").unwrap();
-    machine.refuses(
-        &["x"],
-        FAILED,
-        &["floor.yaml:", "the floor must be one SympoziumPolicy"],
-    );
+    machine.refuses(&["x"], FAILED, &["floor.yaml:", "the floor must be one SympoziumPolicy"]);
     fs::remove_file(&floor).unwrap();
     symlink("nowhere", &floor).unwrap();
-    machine.refuses(
-        &["x"],
-        FAILED,
-        &["cannot read", "every run here is held to it"],
-    );
+    machine.refuses(&["x"], FAILED, &["cannot read", "every run here is held to it"]);
 }
 
 #[test]
@@ -241,10 +177,7 @@ fn a_manifest_cannot_send_a_key_of_the_environment_elsewhere() {
     machine.refuses(
         &[&file],
         FAILED,
-        &[
-            "there is no key",
-            "--key-command 'printenv OPENAI_API_KEY' gives it to this one",
-        ],
+        &["there is no key", "--key-command 'printenv OPENAI_API_KEY' gives it to this one"],
     );
 }
 

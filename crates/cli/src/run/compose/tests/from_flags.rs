@@ -6,12 +6,7 @@ use super::*;
 fn a_task_alone_is_a_run_without_skills() {
     let machine = Machine::new();
     let prepared = composed(machine.compose(&["Say hello"]));
-    let Prepared {
-        plan,
-        bytes,
-        digest,
-        ..
-    } = &prepared;
+    let Prepared { plan, bytes, digest, .. } = &prepared;
     assert_eq!(plan.run.uid, UID);
     assert_eq!(plan.run.name, "run-0b5e2f0a");
     assert_eq!(plan.run.namespace, "default");
@@ -71,10 +66,7 @@ fn flags_say_what_the_run_is() {
     assert!(prepared.roots.is_empty());
     assert_eq!(prepared.workspace, Some(workspace));
     assert_eq!(prepared.approve, Approve::All);
-    let policies = plan
-        .resolved
-        .iter()
-        .filter(|it| it.kind == "SympoziumPolicy");
+    let policies = plan.resolved.iter().filter(|it| it.kind == "SympoziumPolicy");
     let policies: Vec<_> = policies.map(|it| it.name.to_string()).collect();
     assert!(policies.contains(&"permissive".to_owned()), "{policies:?}");
 }
@@ -89,24 +81,15 @@ fn a_directory_with_a_skill_is_a_pack() {
     machine.refuses(
         &["Count", "--skill", directory],
         FAILED,
-        &[
-            "pack `count-lines` needs `python3`, not in any directory of PATH",
-            "unpack the root of its image into",
-        ],
+        &["pack `count-lines` needs `python3`, not in any directory of PATH", "unpack the root of its image into"],
     );
     machine.program("python3");
     for typed in [directory, path.as_str()] {
         let prepared = composed(machine.compose(&["Count", "--skill", typed, "-n", "team"]));
         assert_eq!(prepared.plan.run.namespace, "team");
-        let binary = |name: &str| Binary {
-            name: name.to_owned(),
-            path: machine.path("bin").join(name),
-        };
+        let binary = |name: &str| Binary { name: name.to_owned(), path: machine.path("bin").join(name) };
         let root = PackRoot::Host(vec![binary("python3"), binary("sh")]);
-        assert_eq!(
-            prepared.roots,
-            BTreeMap::from([("count-lines".to_owned(), root.clone())])
-        );
+        assert_eq!(prepared.roots, BTreeMap::from([("count-lines".to_owned(), root.clone())]));
         let part = |role: &str| {
             let mut parts = prepared.plan.parts.iter();
             parts.find(|it| it.name.0 == role).unwrap()
@@ -116,19 +99,13 @@ fn a_directory_with_a_skill_is_a_pack() {
         // What a skill does is asked about, unless a policy says otherwise.
         let gates = prepared.plan.tools.iter().filter(|it| it.pack.is_some());
         let gates: Vec<Gate> = gates.map(|it| it.gate).collect();
-        assert!(
-            !gates.is_empty() && gates.iter().all(|it| *it == Gate::Ask),
-            "{gates:?}"
-        );
+        assert!(!gates.is_empty() && gates.iter().all(|it| *it == Gate::Ask), "{gates:?}");
     }
     // The root of an image comes before programs of the machine.
     let prepared = composed(machine.compose(&["Count", "--skill", directory]));
     let image = prepared.plan.parts[2].image.as_str();
     let usual = |it: char| it.is_ascii_alphanumeric() || it == '.' || it == '-';
-    let name: String = image
-        .chars()
-        .map(|it| if usual(it) { it } else { '_' })
-        .collect();
+    let name: String = image.chars().map(|it| if usual(it) { it } else { '_' }).collect();
     let root = machine.path("data").join("images").join(name);
     fs::create_dir_all(&root).unwrap();
     let prepared = composed(machine.compose(&["Count", "--skill", directory]));
@@ -141,19 +118,10 @@ fn what_is_not_there_is_named_with_what_is() {
     let not_a_skill = machine.path("files");
     let not_a_skill = not_a_skill.to_str().unwrap();
     for (typed, words) in [
-        (
-            &["x", "--skill", "code-reveiw"][..],
-            &["no skill `code-reveiw`", "did you mean `code-review`?"][..],
-        ),
+        (&["x", "--skill", "code-reveiw"][..], &["no skill `code-reveiw`", "did you mean `code-review`?"][..]),
         (&["x", "--skill", "zzz"], &["no skill `zzz`", "`k8s-ops`"]),
-        (
-            &["x", "--skill", not_a_skill],
-            &["it has no SKILL.md", "sympozium skill new"],
-        ),
-        (
-            &["x", "--policy", "restrictve"],
-            &["no policy `restrictve`", "`restrictive`"],
-        ),
+        (&["x", "--skill", not_a_skill], &["it has no SKILL.md", "sympozium skill new"]),
+        (&["x", "--policy", "restrictve"], &["no policy `restrictve`", "`restrictive`"]),
     ] {
         machine.refuses(typed, USAGE, words);
     }
@@ -166,28 +134,8 @@ fn a_model_on_this_machine_needs_no_key_and_is_all_that_is_opened() {
     machine.refuses(&["x"], FAILED, &["no model is named", "--model ollama/"]);
     for (typed, host, port) in [
         (&["x", "--model", "ollama/qwen3"][..], "127.0.0.1", 11434),
-        (
-            &[
-                "x",
-                "--model",
-                "local/a",
-                "--base-url",
-                "http://localhost:8080/v1",
-            ],
-            "localhost",
-            8080,
-        ),
-        (
-            &[
-                "x",
-                "--model",
-                "openai/a",
-                "--base-url",
-                "http://127.0.0.1:9/v1",
-            ],
-            "127.0.0.1",
-            9,
-        ),
+        (&["x", "--model", "local/a", "--base-url", "http://localhost:8080/v1"], "localhost", 8080),
+        (&["x", "--model", "openai/a", "--base-url", "http://127.0.0.1:9/v1"], "127.0.0.1", 9),
     ] {
         let prepared = composed(machine.compose(typed));
         let endpoint = prepared.plan.model.endpoint.as_ref().unwrap();
@@ -207,21 +155,10 @@ fn a_model_on_this_machine_needs_no_key_and_is_all_that_is_opened() {
     let plan = composed(machine.compose(&typed)).plan;
     let tools = plan.tools.iter().filter(|it| it.pack.is_some());
     let gates: Vec<Gate> = tools.map(|it| it.gate).collect();
-    assert!(
-        !gates.is_empty() && gates.iter().all(|it| *it == Gate::Ask),
-        "{gates:?}"
-    );
+    assert!(!gates.is_empty() && gates.iter().all(|it| *it == Gate::Ask), "{gates:?}");
     // A policy that somebody chose is not opened.
     let typed = ["x", "--model", "ollama/qwen3", "--policy", "default"];
-    machine.refuses(
-        &typed,
-        DENIED,
-        &[
-            "denied[model-endpoint]",
-            "error: the run is denied",
-            "allowedEgress",
-        ],
-    );
+    machine.refuses(&typed, DENIED, &["denied[model-endpoint]", "error: the run is denied", "allowedEgress"]);
 }
 
 #[test]
@@ -262,10 +199,6 @@ fn packs_that_need_a_cluster_are_refused_with_the_reason() {
     machine.refuses(
         &["x", "--skill", "k8s-ops"],
         FAILED,
-        &[
-            "not for one machine",
-            "pack `k8s-ops` has rights at a Kubernetes API",
-            "sympozium render",
-        ],
+        &["not for one machine", "pack `k8s-ops` has rights at a Kubernetes API", "sympozium render"],
     );
 }

@@ -43,29 +43,19 @@ fn machine() -> Machine {
 #[test]
 fn secrets_come_from_files_first_and_then_from_this_machine() {
     let machine = machine();
-    let sidecar = "    secretRef: github\n    env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: other, key: token}}}]";
+    let sidecar =
+        "    secretRef: github\n    env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: other, key: token}}}]";
     let file = machine.file("all.yaml", &manifests(sidecar, ""));
     machine.refuses(
         &[&file],
         FAILED,
-        &[
-            "Secret `github` is nowhere",
-            "Secret `other` is nowhere",
-            "sympozium secret set github KEY",
-        ],
+        &["Secret `github` is nowhere", "Secret `other` is nowhere", "sympozium secret set github KEY"],
     );
     let store = SecretStore::open(&machine.state(), "default").unwrap();
     let value = |text: &str| Zeroizing::new(text.as_bytes().to_vec());
     store.set("github", "token", value("stored")).unwrap();
     store.set("other", "user", value("stored")).unwrap();
-    machine.refuses(
-        &[&file],
-        FAILED,
-        &[
-            "Secret `other` has no key `token`",
-            "sympozium secret set other token",
-        ],
-    );
+    machine.refuses(&[&file], FAILED, &["Secret `other` has no key `token`", "sympozium secret set other token"]);
     let of_files = machine.file(
         "secret.yaml",
         "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\ndata: {token: ZmlsZQ==, both: eA==}\nstringData: {both: plain}\n",
@@ -77,25 +67,14 @@ fn secrets_come_from_files_first_and_then_from_this_machine() {
         all.collect::<Vec<_>>()
     };
     assert_eq!(found("github"), [("token".to_owned(), "stored".to_owned())]);
-    assert_eq!(
-        found("other"),
-        [
-            ("both".to_owned(), "plain".to_owned()),
-            ("token".to_owned(), "file".to_owned())
-        ]
-    );
+    assert_eq!(found("other"), [("both".to_owned(), "plain".to_owned()), ("token".to_owned(), "file".to_owned())]);
     assert_eq!(prepared.secrets.len(), 2);
     assert!(!format!("{prepared:?}").contains("stored"));
-    let bad = machine.file(
-        "bad.yaml",
-        "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\ndata: {token: hunter2!}\n",
-    );
+    let bad =
+        machine.file("bad.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\ndata: {token: hunter2!}\n");
     let (code, text) = machine.refused(&[&file, &bad]);
     assert_eq!(code, FAILED);
-    assert!(
-        text.contains("`token` of `data` is not Base64") && !text.contains("hunter2"),
-        "{text}"
-    );
+    assert!(text.contains("`token` of `data` is not Base64") && !text.contains("hunter2"), "{text}");
 }
 
 #[test]
@@ -111,14 +90,8 @@ fn what_is_optional_need_not_be_there() {
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\nbinaryData: {c: /w==}\n",
     );
     let prepared = composed(machine.compose(&[&file, &settings]));
-    let expected = BTreeMap::from([
-        ("a".to_owned(), b"b".to_vec()),
-        ("c".to_owned(), vec![0xff]),
-    ]);
-    assert_eq!(
-        prepared.config_maps,
-        BTreeMap::from([("settings".to_owned(), expected)])
-    );
+    let expected = BTreeMap::from([("a".to_owned(), b"b".to_vec()), ("c".to_owned(), vec![0xff])]);
+    assert_eq!(prepared.config_maps, BTreeMap::from([("settings".to_owned(), expected)]));
 }
 
 #[test]
@@ -132,21 +105,14 @@ fn a_scripted_model_is_a_config_map_of_the_files() {
     assert_eq!(prepared.plan.model.endpoint, None);
     assert_eq!(prepared.model_key, None);
     assert_eq!(prepared.config_maps["turns"]["script.yaml"], b"turns: []");
-    machine.refuses(
-        &["Play", "--model", "scripted/turns"],
-        FAILED,
-        &["ConfigMap `turns` is nowhere"],
-    );
+    machine.refuses(&["Play", "--model", "scripted/turns"], FAILED, &["ConfigMap `turns` is nowhere"]);
 }
 
 #[test]
 fn what_only_a_cluster_has_is_refused() {
     let machine = machine();
-    let volume = |source: &str| {
-        format!(
-            "    volumes: [{{name: v, {source}}}]\n    volumeMounts: [{{name: v, mountPath: /v}}]"
-        )
-    };
+    let volume =
+        |source: &str| format!("    volumes: [{{name: v, {source}}}]\n    volumeMounts: [{{name: v, mountPath: /v}}]");
     for (sidecar, run, words) in [
         (
             "    rbac: [{apiGroups: [''], resources: [pods], verbs: [get]}]".to_owned(),
@@ -154,19 +120,14 @@ fn what_only_a_cluster_has_is_refused() {
             &["rights at a Kubernetes API"][..],
         ),
         (String::new(), "  mode: server", &["server mode"]),
-        (
-            String::new(),
-            "  agentSandbox: {enabled: true}",
-            &["agent-sandbox", "agentSandbox.enabled: false"],
-        ),
+        (String::new(), "  agentSandbox: {enabled: true}", &["agent-sandbox", "agentSandbox.enabled: false"]),
         (
             volume("downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.name}}]}"),
             "",
             &["volume `v` is of kind `downwardAPI`"],
         ),
         (
-            "    env: [{name: MEMORY, valueFrom: {resourceFieldRef: {resource: limits.memory}}}]"
-                .to_owned(),
+            "    env: [{name: MEMORY, valueFrom: {resourceFieldRef: {resource: limits.memory}}}]".to_owned(),
             "",
             &["variable `MEMORY` of pack `tools`"],
         ),
@@ -188,25 +149,14 @@ fn what_only_a_cluster_has_is_refused() {
 #[test]
 fn a_hook_is_run_from_what_it_starts() {
     let machine = machine();
-    let hook = |command: &str| {
-        format!("  lifecycle: {{preRun: [{{name: fetch, image: example.com/git:1{command}}}]}}")
-    };
+    let hook = |command: &str| format!("  lifecycle: {{preRun: [{{name: fetch, image: example.com/git:1{command}}}]}}");
     let file = machine.file("all.yaml", &manifests("", &hook("")));
-    machine.refuses(
-        &[&file],
-        FAILED,
-        &["hook `fetch` has no `command`", "example.com_git_1"],
-    );
+    machine.refuses(&[&file], FAILED, &["hook `fetch` has no `command`", "example.com_git_1"]);
     let file = machine.file("all.yaml", &manifests("", &hook(", command: [git, clone]")));
     machine.refuses(&[&file], FAILED, &["hook `fetch` needs `git`"]);
     machine.program("git");
     let prepared = composed(machine.compose(&[&file]));
-    let part = prepared
-        .plan
-        .parts
-        .iter()
-        .find(|it| it.role.is_hook())
-        .unwrap();
+    let part = prepared.plan.parts.iter().find(|it| it.role.is_hook()).unwrap();
     let Some(PackRoot::Host(binaries)) = prepared.root_of(part) else {
         panic!("{:?}", prepared.roots);
     };
@@ -218,22 +168,14 @@ fn a_hook_is_run_from_what_it_starts() {
 fn a_tool_whose_program_nothing_declares_is_told() {
     let machine = machine();
     let tool = |program: &str| {
-        format!(
-            "    tools: [{{name: look, description: Looks., exec: [{program}], parameters: {{type: object}}}}]"
-        )
+        format!("    tools: [{{name: look, description: Looks., exec: [{program}], parameters: {{type: object}}}}]")
     };
     let file = machine.file("all.yaml", &manifests(&tool("jq"), ""));
-    assert_eq!(
-        composed(machine.compose(&[&file])).warnings,
-        Vec::<String>::new()
-    );
+    assert_eq!(composed(machine.compose(&[&file])).warnings, Vec::<String>::new());
     let file = machine.file("all.yaml", &manifests(&tool("curl"), ""));
     let warnings = composed(machine.compose(&[&file])).warnings;
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(
-        warnings[0].contains("tool `look` starts `curl`"),
-        "{warnings:?}"
-    );
+    assert!(warnings[0].contains("tool `look` starts `curl`"), "{warnings:?}");
 }
 
 #[test]

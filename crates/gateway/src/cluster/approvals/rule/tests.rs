@@ -6,12 +6,7 @@ use sympozium_api::tool_approval::ApprovalVote;
 use super::*;
 
 fn rule() -> ApprovalPlan {
-    ApprovalPlan {
-        approvers: None,
-        required: 1,
-        run_scope: false,
-        run_author: true,
-    }
+    ApprovalPlan { approvers: None, required: 1, run_scope: false, run_author: true }
 }
 
 fn named(kind: ApproverKind, name: &str) -> Option<Vec<Approver>> {
@@ -31,10 +26,7 @@ fn vote(by: &str, decision: ApprovalDecision, groups: &[&str]) -> ApprovalVote {
 }
 
 fn votes(votes: &[ApprovalVote]) -> ToolApprovalStatus {
-    ToolApprovalStatus {
-        votes: votes.to_vec(),
-        ..ToolApprovalStatus::default()
-    }
+    ToolApprovalStatus { votes: votes.to_vec(), ..ToolApprovalStatus::default() }
 }
 
 fn decided(by: &str, decision: ApprovalDecision) -> ToolApprovalStatus {
@@ -47,43 +39,26 @@ fn decided(by: &str, decision: ApprovalDecision) -> ToolApprovalStatus {
 }
 
 fn yes(by: &[&str]) -> Outcome {
-    Outcome::Yes {
-        by: by.iter().map(|it| (*it).to_owned()).collect(),
-        for_the_run: false,
-        reason: None,
-    }
+    Outcome::Yes { by: by.iter().map(|it| (*it).to_owned()).collect(), for_the_run: false, reason: None }
 }
 
 use ApprovalDecision::{Approved, Denied};
 
 #[test]
 fn nothing_is_no_answer() {
-    assert_eq!(
-        judge(&rule(), None, &ToolApprovalStatus::default()),
-        Outcome::Open
-    );
+    assert_eq!(judge(&rule(), None, &ToolApprovalStatus::default()), Outcome::Open);
 }
 
 #[test]
 fn anybody_decides_where_nobody_is_named() {
     assert_eq!(judge(&rule(), None, &decided("jo", Approved)), yes(&["jo"]));
-    assert_eq!(
-        judge(&rule(), None, &votes(&[vote("jo", Approved, &[])])),
-        yes(&["jo"])
-    );
+    assert_eq!(judge(&rule(), None, &votes(&[vote("jo", Approved, &[])])), yes(&["jo"]));
 }
 
 #[test]
 fn one_no_is_enough_whoever_says_it() {
-    let rule = ApprovalPlan {
-        approvers: named(ApproverKind::User, "jo"),
-        run_author: false,
-        ..rule()
-    };
-    let no = |by: &str| Outcome::No {
-        by: Some(by.to_owned()),
-        reason: None,
-    };
+    let rule = ApprovalPlan { approvers: named(ApproverKind::User, "jo"), run_author: false, ..rule() };
+    let no = |by: &str| Outcome::No { by: Some(by.to_owned()), reason: None };
     assert_eq!(judge(&rule, Some("me"), &decided("me", Denied)), no("me"));
     let split = votes(&[vote("jo", Approved, &[]), vote("x", Denied, &[])]);
     assert_eq!(judge(&rule, Some("me"), &split), no("x"));
@@ -91,10 +66,7 @@ fn one_no_is_enough_whoever_says_it() {
 
 #[test]
 fn two_are_two_people() {
-    let rule = ApprovalPlan {
-        required: 2,
-        ..rule()
-    };
+    let rule = ApprovalPlan { required: 2, ..rule() };
     let one = votes(&[vote("jo", Approved, &[])]);
     assert_eq!(judge(&rule, None, &one), Outcome::Open);
     let mut same = decided("jo", Approved);
@@ -109,42 +81,24 @@ fn two_are_two_people() {
 
 #[test]
 fn a_yes_of_somebody_else_does_not_count_and_as_a_decision_is_a_no() {
-    let rule = ApprovalPlan {
-        approvers: named(ApproverKind::User, "jo"),
-        ..rule()
-    };
-    assert_eq!(
-        judge(&rule, None, &votes(&[vote("x", Approved, &[])])),
-        Outcome::Open
-    );
+    let rule = ApprovalPlan { approvers: named(ApproverKind::User, "jo"), ..rule() };
+    assert_eq!(judge(&rule, None, &votes(&[vote("x", Approved, &[])])), Outcome::Open);
     let reason = "x said yes, and the policy of this run does not name them as an approver";
-    let no = Outcome::No {
-        by: None,
-        reason: Some(reason.to_owned()),
-    };
+    let no = Outcome::No { by: None, reason: Some(reason.to_owned()) };
     assert_eq!(judge(&rule, None, &decided("x", Approved)), no);
     assert_eq!(judge(&rule, None, &decided("jo", Approved)), yes(&["jo"]));
 }
 
 #[test]
 fn a_group_is_one_that_the_vote_is_given_in() {
-    let rule = ApprovalPlan {
-        approvers: named(ApproverKind::Group, "sre"),
-        ..rule()
-    };
+    let rule = ApprovalPlan { approvers: named(ApproverKind::Group, "sre"), ..rule() };
     let with = |groups: &[&str]| votes(&[vote("jo", Approved, groups)]);
     assert_eq!(judge(&rule, None, &with(&["dev", "sre"])), yes(&["jo"]));
     assert_eq!(judge(&rule, None, &with(&["dev"])), Outcome::Open);
     // The name of a user is not that of a group.
-    assert_eq!(
-        judge(&rule, None, &votes(&[vote("sre", Approved, &[])])),
-        Outcome::Open
-    );
+    assert_eq!(judge(&rule, None, &votes(&[vote("sre", Approved, &[])])), Outcome::Open);
     // A decision says nothing about groups, unless the vote beside it does.
-    assert!(matches!(
-        judge(&rule, None, &decided("jo", Approved)),
-        Outcome::No { .. }
-    ));
+    assert!(matches!(judge(&rule, None, &decided("jo", Approved)), Outcome::No { .. }));
     let mut both = decided("jo", Approved);
     both.votes = with(&["sre"]).votes;
     assert_eq!(judge(&rule, None, &both), yes(&["jo"]));
@@ -156,16 +110,10 @@ fn a_group_is_one_that_the_vote_is_given_in() {
 #[test]
 fn an_account_says_yes_where_it_is_named_and_no_everywhere() {
     let bot = "system:serviceaccount:team:bot";
-    let two = ApprovalPlan {
-        required: 2,
-        ..rule()
-    };
+    let two = ApprovalPlan { required: 2, ..rule() };
     let both = votes(&[vote("jo", Approved, &[]), vote(bot, Approved, &["sre"])]);
     assert_eq!(judge(&two, None, &both), Outcome::Open);
-    let with = |approvers| ApprovalPlan {
-        approvers,
-        ..rule()
-    };
+    let with = |approvers| ApprovalPlan { approvers, ..rule() };
     let alone = votes(&[vote(bot, Approved, &["sre"])]);
     // That its group is named is not enough: everybody's accounts are in those of their namespace.
     let group = with(named(ApproverKind::Group, "sre"));
@@ -173,28 +121,18 @@ fn an_account_says_yes_where_it_is_named_and_no_everywhere() {
     assert_eq!(judge(&rule(), None, &alone), Outcome::Open);
     let user = with(named(ApproverKind::User, bot));
     assert_eq!(judge(&user, None, &alone), yes(&[bot]));
-    let reason = format!(
-        "{bot} said yes, and the policy of this run does not name that service account as an approver"
-    );
-    let no = Outcome::No {
-        by: None,
-        reason: Some(reason),
-    };
+    let reason =
+        format!("{bot} said yes, and the policy of this run does not name that service account as an approver");
+    let no = Outcome::No { by: None, reason: Some(reason) };
     assert_eq!(judge(&rule(), None, &decided(bot, Approved)), no);
-    let no = Outcome::No {
-        by: Some(bot.to_owned()),
-        reason: None,
-    };
+    let no = Outcome::No { by: Some(bot.to_owned()), reason: None };
     let denies = votes(&[vote(bot, Denied, &[])]);
     assert_eq!(judge(&rule(), None, &denies), no);
 }
 
 #[test]
 fn an_author_who_may_not_is_known_and_left_out() {
-    let rule = ApprovalPlan {
-        run_author: false,
-        ..rule()
-    };
+    let rule = ApprovalPlan { run_author: false, ..rule() };
     let by = |name: &str| votes(&[vote(name, Approved, &[])]);
     assert_eq!(judge(&rule, Some("me"), &by("me")), Outcome::Open);
     assert_eq!(judge(&rule, Some("me"), &by("jo")), yes(&["jo"]));
@@ -208,26 +146,11 @@ fn an_author_who_may_not_is_known_and_left_out() {
 fn a_yes_for_the_run_is_everybodys_and_the_plans() {
     let scoped = |scopes: &[Option<ApprovalScope>], run_scope| {
         let people = ["a", "b"];
-        let votes = scopes.iter().zip(people).map(|(scope, by)| ApprovalVote {
-            scope: *scope,
-            ..vote(by, Approved, &[])
-        });
-        let status = ToolApprovalStatus {
-            votes: votes.collect(),
-            ..ToolApprovalStatus::default()
-        };
-        let rule = ApprovalPlan {
-            run_scope,
-            required: 2,
-            ..rule()
-        };
-        matches!(
-            judge(&rule, None, &status),
-            Outcome::Yes {
-                for_the_run: true,
-                ..
-            }
-        )
+        let votes =
+            scopes.iter().zip(people).map(|(scope, by)| ApprovalVote { scope: *scope, ..vote(by, Approved, &[]) });
+        let status = ToolApprovalStatus { votes: votes.collect(), ..ToolApprovalStatus::default() };
+        let rule = ApprovalPlan { run_scope, required: 2, ..rule() };
+        matches!(judge(&rule, None, &status), Outcome::Yes { for_the_run: true, .. })
     };
     let (run, once) = (Some(ApprovalScope::Run), Some(ApprovalScope::Once));
     assert!(scoped(&[run, run], true));

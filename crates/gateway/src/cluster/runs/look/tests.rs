@@ -51,10 +51,7 @@ fn is_nobody(found: &PodOf) -> bool {
 #[test]
 fn the_account_of_a_pod_names_its_run() {
     let stem = Stem::of(ACCOUNT).unwrap();
-    assert_eq!(
-        (stem.uid.as_str(), stem.text.as_str()),
-        (UID, "a-run-with-a-lon-3f2c1a9077f44c629f0e0123456789ab")
-    );
+    assert_eq!((stem.uid.as_str(), stem.text.as_str()), (UID, "a-run-with-a-lon-3f2c1a9077f44c629f0e0123456789ab"));
     for account in [
         "",
         "default",
@@ -77,10 +74,7 @@ async fn a_run_that_the_watch_has_not_brought_is_not_refused() {
         (json!(null), its_pod),
         (json!({ "phase": "Pending" }), its_pod),
         (json!({ "phase": "Pending", "planDigest": digest }), a_pod),
-        (
-            json!({ "phase": "Running", "planDigest": digest, "podUID": "pod" }),
-            "the run's plan was not read yet",
-        ),
+        (json!({ "phase": "Running", "planDigest": digest, "podUID": "pod" }), "the run's plan was not read yet"),
     ] {
         assert_eq!(looked(status).await, PodOf::Later(why));
     }

@@ -29,11 +29,7 @@ fn question(name: &str, change: impl FnOnce(&mut RunPlan)) -> Question {
 }
 
 fn person(name: &str) -> Person {
-    Person {
-        name: name.to_owned(),
-        groups: vec![format!("group-of-{name}")],
-        is_author: false,
-    }
+    Person { name: name.to_owned(), groups: vec![format!("group-of-{name}")], is_author: false }
 }
 
 /// A question on a desk, and what will be answered.
@@ -59,21 +55,8 @@ impl Asked {
         self.about(&hash("0"), "a", says, by)
     }
 
-    fn about(
-        &self,
-        action: &Digest,
-        approval: &str,
-        says: Says,
-        by: &Person,
-    ) -> Result<Counted, Undecidable> {
-        self.desk.decide(&Verdict {
-            run: &self.run,
-            approval,
-            action,
-            says,
-            by,
-            reason: Some("because"),
-        })
+    fn about(&self, action: &Digest, approval: &str, says: Says, by: &Person) -> Result<Counted, Undecidable> {
+        self.desk.decide(&Verdict { run: &self.run, approval, action, says, by, reason: Some("because") })
     }
 
     async fn answer(self) -> (Decision, Option<String>, bool) {
@@ -88,14 +71,8 @@ async fn a_question_is_answered_once_and_about_its_action() {
     let asked = Asked::new(|_| {}).await;
     let one = person("one");
     assert_eq!(asked.desk.pending().len(), 1);
-    assert_eq!(
-        asked.about(&hash("1"), "a", Says::Yes, &one),
-        Err(Undecidable::Action)
-    );
-    assert_eq!(
-        asked.about(&hash("0"), "b", Says::Yes, &one),
-        Err(Undecidable::Unknown)
-    );
+    assert_eq!(asked.about(&hash("1"), "a", Says::Yes, &one), Err(Undecidable::Action));
+    assert_eq!(asked.about(&hash("0"), "b", Says::Yes, &one), Err(Undecidable::Unknown));
     assert_eq!(asked.decide(Says::Yes, &one), Ok(Counted::Decided));
     assert_eq!(asked.decide(Says::Yes, &one), Err(Undecidable::Unknown));
     assert_eq!(asked.decide(Says::No, &one), Err(Undecidable::Unknown));
@@ -106,14 +83,8 @@ async fn a_question_is_answered_once_and_about_its_action() {
 
 #[tokio::test]
 async fn the_rule_about_approvers_is_kept() {
-    let approver = |kind, name: &str| Approver {
-        kind,
-        name: name.to_owned(),
-    };
-    let named = vec![
-        approver(ApproverKind::User, "one"),
-        approver(ApproverKind::Group, "group-of-two"),
-    ];
+    let approver = |kind, name: &str| Approver { kind, name: name.to_owned() };
+    let named = vec![approver(ApproverKind::User, "one"), approver(ApproverKind::Group, "group-of-two")];
     let asked = Asked::new(|plan| {
         plan.approval.approvers = Some(named);
         plan.approval.required = 2;
@@ -122,10 +93,7 @@ async fn the_rule_about_approvers_is_kept() {
     })
     .await;
     let (one, two, three) = (person("one"), person("two"), person("three"));
-    let author = Person {
-        is_author: true,
-        ..one.clone()
-    };
+    let author = Person { is_author: true, ..one.clone() };
     // A group's name is not a person's.
     let posing = person("group-of-two");
     let no = |why| Err(why);
@@ -145,10 +113,7 @@ async fn the_rule_about_approvers_is_kept() {
 async fn one_no_is_enough_and_a_yes_for_the_run_needs_the_plan() {
     let asked = Asked::new(|plan| plan.approval.required = 2).await;
     let (one, two) = (person("one"), person("two"));
-    assert_eq!(
-        asked.decide(Says::YesForTheRun, &one),
-        Err(Undecidable::ForTheRun)
-    );
+    assert_eq!(asked.decide(Says::YesForTheRun, &one), Err(Undecidable::ForTheRun));
     assert_eq!(asked.decide(Says::Yes, &one), Ok(Counted::More(1)));
     assert_eq!(asked.decide(Says::No, &two), Ok(Counted::Decided));
     let by = Some("two".to_owned());
@@ -164,10 +129,7 @@ async fn one_no_is_enough_and_a_yes_for_the_run_needs_the_plan() {
 async fn what_is_too_late_or_waited_for_by_nobody_is_not_there() {
     let asked = Asked::new(|_| {}).await;
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(
-        asked.decide(Says::Yes, &person("one")),
-        Err(Undecidable::Unknown)
-    );
+    assert_eq!(asked.decide(Says::Yes, &person("one")), Err(Undecidable::Unknown));
     let mut changes = asked.desk.changes();
     asked.waits.abort();
     changes.changed().await.unwrap();
@@ -183,9 +145,7 @@ async fn a_desk_has_room_for_so_many() {
         let mut question = first.clone();
         question.request.approval = number.to_string();
         let mut asked = Box::pin(Decider::decide(&desk, question));
-        let pending = std::future::poll_fn(|context| {
-            std::task::Poll::Ready(asked.as_mut().poll(context).is_pending())
-        });
+        let pending = std::future::poll_fn(|context| std::task::Poll::Ready(asked.as_mut().poll(context).is_pending()));
         assert!(pending.await);
         waiting.push(asked);
     }

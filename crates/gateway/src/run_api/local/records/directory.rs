@@ -18,9 +18,7 @@ const FILE_MODE: u32 = 0o600;
 /// What others may do.
 const OTHERS: u32 = 0o077;
 /// In every way to open a file here.
-const NEVER_WAIT: OFlags = OFlags::NOFOLLOW
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
+const NEVER_WAIT: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// The directory of all runs.
 #[derive(Debug)]
@@ -37,10 +35,7 @@ pub(super) struct RunDirectory {
 
 impl Directory {
     pub(super) fn open(path: &Path) -> Result<Self, RecordsError> {
-        let failed = |error: io::Error| RecordsError::Io {
-            path: path.display().to_string(),
-            error,
-        };
+        let failed = |error: io::Error| RecordsError::Io { path: path.display().to_string(), error };
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(DIRECTORY_MODE).create(path);
         made.map_err(failed)?;
@@ -70,10 +65,7 @@ impl Directory {
         if !is_ours || about.st_mode & OTHERS != 0 {
             return Err(RecordsError::NotOurs(uid.to_owned()));
         }
-        Ok(Some(RunDirectory {
-            descriptor,
-            run: uid.to_owned(),
-        }))
+        Ok(Some(RunDirectory { descriptor, run: uid.to_owned() }))
     }
 
     /// The directory of a run, made if it is not there.
@@ -109,12 +101,7 @@ impl RunDirectory {
     }
 
     /// Writes behind the first `before` bytes of a file, and cuts off what was there.
-    pub(super) fn append(
-        &self,
-        name: &str,
-        before: u64,
-        bytes: &[u8],
-    ) -> Result<File, RecordsError> {
+    pub(super) fn append(&self, name: &str, before: u64, bytes: &[u8]) -> Result<File, RecordsError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | NEVER_WAIT;
         let mut file = self.create(name, flags)?;
         let length = file.metadata().map(|it| it.len());
@@ -134,13 +121,7 @@ impl RunDirectory {
     }
 
     /// Puts a file in the place of another in one step; so that it survives a loss of power, where that is asked for.
-    pub(super) fn replace(
-        &self,
-        name: &str,
-        new: &str,
-        bytes: &[u8],
-        durable: bool,
-    ) -> Result<(), RecordsError> {
+    pub(super) fn replace(&self, name: &str, new: &str, bytes: &[u8], durable: bool) -> Result<(), RecordsError> {
         match unlinkat(&self.descriptor, new, rustix::fs::AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(self.not_opened(new, error)),
@@ -152,8 +133,7 @@ impl RunDirectory {
         if durable {
             self.sync(&file, new)?;
         }
-        renameat(&self.descriptor, new, &self.descriptor, name)
-            .map_err(|error| self.not_opened(name, error))?;
+        renameat(&self.descriptor, new, &self.descriptor, name).map_err(|error| self.not_opened(name, error))?;
         if durable {
             let synced = rustix::fs::fsync(&self.descriptor);
             synced.map_err(|error| self.not_opened(name, error))?;
@@ -200,16 +180,10 @@ impl RunDirectory {
     }
 
     fn failed(&self, name: &str, error: io::Error) -> RecordsError {
-        RecordsError::Io {
-            path: format!("{}/{name}", self.run),
-            error,
-        }
+        RecordsError::Io { path: format!("{}/{name}", self.run), error }
     }
 }
 
 fn failed(path: &str, error: Errno) -> RecordsError {
-    RecordsError::Io {
-        path: path.to_owned(),
-        error: error.into(),
-    }
+    RecordsError::Io { path: path.to_owned(), error: error.into() }
 }

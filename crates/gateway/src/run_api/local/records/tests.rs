@@ -35,10 +35,7 @@ impl World {
 
     fn report(&mut self, change: impl FnOnce(&mut Report)) -> Report {
         let first_receipt = self.chain.len();
-        let event = Event::Started {
-            run: self.facts.uid().to_owned(),
-            by: "test".to_owned(),
-        };
+        let event = Event::Started { run: self.facts.uid().to_owned(), by: "test".to_owned() };
         let line = self.chain.add(first_receipt, event).unwrap().text;
         let mut report = Report {
             number: self.kept.reports,
@@ -78,9 +75,7 @@ impl World {
 
 fn cause(taken: Result<(), Unable>) -> String {
     match taken {
-        Err(Unable::Failed {
-            cause: Some(cause), ..
-        }) => cause.to_string(),
+        Err(Unable::Failed { cause: Some(cause), .. }) => cause.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -90,17 +85,9 @@ async fn a_run_is_written_down_and_read_again() {
     let mut world = World::new(1000);
     assert_eq!(world.records().report(world.facts.uid()).unwrap(), None);
     assert_eq!(world.records().kept(&world.facts).await.unwrap(), None);
-    world
-        .take(|it| it.progress = Some("first".to_owned()))
-        .await
-        .unwrap();
-    world
-        .take(|it| it.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()])
-        .await
-        .unwrap();
-    let ending = Ending::Answered {
-        text: "done".to_owned(),
-    };
+    world.take(|it| it.progress = Some("first".to_owned())).await.unwrap();
+    world.take(|it| it.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()]).await.unwrap();
+    let ending = Ending::Answered { text: "done".to_owned() };
     world
         .take(|it| {
             it.phase = Phase::Ended;
@@ -120,10 +107,7 @@ async fn a_run_is_written_down_and_read_again() {
         plan: world.facts.plan.clone(),
         phase: Phase::Ended,
         progress: Some("first".to_owned()),
-        usage: Usage {
-            tool_calls: 7,
-            ..Usage::default()
-        },
+        usage: Usage { tool_calls: 7, ..Usage::default() },
         receipts: 3,
         head: world.chain.head().clone(),
         ending: Some(ending),
@@ -144,24 +128,15 @@ async fn a_run_is_written_down_and_read_again() {
 #[tokio::test]
 async fn a_transcript_is_kept_up_to_its_bound_and_has_no_holes() {
     let mut world = World::new(10);
-    world
-        .take(|it| it.transcript = vec!["1234".to_owned(), "12345".to_owned(), "1".to_owned()])
-        .await
-        .unwrap();
-    world
-        .take(|it| it.transcript = vec!["2".to_owned()])
-        .await
-        .unwrap();
+    world.take(|it| it.transcript = vec!["1234".to_owned(), "12345".to_owned(), "1".to_owned()]).await.unwrap();
+    world.take(|it| it.transcript = vec!["2".to_owned()]).await.unwrap();
     let transcript = fs::read_to_string(world.path(files::TRANSCRIPT)).unwrap();
     assert_eq!(transcript, "1234\n");
     let report = world.records().report(world.facts.uid()).unwrap().unwrap();
     assert!(report.transcript_cut);
 
     let mut whole = World::new(5);
-    whole
-        .take(|it| it.transcript = vec!["1234".to_owned()])
-        .await
-        .unwrap();
+    whole.take(|it| it.transcript = vec!["1234".to_owned()]).await.unwrap();
     let report = whole.records().report(whole.facts.uid()).unwrap().unwrap();
     assert_eq!((report.transcript_bytes, report.transcript_cut), (5, false));
 }
@@ -220,10 +195,7 @@ async fn no_link_is_followed_and_nothing_is_waited_for() {
         fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
         symlink(&target, world.path(name)).unwrap();
         let text = cause(world.take(|_| {}).await);
-        assert!(
-            text.contains("not a file or directory of ours"),
-            "{name}: {text}"
-        );
+        assert!(text.contains("not a file or directory of ours"), "{name}: {text}");
         assert_eq!(fs::read(&target).unwrap(), b"", "{name}");
         fs::remove_file(world.path(name)).unwrap();
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
